@@ -156,7 +156,7 @@ class TestFacts:
         assert isinstance(calibrator.preserves_ranking, bool)
 
     @each_calibrator
-    def test_each_documents_its_formula_and_the_rows_it_needs(self, calibrator):
+    def test_each_documents_its_formula_and_the_samples_it_needs(self, calibrator):
         text = inspect.cleandoc(type(calibrator).__doc__)
         assert re.search(r"^Formula: \S", text, flags=re.MULTILINE)
         assert re.search(r"^Samples: \S", text, flags=re.MULTILINE)
@@ -180,7 +180,7 @@ def test_the_laws_for_plugins_hold(calibrator):
 class TestMaps:
     @each_size
     @each_calibrator
-    def test_it_takes_one_row_a_batch_and_batches_of_batches(self, calibrator, k):
+    def test_it_takes_one_sample_a_batch_and_batches_of_batches(self, calibrator, k):
         made, logits = fitted(calibrator, k), hard_rows(k)[:12]
         batch = made(logits)
         one_by_one = torch.stack([made(row) for row in logits])
@@ -232,7 +232,7 @@ class TestMaps:
 
     @each_size
     @each_calibrator
-    def test_it_can_be_exported_for_any_number_of_rows(self, calibrator, k):
+    def test_it_can_be_exported_for_any_number_of_samples(self, calibrator, k):
         made, logits = fitted(calibrator, k), hard_rows(k, torch.float32)
         program = torch.export.export(made, (logits,), dynamic_shapes=({0: torch.export.Dim("rows", min=2)},))
         assert torch.allclose(program.module()(logits[:7]), made(logits[:7]), rtol=1e-5, atol=1e-5)
@@ -289,7 +289,7 @@ class TestPromises:
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
     @pytest.mark.parametrize("case", AWKWARD)
     @each_of([calibrator for calibrator in ALL if calibrator.preserves_accuracy])
-    def test_predictions_stay_after_a_fit_on_awkward_rows_too(self, calibrator, case, dtype):
+    def test_predictions_stay_after_a_fit_on_awkward_samples_too(self, calibrator, case, dtype):
         made, _ = fit_or_reason(calibrator, AWKWARD[case])
         if made is not None:
             logits = rows_that_tie(5, dtype)
@@ -324,7 +324,7 @@ class TestPromises:
 
     @each_size
     @each_of([calibrator for calibrator in ALL if calibrator.name != "uncalibrated"])
-    def test_overconfident_predictions_get_a_better_log_loss_on_new_rows(self, calibrator, k):
+    def test_overconfident_predictions_get_a_better_log_loss_on_new_samples(self, calibrator, k):
         new = overconfident(4000, k, seed=9, sharpness=3.0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrantWarning)
@@ -333,7 +333,7 @@ class TestPromises:
         assert after.softmax_rows().nll().mean() < new.softmax_rows().nll().mean()
 
     @each_of([calibrator for calibrator in ALL if calibrator.name not in DEPEND_ON_ROW_ORDER])
-    def test_the_order_of_the_rows_does_not_matter(self, calibrator):
+    def test_the_order_of_the_samples_does_not_matter(self, calibrator):
         rows = overconfident(400, 5)
         shuffled = rows[torch.randperm(400, generator=torch.Generator().manual_seed(3))]
         logits = hard_rows(5)[:200]
@@ -378,7 +378,7 @@ class TestAwkwardRows:
 
     @pytest.mark.filterwarnings("ignore:.*worse than no calibration on samples held out")
     @each_of([calibrator for calibrator in ALL if calibrator.name not in TREAT_CLASSES_ALIKE])
-    def test_methods_that_learn_of_each_class_say_which_one_has_no_rows(self, calibrator):
+    def test_methods_that_learn_of_each_class_name_the_one_without_samples(self, calibrator):
         rows = AWKWARD["a class without rows"]
         refused = fit_or_reason(calibrator, rows)[0] is None
         told = pytest.raises(FitError, match="class 3") if refused else pytest.warns(CalibrantWarning, match="class 3")
@@ -387,7 +387,7 @@ class TestAwkwardRows:
 
     @pytest.mark.filterwarnings("ignore:.*worse than no calibration on samples held out")
     @each_of([calibrator for calibrator in ALL if calibrator.name in TREAT_CLASSES_ALIKE])
-    def test_methods_that_treat_all_classes_alike_do_not_mind_a_class_without_rows(self, calibrator):
+    def test_methods_that_treat_all_classes_alike_do_not_mind_a_class_without_samples(self, calibrator):
         made = calibrator.fit(AWKWARD["a class without rows"])
         hot = made(6 * torch.eye(5, dtype=torch.float64)).softmax(1).diagonal()
         assert torch.allclose(hot, hot[0].expand(5), atol=1e-6)
@@ -412,7 +412,7 @@ class TestExtremeNumbers:
                 assert torch.equal(result.argmax(1), rows.logits.argmax(1)), name
 
     @each_calibrator
-    def test_a_fit_on_plain_rows_gives_finite_results_for_numbers_at_the_ends_of_their_type(self, calibrator):
+    def test_a_fit_on_plain_samples_gives_finite_results_for_numbers_at_the_ends_of_their_type(self, calibrator):
         for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
             result = fitted(calibrator, 5)(rows_that_tie(5, dtype))
             assert torch.isfinite(result).all(), dtype

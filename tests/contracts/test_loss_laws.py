@@ -281,7 +281,7 @@ class TestDropIn:
         assert torch.equal(loss(logits, labels.to(dtype)), loss(logits, labels))
 
     @each_loss
-    def test_logits_of_many_places_are_so_many_rows(self, name):
+    def test_logits_of_many_places_are_as_many_samples(self, name):
         logits, labels = batch()
         placed = logits.view(3, 2, 4, 5).permute(0, 3, 1, 2)
         value, slope = value_and_slope(made(name), placed, labels.view(3, 2, 4))
@@ -318,12 +318,12 @@ class TestDropIn:
 
 class TestReductions:
     @each_loss
-    def test_the_sum_is_the_mean_times_the_rows(self, name):
+    def test_the_sum_is_the_mean_times_the_samples(self, name):
         mean, summed = (value_and_slope(made(name, reduction=how), *batch()) for how in ("mean", "sum"))
         assert_same([24 * each for each in mean], summed)
 
     @each_of(ROW)
-    def test_each_row_has_the_loss_it_has_alone(self, name):
+    def test_each_sample_has_the_loss_it_has_alone(self, name):
         logits, labels = batch()
         losses = made(name, reduction="none")(logits, labels)
         alone = torch.stack([made(name, 1)(logits[at : at + 1], labels[at : at + 1]) for at in range(24)])
@@ -333,12 +333,12 @@ class TestReductions:
         assert torch.equal(placed, losses.view(3, 8))
 
     @each_of(PENALISED)
-    def test_a_penalty_on_the_batch_has_no_loss_of_each_row(self, name):
+    def test_a_penalty_on_the_batch_has_no_loss_of_each_sample(self, name):
         with pytest.raises(InputError, match=f"reduction of {name}, whose penalty is not defined per sample, must be"):
             KINDS[name](reduction="none")
 
     @pytest.mark.parametrize("options", [{"reduction": "sum"}, {"ignore_index": 2}])
-    def test_the_base_leaves_reduction_and_ignored_rows_to_the_loss_around_it(self, options):
+    def test_the_base_leaves_reduction_and_ignored_samples_to_the_loss_around_it(self, options):
         with pytest.raises(InputError, match=r"base of dca must leave .* Give them to dca instead"):
             KINDS["dca"](base=FocalLoss(**options))
 
@@ -380,7 +380,7 @@ class TestIgnoredRows:
         assert torch.equal(slope, torch.zeros(4, 5, dtype=torch.float64))
 
     @each_of(ROW)
-    def test_each_has_0_where_rows_are_not_reduced(self, name):
+    def test_each_has_0_where_samples_are_not_reduced(self, name):
         logits, labels = batch(6)
         losses = made(name, ignore_index=-1, reduction="none")(logits, labels.index_fill(0, torch.tensor([1, 4]), -1))
         every = made(name, reduction="none")(logits, labels)
@@ -452,13 +452,13 @@ class TestSlopes:
 
 class TestSymmetries:
     @each_of(name for name in KINDS if name not in DEPEND_ON_ROW_ORDER)
-    def test_the_order_of_the_rows_does_not_matter(self, name):
+    def test_the_order_of_the_samples_does_not_matter(self, name):
         logits, labels = batch()
         order = torch.randperm(24, generator=torch.Generator().manual_seed(1))
         assert_same([made(name)(logits[order], labels[order])], [made(name)(logits, labels)])
 
     @each_of(DEPEND_ON_ROW_ORDER)
-    def test_where_neighbours_are_compared_the_rows_may_only_be_turned_round(self, name):
+    def test_where_neighbours_are_compared_the_samples_may_only_be_turned_round(self, name):
         loss, (logits, labels) = made(name), batch()
         expected = loss(logits, labels)
         for order, same in ((torch.arange(24).roll(7), True), (torch.arange(24).view(2, 12).T.reshape(-1), False)):
@@ -519,7 +519,7 @@ class TestLimits:
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     @pytest.mark.parametrize("text", [text for name in ROW for text in LIMITS.get(name, ()) if name != "gce"])
-    def test_there_a_loss_of_rows_is_torchs_to_the_bit(self, text, dtype):
+    def test_there_a_loss_of_samples_is_torchs_to_the_bit(self, text, dtype):
         logits, labels = batch(100, 9, dtype=dtype)
         loss = parsed(text)
         value, slope = value_and_slope(lambda z, y: loss.rows(z, y).sum(), logits, labels)
@@ -579,7 +579,7 @@ class TestSettings:
         assert not ours & theirs
 
     @each_loss
-    def test_its_state_makes_another_one_go_on(self, name):
+    def test_its_state_resumes_in_another_one(self, name):
         loss, other = made(name), made(name).train()
         if name in WITH_EPOCHS:
             loss.begin_epoch(300)

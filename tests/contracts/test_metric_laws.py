@@ -244,7 +244,7 @@ class TestTheValue:
 
     @each(ALL)
     @given(data=st.data())
-    def test_the_rows_are_left_as_they_were(self, metric, data):
+    def test_the_samples_are_left_as_they_were(self, metric, data):
         rows = data.draw(predictions())
         logits, labels = rows.logits.clone(), rows.labels.clone()
         confidence, log_odds = rows.top.confidence.clone(), rows.top.log_odds.clone()
@@ -349,7 +349,7 @@ class TestAdditivity:
 
     @each(ALL)
     @given(data=st.data())
-    def test_it_holds_for_rows_joined_by_plus(self, metric, data):
+    def test_it_holds_for_samples_joined_by_plus(self, metric, data):
         rows = data.draw(predictions(min_rows=2))
         half = len(rows) // 2
         first, second = rows[:half], rows[half:]
@@ -405,7 +405,7 @@ class TestAdditivity:
 class TestInvariance:
     @each(ALL)
     @given(data=st.data())
-    def test_the_order_of_the_rows_does_not_matter(self, metric, data):
+    def test_the_order_of_the_samples_does_not_matter(self, metric, data):
         rows = data.draw(rows_for(metric))
         seed = data.draw(st.integers(0, 1000))
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
@@ -413,17 +413,17 @@ class TestInvariance:
 
     @each([metric for metric in ALL if metric.name not in DEPEND_ON_N])
     @given(data=st.data())
-    def test_giving_every_row_twice_does_not_matter(self, metric, data):
+    def test_giving_every_sample_twice_does_not_matter(self, metric, data):
         rows = data.draw(rows_for(metric))
         assert_same(metric, metric(joined(rows, rows)), metric(rows))
 
     @each([metric for metric in EXACT if metric.name in DEPEND_ON_N])
-    def test_metrics_excused_from_the_law_of_doubled_rows_need_the_excuse(self, metric):
+    def test_metrics_excused_from_the_law_of_doubled_samples_need_the_excuse(self, metric):
         rng = np.random.default_rng(0)
         rows = Predictions.from_logits(rng.normal(0, 2, (20, 3)), rng.integers(0, 3, 20))
         assert metric(rows + rows) != pytest.approx(metric(rows), rel=1e-3), DEPEND_ON_N[metric.name]
 
-    def test_ace_keeps_the_law_of_doubled_rows_where_the_bins_divide_the_rows(self):
+    def test_ace_keeps_the_law_of_doubled_samples_where_the_bins_divide_the_samples(self):
         rng = np.random.default_rng(0)
         rows = TopLabel(rng.random(45), rng.random(45) < 0.5)
         assert metrics_module.ace(joined(rows, rows)) == pytest.approx(metrics_module.ace(rows))
@@ -497,7 +497,7 @@ class TestStatesSideBySide:
 
     @each(ALL)
     @given(data=st.data())
-    def test_weighted_sums_are_those_of_repeated_rows(self, metric, data):
+    def test_weighted_sums_are_those_of_repeated_samples(self, metric, data):
         rows = data.draw(predictions(min_rows=3))
         parts = [rows[start::3] for start in range(3)]
         states = [metric.state(part) for part in parts]
@@ -510,7 +510,7 @@ class TestStatesSideBySide:
 
     @each([metric for metric in FULL if metric in EXACT])
     @given(data=st.data())
-    def test_groups_of_rows_have_the_states_of_their_rows(self, metric, data):
+    def test_groups_of_samples_have_the_states_of_their_samples(self, metric, data):
         rows = data.draw(predictions(min_rows=3))
         group = torch.arange(len(rows)) % 3
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
@@ -523,7 +523,7 @@ class TestStatesSideBySide:
 
     @each([metric for metric in TOP if metric in EXACT])
     @given(data=st.data())
-    def test_ranked_answers_tell_what_the_rows_tell(self, metric, data):
+    def test_ranked_predictions_give_the_value_of_the_samples(self, metric, data):
         rows = data.draw(st.one_of(predictions(dtypes=(torch.float64,)), top_labels())).top
         ranked = PackedSamples.gather(rows.log_odds, rows.correct).ranked
         assert_same(metric, metric.value(metric.statistic.of_ranked(ranked)), metric(rows))
@@ -566,7 +566,7 @@ class TestStatesSideBySide:
 
     @each([metric for metric in FULL if isinstance(metric.statistic, LabelStatistic)])
     @given(data=st.data())
-    def test_other_labels_give_the_states_of_rows_with_those_labels(self, metric, data):
+    def test_other_labels_give_the_states_of_samples_with_those_labels(self, metric, data):
         rows = data.draw(predictions())
         rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
         labels = torch.from_numpy(rng.integers(0, rows.n_classes, (3, len(rows))))

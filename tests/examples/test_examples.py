@@ -34,7 +34,7 @@ def test_every_example_is_known_here_and_short():
         assert f"python examples/{path.name}" in text.partition('"""\n\n')[0], f"{path.name} must say how to run it"
 
 
-def test_a_temperature_mends_what_focal_loss_and_mixup_leave(capsys):
+def test_a_temperature_calibrates_what_focal_loss_and_mixup_leave(capsys):
     numbers = example("own_loop").main()
     assert numbers["accuracy"] > 0.93
     assert numbers["before"] > 0.1  # the two together make a network unsure of itself

@@ -74,7 +74,7 @@ def test_temperature_is_that_of_calibrated_classifier_cv(n, k, dtype):
     assert float(ours.temperature) == pytest.approx(temperature_of_sklearn(rows), rel=1e-5)
 
 
-def test_temperature_of_many_classes_and_few_rows_is_known_to_a_hundred_thousandth():
+def test_temperature_of_many_classes_and_few_samples_is_known_to_a_hundred_thousandth():
     rows = sample(3_000, 1_000, 2, temperature=3)
     assert float(TemperatureScaling().fit(rows).temperature) == pytest.approx(temperature_of_sklearn(rows), rel=1e-5)
 

@@ -92,7 +92,7 @@ def test_confidence_of_one_falls_in_the_last_bin_and_not_in_one_of_its_own():
     assert float(peer) == pytest.approx(0.525)
 
 
-def test_four_million_rows_are_summed_without_losing_digits():
+def test_four_million_samples_are_summed_without_losing_digits():
     # 53/64 is exact in float32: what the peer loses, it loses by adding up.
     confidence = torch.full((3_999_999,), 53 / 64)
     correct = torch.tensor([0, 1, 1]).repeat(1_333_333)

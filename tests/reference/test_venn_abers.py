@@ -64,7 +64,7 @@ def test_many_classes_are_those_of_the_peer_one_against_the_rest_to_the_kept_res
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_class_without_calibration_rows_keeps_its_column():
+def test_a_class_without_calibration_samples_keeps_its_column():
     probs, labels = sample(400, 4, 2)
     seen = labels != 3
     theirs, _ = predict_proba_prefitted_va(probs[seen], labels[seen], probs, va_tpe="one_vs_rest")

@@ -153,7 +153,7 @@ def test_an_option_is_read_by_its_type(text, expected, everything):
         ("everything(weights=1)", InputError, "a list in square brackets, each of it a number; got '1'"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_what_can(text, error, said, everything):
+def test_what_cannot_be_read_is_refused_with_what_can(text, error, said, everything):
     with pytest.raises(error, match=said):
         everything(text)
 

@@ -187,13 +187,13 @@ class TestCheckLabels:
         assert "subtract" not in str(caught.value)
 
 
-def test_lengths_that_differ_are_both_told():
+def test_lengths_that_differ_are_both_named():
     with pytest.raises(InputError, match="logits and labels must have the same number of rows; got 3 and 4"):
         check_same_length(torch.zeros(3, 2), "logits", torch.zeros(4), "labels")
     check_same_length(torch.zeros(3, 2), "logits", torch.zeros(3), "labels")
 
 
-def test_a_count_that_is_too_small_is_told_with_the_least():
+def test_a_count_that_is_too_small_is_refused_with_the_least():
     with pytest.raises(InputError, match="n_bins must be at least 1; got 0"):
         check_at_least(0, 1, "n_bins")
     check_at_least(1, 1, "n_bins")

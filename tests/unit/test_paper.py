@@ -42,6 +42,6 @@ def test_the_error_by_proximity_is_known():
 
 
 @pytest.mark.parametrize("text", ["temperatur", "temperatur+isotonic", "temperatur(criterion=focal)"])
-def test_a_name_that_is_not_known_is_told_with_the_closest(text):
+def test_a_name_that_is_not_known_is_refused_with_the_closest(text):
     with pytest.raises(UnknownNameError, match=r"Did you mean temperature\?"):
         find_papers(text)

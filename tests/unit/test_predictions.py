@@ -50,7 +50,7 @@ class TestBadLogits:
             Predictions.from_logits(LOGITS > 0, LABELS)
 
     @pytest.mark.parametrize("shape", [(3,), (3, 1)])
-    def test_one_class_is_refused_and_the_way_for_two_class_models_is_told(self, shape):
+    def test_one_class_is_refused_with_what_to_do_for_two_class_models(self, shape):
         with refused(r"logits must have shape \(n, k\) with at least two classes; got", "use from_binary_logits"):
             Predictions.from_logits(np.zeros(shape), LABELS)
 
@@ -59,7 +59,7 @@ class TestBadLogits:
         with refused(r"logits must have shape \(n, k\)"):
             Predictions.from_logits(np.zeros(shape), LABELS)
 
-    def test_no_rows_are_refused(self):
+    def test_no_samples_are_refused(self):
         with refused("at least one row; got none"):
             Predictions.from_logits(np.zeros((0, 3)), np.zeros(0, dtype=int))
 
@@ -82,7 +82,7 @@ class TestBadProbabilities:
         with refused("probs must lie in 0..1", "If these are logits, pass them as logits"):
             Predictions.from_probs(LOGITS, LABELS)
 
-    def test_a_row_that_does_not_sum_to_one_is_named(self):
+    def test_a_sample_that_does_not_sum_to_one_is_named(self):
         with refused(
             "each row of probs must sum to one", "got 1.2 at row 2", "1 such rows", "divide each row by its sum"
         ):
@@ -100,11 +100,11 @@ class TestBadProbabilities:
         with refused("probs", "real"):
             Predictions.from_probs(PROBS + 0j, LABELS)
 
-    def test_one_column_is_refused_and_the_way_is_told(self):
+    def test_one_column_is_refused_with_what_to_do(self):
         with refused("at least two classes", "pass the columns 1 - p and p"):
             Predictions.from_probs(PROBS[:, 0], LABELS)
 
-    def test_no_rows_are_refused(self):
+    def test_no_samples_are_refused(self):
         with refused("at least one row; got none"):
             Predictions.from_probs(np.zeros((0, 3)), np.zeros(0, dtype=int))
 
@@ -124,19 +124,19 @@ class TestBadLabels:
             Predictions.from_logits(LOGITS, LABELS + 1)
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
-    def test_labels_of_a_floating_type_are_refused_and_the_way_is_told(self, dtype):
+    def test_labels_of_a_floating_type_are_refused_with_what_to_do(self, dtype):
         with refused("labels must be whole numbers of an integer type; got", r"labels\.astype\(int\)"):
             Predictions.from_logits(LOGITS, LABELS.astype(dtype))
 
-    def test_one_hot_labels_are_refused_and_the_way_is_told(self):
+    def test_one_hot_labels_are_refused_with_what_to_do(self):
         with refused("labels must be one number a row", r"got shape \(3, 3\)", r"one-hot, pass labels\.argmax\(1\)"):
             Predictions.from_logits(LOGITS, np.eye(3, dtype=int)[LABELS])
 
-    def test_another_number_of_rows_is_refused_with_both_numbers(self):
+    def test_another_number_of_samples_is_refused_with_both_numbers(self):
         with refused("logits and labels must have the same number of rows; got 3 and 2"):
             Predictions.from_logits(LOGITS, [0, 1])
 
-    def test_a_single_number_for_all_rows_is_refused(self):
+    def test_a_single_number_for_all_samples_is_refused(self):
         with refused("labels"):
             Predictions.from_logits(LOGITS[:1], 0)
 
@@ -191,11 +191,11 @@ class TestBadTopLabels:
         with refused("correct must be true/false or 0/1; got", "at row 1"):
             TopLabel([0.5, 0.6], [1, value])
 
-    def test_another_number_of_rows_is_refused_with_both_numbers(self):
+    def test_another_number_of_samples_is_refused_with_both_numbers(self):
         with refused("confidence and correct must have the same number of rows; got 2 and 3"):
             TopLabel([0.5, 0.6], [1, 0, 1])
 
-    def test_no_rows_are_refused(self):
+    def test_no_samples_are_refused(self):
         with refused("at least one row; got none"):
             TopLabel([], [])
 
@@ -278,11 +278,11 @@ class TestWhatIsTaken:
         for confidence in np.random.default_rng(0).random(300):
             assert len(TopLabel(np.full(n, confidence), np.ones(n, dtype=bool)).log_odds.unique()) == 1
 
-    def test_rows_of_one_confidence_separate_nothing(self):
+    def test_samples_of_one_confidence_separate_nothing(self):
         confidence = 0.42767836722924435
         assert metrics.auroc(TopLabel([confidence] * 9, [True] * 8 + [False])) == 0.5
 
-    def test_a_zero_probability_of_the_true_class_warns_with_the_number_of_rows(self):
+    def test_a_zero_probability_of_the_true_class_warns_with_the_number_of_samples(self):
         with pytest.warns(CalibrantWarning, match="1 of 2 true classes were given probability 0"):
             Predictions.from_probs([[1.0, 0.0], [0.0, 1.0]], [0, 0])
 
@@ -330,7 +330,7 @@ class TestWhatIsDerived:
         assert torch.equal(torch.cat([block.logits for block in rows.blocks(7)]), rows.logits)
 
     @pytest.mark.parametrize("k", [5, 40])
-    def test_rows_may_be_chosen_by_slices_masks_and_places(self, k):
+    def test_samples_may_be_chosen_by_slices_masks_and_places(self, k):
         generator = torch.Generator().manual_seed(0)
         rows = Predictions.from_logits(torch.randn(30, k, generator=generator), torch.arange(30) % k)
         for chosen in (slice(None, None, 3), torch.arange(0, 30, 3), torch.arange(30) % 3 == 0):
@@ -343,12 +343,12 @@ class TestWhatIsDerived:
                 float(torch.nn.functional.cross_entropy(rows.logits[::3].double(), rows.labels[::3])), rel=1e-6
             )
 
-    def test_choosing_no_rows_is_refused_as_giving_none_is(self):
+    def test_choosing_no_samples_is_refused_as_giving_none_is(self):
         for rows in (Predictions.from_logits(LOGITS, LABELS), TopLabel([0.5], [True])):
             with refused("at least one row"):
                 metrics.ece(rows[:0])
 
-    def test_class_names_follow_the_rows(self):
+    def test_class_names_follow_the_samples(self):
         rows = Predictions.from_logits(LOGITS, LABELS, class_names=["cat", "dog", "cow"])
         assert rows.class_names == rows[1:].class_names == (rows + rows).class_names == ("cat", "dog", "cow")
 

@@ -162,12 +162,12 @@ def test_the_calibration_error_is_that_of_the_metric():
     assert found.best.ece == pytest.approx(ece(predictions), rel=1e-6)
 
 
-def test_doing_nothing_is_always_among_the_candidates():
+def test_uncalibrated_is_always_among_the_candidates():
     assert {each.name for each in rank(rows(100), [TemperatureScaling()]).results} == {"uncalibrated", "temperature"}
     assert len(rank(rows(100), [TemperatureScaling(), Uncalibrated()]).results) == 2
 
 
-def test_nothing_is_chosen_on_calibrated_rows_and_a_temperature_on_overconfident_ones():
+def test_nothing_is_chosen_on_calibrated_samples_and_a_temperature_on_overconfident_ones():
     candidates = (TemperatureScaling(), Overfit())
     calibrated = [Auto(candidates).rank(rows(400, seed=seed)).chosen.name for seed in range(25)]
     overconfident = [Auto(candidates).rank(rows(400, scale=2.5, seed=seed)).chosen.name for seed in range(25)]
@@ -175,7 +175,7 @@ def test_nothing_is_chosen_on_calibrated_rows_and_a_temperature_on_overconfident
     assert overconfident.count("temperature") == 25
 
 
-def test_the_winner_is_fitted_on_all_rows():
+def test_the_winner_is_fitted_on_all_samples():
     predictions = rows(500, scale=3.0)
     chosen = Auto((TemperatureScaling(),)).fit(predictions)
     assert isinstance(chosen, Scale)
@@ -200,7 +200,7 @@ def test_a_candidate_that_cannot_be_fitted_is_dropped_with_its_reason():
     assert found.chosen.name == "temperature"
 
 
-def test_a_candidate_that_fails_on_all_rows_gives_way_to_the_next():
+def test_a_candidate_that_fails_on_all_samples_gives_way_to_the_next():
     with pytest.warns(CalibrantWarning, match="on every fold but not on all samples"):
         fitted = Auto((Picky(most=80), TemperatureScaling())).fit(rows(100, scale=3.0))
     with pytest.warns(CalibrantWarning, match="on every fold but not on all samples"):
@@ -354,7 +354,7 @@ def test_half_a_mistake_that_was_not_seen_counts_against_sharp_maps():
     assert found.best.calibrator == milder
 
 
-def test_doing_nothing_is_not_chosen_where_probabilities_are_zero():
+def test_uncalibrated_is_not_chosen_where_probabilities_are_zero():
     """No sample of these had the label 0 was given to; one to come may, and its log-loss is infinite."""
     generator = torch.Generator().manual_seed(0)
     probs = (3 * torch.randn(400, 3, generator=generator, dtype=torch.float64)).softmax(1)
@@ -409,7 +409,7 @@ def test_warnings_of_the_folds_are_kept_quiet_and_the_winner_s_come_through():
     assert "be careful" in fitted.summary.notes
 
 
-def test_ten_rows_are_enough_and_nine_are_not():
+def test_ten_samples_are_enough_and_nine_are_not():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fitted = Auto((TemperatureScaling(),)).fit(rows(10))
@@ -420,7 +420,7 @@ def test_ten_rows_are_enough_and_nine_are_not():
         Auto((TemperatureScaling(),), folds=1).fit(rows(9))
 
 
-def test_rows_without_a_mistake_are_calibrated_with_half_an_unseen_one():
+def test_samples_without_a_mistake_are_calibrated_with_half_an_unseen_one():
     logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     predictions = Predictions.from_logits(logits, logits.argmax(1))
     with pytest.warns(CalibrantWarning, match="half a pseudo-error"):
@@ -473,12 +473,12 @@ class TestAClassWithoutRows:
         alike = {"uncalibrated", "temperature", "ets", "diagonal", "order_invariant", "irm", "temperature+irm"}
         assert {each.name for each in Auto().rank(predictions).results} == alike
 
-    def test_it_is_told_and_noted(self):
+    def test_it_is_warned_of_and_noted(self):
         with pytest.warns(CalibrantWarning, match="no calibration samples of class 2: .* were left out"):
             fitted = Auto().fit(self._without(4, 2))
         assert any("were left out" in note for note in fitted.summary.notes)
 
-    def test_the_class_is_not_driven_out_on_rows_to_come(self):
+    def test_the_class_is_not_driven_out_on_samples_to_come(self):
         with pytest.warns(CalibrantWarning, match="left out"):
             fitted = Auto().fit(self._without(3, 2))
         new = rows(4000, 3, scale=2.0, seed=7)

@@ -55,7 +55,7 @@ def test_it_is_the_average_over_all_binnings_by_their_likelihood(n, prior_for):
     assert np.allclose(result.confidence.numpy()[plain], expected[plain], atol=1e-9)
 
 
-def test_plenty_of_rows_bring_out_the_true_accuracy():
+def test_plenty_of_samples_bring_out_the_true_accuracy():
     new = rows(2000, seed=1)
     result = BayesianBinning().fit(rows(50_000)).transform(new)
     truth = Predictions.from_logits(new.logits / 2, new.labels)
@@ -64,7 +64,7 @@ def test_plenty_of_rows_bring_out_the_true_accuracy():
     assert float((result.confidence - truth.confidence).abs().mean()) < 0.05
 
 
-def test_no_more_bins_are_used_than_the_rows_call_for():
+def test_no_more_bins_are_used_than_the_samples_call_for():
     generator = torch.Generator().manual_seed(0)
     gap = 6 * torch.rand(3000, generator=generator, dtype=torch.float64)
     wrong = (torch.rand(3000, generator=generator) < 0.3).long()
@@ -73,7 +73,7 @@ def test_no_more_bins_are_used_than_the_rows_call_for():
     assert float((probs - 0.7).abs().max()) < 0.05
 
 
-def test_rows_of_one_confidence_get_one_answer():
+def test_samples_of_one_confidence_get_one_probability():
     logits = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]], dtype=torch.float64).repeat(40, 1)
     right = torch.rand(120, generator=torch.Generator().manual_seed(0)) < 0.8
     cal = Predictions.from_logits(logits, (~right).long())

@@ -85,16 +85,16 @@ class TestParameters:
 
 
 class TestNoOptimum:
-    def test_classes_told_apart_the_wrong_way_round_give_their_shares(self):
+    def test_classes_separated_the_wrong_way_round_give_their_shares(self):
         rows = Predictions.from_binary_logits([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0, 5.0], [1, 1, 0, 0, 0, 0, 0, 0])
         assert BetaCalibration().fit(rows).transform(rows).probs[:, 1].tolist() == pytest.approx([0.25] * 8)
 
-    def test_two_classes_told_apart_are_refused(self):
+    def test_two_separable_classes_are_refused(self):
         rows = Predictions.from_binary_logits([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0], [0, 0, 0, 1, 1, 1])
         with pytest.raises(FitError, match="beta calibration needs classes whose log-odds overlap"):
             BetaCalibration().fit(rows)
 
-    def test_of_more_classes_the_one_told_apart_gets_smoothed_targets(self):
+    def test_of_more_classes_the_separable_one_gets_smoothed_targets(self):
         generator = torch.Generator().manual_seed(0)
         logits = torch.randn(400, 3, generator=generator, dtype=torch.float64)
         logits[:100, 2] += 50

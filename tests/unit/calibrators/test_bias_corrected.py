@@ -26,7 +26,7 @@ def test_the_mean_probability_of_every_class_is_its_share():
     assert torch.allclose(probs.mean(0), shares.double(), atol=1e-7)
 
 
-def test_symmetric_rows_need_no_shift_and_get_the_temperature():
+def test_symmetric_samples_need_no_shift_and_get_the_temperature():
     rows = rows_of(1000, 3)
     # Every row and label in all orders of the classes: no class can be told from another.
     turns = [torch.arange(3).roll(turn) for turn in range(3)]
@@ -38,14 +38,14 @@ def test_symmetric_rows_need_no_shift_and_get_the_temperature():
     assert float(fitted.weight) == pytest.approx(float(1 / temperature), rel=1e-5)
 
 
-def test_a_class_without_rows_is_named():
+def test_a_class_without_samples_is_named():
     rows = rows_of()
     seen = Predictions.from_logits(rows.logits, rows.labels, class_names=["ant", "bee", "cow", "dog"])
     with pytest.raises(FitError, match=r"samples of every class.* of class cow\."):
         BiasCorrectedTemperature().fit(seen[seen.labels != 2])
 
 
-def test_labels_that_contradict_the_logits_are_told_of():
+def test_labels_that_contradict_the_logits_are_reported():
     rows = rows_of()
     turned = Predictions.from_logits(-rows.logits, rows.labels)
     with pytest.warns(CalibrantWarning, match="below zero"):

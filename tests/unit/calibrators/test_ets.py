@@ -25,7 +25,7 @@ def parts_of(rows, temperature):
     return torch.stack([(rows.logits / temperature).softmax(1), rows.probs, torch.full_like(rows.probs, 0.2)])
 
 
-def test_rows_that_a_temperature_made_are_mostly_left_to_it():
+def test_samples_that_a_temperature_made_are_mostly_left_to_it():
     fitted = EnsembleTemperatureScaling().fit(rows_of(50_000))
     assert float(fitted.weights[0]) > 0.97
     assert float(fitted.maps[0].temperature) == pytest.approx(2.0, rel=0.03)
@@ -109,7 +109,7 @@ def test_shares_are_best_where_a_third_of_all_probabilities_is_tiny(criterion, t
     assert fitted.summary.certificate.objective <= best + 1e-9
 
 
-def test_a_brier_score_that_always_falls_is_said_to_end_at_the_edge_of_the_search():
+def test_a_brier_score_that_always_falls_is_reported_at_the_edge_of_the_search():
     rows = rows_of(200, 3)
     with pytest.warns(CalibrantWarning, match="always falls"):
         fitted = EnsembleTemperatureScaling(criterion="brier").fit(
@@ -130,7 +130,7 @@ def test_the_temperature_of_the_brier_score_is_found_far_from_that_of_the_log_lo
     assert fitted.summary.certificate.gradient <= 1e-9
 
 
-def test_on_its_own_rows_it_is_never_worse_than_its_parts():
+def test_on_its_own_samples_it_is_never_worse_than_its_parts():
     rows = rows_of(uniform=0.1)
     assert nll(EnsembleTemperatureScaling().fit(rows).transform(rows)) <= nll(
         TemperatureScaling().fit(rows).transform(rows)

@@ -56,7 +56,7 @@ class TestTopLabel:
     @BOTH
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     @pytest.mark.parametrize("k", [2, 10])
-    def test_its_own_rows_have_no_calibration_error_over_its_own_bins(self, k, dtype, bins):
+    def test_its_own_samples_have_no_calibration_error_over_its_own_bins(self, k, dtype, bins):
         rows = network(3000, k, dtype=dtype)
         after = HistogramBinning(bins=bins).fit(rows).transform(rows)
         levels, cell = after.confidence.unique(return_inverse=True)
@@ -88,7 +88,7 @@ class TestTopLabel:
         assert fitted.curve.values.shape == (1, 2)
         assert fitted.transform(rows).confidence.tolist() == pytest.approx([0.5] * 100)
 
-    def test_equal_confidences_of_different_rows_share_a_bin(self):
+    def test_equal_confidences_of_different_samples_share_a_bin(self):
         probs = torch.tensor(
             [[0.7, 0.3, 0.0], [0.7, 0.2, 0.1], [0.7, 0.15, 0.15], [0.8, 0.1, 0.1]], dtype=torch.float32
         )
@@ -100,7 +100,7 @@ class TestTopLabel:
         after = HistogramBinning(n_bins=4).fit(rows).transform(rows)
         assert after.confidence.tolist() == pytest.approx([0.98] * 48)
 
-    def test_confidences_that_round_to_one_are_still_told_apart(self):
+    def test_confidences_that_round_to_one_are_still_distinguished(self):
         logits = torch.zeros(100, 3)
         logits[:, 0] = torch.linspace(20, 60, 100)
         assert (logits.softmax(1)[:, 0] == 1).all()
@@ -148,7 +148,7 @@ class TestClasswise:
         assert torch.allclose(made.transform(test).logits, same.transform(test).logits)
 
     @BOTH
-    def test_before_division_its_own_rows_have_no_calibration_error_in_any_class(self, bins):
+    def test_before_division_its_own_samples_have_no_calibration_error_in_any_class(self, bins):
         rows = network(3000, 5, dtype=torch.float32)
         made = ClasswiseHistogramBinning(bins=bins).fit(rows)
         for j in range(5):
@@ -171,7 +171,7 @@ class TestClasswise:
         share = torch.bincount(cell, weights=rows.labels.double()) / torch.bincount(cell)
         assert torch.allclose(share, levels, atol=2 / 1000)
 
-    def test_a_class_without_rows_is_told_and_gets_the_smallest_probability(self):
+    def test_a_class_without_samples_is_reported_and_gets_the_smallest_probability(self):
         rows = network(400, 5)
         rows = rows[rows.labels != 3]
         with pytest.warns(CalibrantWarning, match="no calibration samples of class 3"):
@@ -182,7 +182,7 @@ class TestClasswise:
         assert torch.isfinite(made.transform(rows).logits).all()
 
     @BOTH
-    def test_no_row_of_another_sample_has_an_infinite_log_loss(self, bins):
+    def test_no_other_sample_has_an_infinite_log_loss(self, bins):
         made = ClasswiseHistogramBinning(bins=bins).fit(network(500, 6, sharpness=8.0))
         nll = made.transform(network(2000, 6, seed=1, sharpness=8.0)).softmax_rows().nll()
         assert float(nll.max()) < math.log(502 * 5) + math.log(6)

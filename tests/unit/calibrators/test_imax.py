@@ -58,7 +58,7 @@ def test_few_bins_cost_little_accuracy_and_take_overconfidence_away():
     assert float(nll(result)) < float(nll(new)) - 0.2
 
 
-def test_a_class_without_rows_is_all_but_ruled_out_and_never_impossible():
+def test_a_class_without_samples_is_all_but_ruled_out_and_never_impossible():
     cal = rows()
     absent = cal[cal.labels != 2]
     with pytest.warns(CalibrantWarning, match="no calibration samples of class 2"):

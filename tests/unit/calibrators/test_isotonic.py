@@ -28,14 +28,14 @@ def floored(probs, n, k=2):
 class TestTopLabel:
     @pytest.mark.parametrize("k", [2, 10])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_it_is_scikit_learns_at_the_calibration_rows(self, dtype, k):
+    def test_it_is_scikit_learns_at_the_calibration_samples(self, dtype, k):
         rows = network(700, k, dtype=dtype)
         confidence, correct = rows.confidence.numpy(), rows.correct.numpy()
         expected = floored(Reference().fit(confidence, correct).predict(confidence), 700).clip(1 / k)
         after = IsotonicRegression().fit(rows).transform(rows).confidence.numpy()
         assert np.allclose(after, expected, atol=2e-4)
 
-    def test_between_calibration_rows_it_is_the_nearer_one_and_beyond_them_the_last(self):
+    def test_between_calibration_samples_it_is_the_nearer_one_and_beyond_them_the_last(self):
         rows = Predictions.from_binary_logits([1.0, 2.0, 4.0, 5.0], [0, 0, 1, 1])
         fitted = IsotonicRegression().fit(rows)
         asked = Predictions.from_binary_logits([0.1, 2.9, 3.1, 50.0], [1, 1, 1, 1])
@@ -83,13 +83,13 @@ class TestOneVsRest:
         expected = floored(Reference().fit(rows.probs[:, 1], rows.labels).predict(rows.probs[:, 1]), 500)
         assert np.allclose(fitted.transform(rows).probs[:, 1].numpy(), expected)
 
-    def test_a_class_without_rows_is_told(self):
+    def test_a_class_without_samples_is_reported(self):
         rows = network(300, 5)
         with pytest.warns(CalibrantWarning, match="class 1, 3"):
             fitted = IsotonicOneVsRest().fit(rows[(rows.labels != 3) & (rows.labels != 1)])
         assert torch.isfinite(fitted(rows.logits)).all()
 
-    def test_new_rows_never_have_an_infinite_log_loss(self):
+    def test_new_samples_never_have_an_infinite_log_loss(self):
         fitted = IsotonicOneVsRest().fit(network(400, 10, sharpness=6.0))
         nll = fitted.transform(network(4000, 10, seed=1, sharpness=6.0)).softmax_rows().nll()
         assert float(nll.max()) < math.log(402 * 9) + math.log(10)
@@ -122,7 +122,7 @@ class TestPooled:
         assert isinstance(fitted, PooledMap)
         assert fitted.curve.values.shape[0] == 1
 
-    def test_few_rows_of_many_classes_beat_one_curve_a_class(self):
+    def test_few_samples_of_many_classes_beat_one_curve_a_class(self):
         cal, test = network(600, 40), network(3000, 40, seed=1)
         pooled = IsotonicPooled().fit(cal).transform(test).softmax_rows().nll().mean()
         separate = IsotonicOneVsRest().fit(cal).transform(test).softmax_rows().nll().mean()

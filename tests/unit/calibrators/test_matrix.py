@@ -23,17 +23,17 @@ def test_a_mixture_of_classes_is_undone():
     assert (probs - honest).abs().mean() < 0.005
 
 
-def test_on_its_own_rows_it_is_at_least_as_good_as_vector_scaling():
+def test_on_its_own_samples_it_is_at_least_as_good_as_vector_scaling():
     rows = rows_of()
     assert nll(MatrixScaling().fit(rows).transform(rows)) < nll(VectorScaling().fit(rows).transform(rows))
 
 
-def test_rows_that_a_temperature_made_get_nearly_that_temperature():
+def test_samples_that_a_temperature_made_get_nearly_that_temperature():
     weight = MatrixScaling().fit(rows_of(200_000)).weight
     assert torch.allclose(weight, 0.5 * torch.eye(4, dtype=torch.float64), atol=0.02)
 
 
-def test_a_number_added_to_all_logits_of_the_rows_changes_nothing_when_it_is_the_same():
+def test_a_number_added_to_all_logits_of_the_samples_changes_nothing_when_it_is_the_same():
     rows = rows_of()
     shifted = Predictions.from_logits(rows.logits + 50, rows.labels)
     one, other = (MatrixScaling().fit(each).transform(each).probs for each in (rows, shifted))
@@ -44,19 +44,19 @@ def test_the_optimum_is_certified():
     assert MatrixScaling().fit(rows_of()).summary.certificate.gradient <= 1e-8
 
 
-def test_a_class_without_rows_is_named():
+def test_a_class_without_samples_is_named():
     rows = rows_of()
     with pytest.raises(FitError, match=r"of class 3\."):
         MatrixScaling().fit(rows[rows.labels != 3])
 
 
-def test_fewer_rows_than_parameters_are_told_of():
+def test_fewer_samples_than_parameters_are_reported():
     rows = rows_of(100, 12)
     with pytest.warns(CalibrantWarning, match="156 parameters to 100 samples"):
         MatrixScaling().fit(Predictions.from_logits(rows.logits, torch.arange(100) % 12))
 
 
-def test_rows_with_as_many_classes_that_can_be_told_apart_have_no_optimum():
+def test_as_many_separable_classes_as_samples_have_no_optimum():
     rows = rows_of(25, 12)
     with (
         pytest.warns(CalibrantWarning, match="156 parameters to 25 samples"),

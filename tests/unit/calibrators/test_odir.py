@@ -80,7 +80,7 @@ def test_dirichlet_calibration_does_not_see_a_number_added_to_a_row():
 
 
 @each_kind
-def test_a_stronger_penalty_never_fits_its_own_rows_better(kind):
+def test_a_stronger_penalty_never_fits_its_own_samples_better(kind):
     rows = rows_of(300)
     losses = [nll(kind(strength=s, bias_strength=s).fit(rows).transform(rows)) for s in (1e-2, 1.0, 1e2, 1e4)]
     assert losses == sorted(losses)
@@ -96,7 +96,7 @@ def test_searched_strengths_beat_a_temperature_where_there_is_something_to_gain(
     assert fitted.summary.certificate.gradient <= 1e-8
 
 
-def test_stepwise_search_is_nearly_as_good_as_the_best_pair_on_new_rows():
+def test_stepwise_search_is_nearly_as_good_as_the_best_pair_on_new_samples():
     rows, new = rows_of(600, mix=0.5), rows_of(10_000, mix=0.5, seed=1)
     stepwise = nll(DirichletODIR().fit(rows).transform(new))
     strengths = [(s, t) for s in (1e-3, 1e-2, 1e-1, 1.0) for t in (1e-3, 1e-2, 1e-1, 1.0)]
@@ -120,13 +120,13 @@ def test_a_strength_that_is_given_is_kept(kind):
 
 
 @each_kind
-def test_a_class_without_rows_is_named(kind):
+def test_a_class_without_samples_is_named(kind):
     rows = rows_of()
     with pytest.raises(FitError, match=r"must see samples of every class.* of class 2\."):
         kind(strength=1.0, bias_strength=1.0).fit(rows[rows.labels != 2])
 
 
-def test_a_class_of_one_row_cannot_be_searched():
+def test_a_class_of_one_sample_cannot_be_searched():
     rows = rows_of()
     only = torch.cat([(rows.labels != 2).nonzero()[:, 0], (rows.labels == 2).nonzero()[:1, 0]])
     with pytest.raises(FitError, match="at least 2 samples of every class"):

@@ -101,20 +101,20 @@ class TestOptima:
             assert nll(fitted.transform(cal)) + penalty == pytest.approx(fitted.summary.certificate.objective, abs=1e-9)
 
     @EACH
-    def test_the_same_rows_and_seed_give_the_same_map(self, method):
+    def test_the_same_samples_and_seed_give_the_same_map(self, method):
         cal = drawn(300, 5)
         first, second = method.fit(cal).state_dict(), method.fit(cal).state_dict()
         assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 class TestTruths:
-    def test_every_method_mends_a_bend_that_a_temperature_cannot(self):
+    def test_every_method_corrects_a_bend_that_a_temperature_cannot(self):
         # Large differences were squeezed, small ones were not.
         bend = lambda logits: torch.sinh(logits / 2)  # noqa: E731
         for method in METHODS:
             assert gain_over_temperature(method, bend) > 0.002, method.name
 
-    def test_only_the_network_that_knows_the_classes_mends_overrated_ones(self):
+    def test_only_the_network_that_knows_the_classes_corrects_overrated_ones(self):
         rated = torch.tensor([1.5, 0.0, 0.0, 0.0, -1.5], dtype=torch.float64)
         bend = lambda logits: logits + rated  # noqa: E731
         assert gain_over_temperature(OrderPreserving(), bend) > 0.02
@@ -126,7 +126,7 @@ class TestTruths:
         assert gain_over_temperature(method, lambda logits: 3 * logits, n=n, k=10) > -0.004
 
     @EACH
-    def test_the_order_of_every_row_is_kept(self, method):
+    def test_the_order_of_every_sample_is_kept(self, method):
         cal, test = drawn(300, 20), drawn(300, 20, seed=5, dtype=torch.float32)
         order = test.logits.argsort(dim=1, descending=True)
         after = method.fit(cal).transform(test)
@@ -145,25 +145,25 @@ class TestHardCases:
     @EACH
     @pytest.mark.parametrize(("n", "k"), [(10, 3), (10, 100), (200, 2), (60, 1000)])
     @pytest.mark.filterwarnings("ignore:.*no calibration samples of class")
-    def test_few_rows_and_few_or_many_classes_are_fitted(self, method, n, k):
+    def test_few_samples_and_few_or_many_classes_are_fitted(self, method, n, k):
         cal = drawn(n, k, lambda logits: 3 * logits)
         assert nll(method.fit(cal).transform(cal)) < nll(cal)
 
     @EACH
     @pytest.mark.filterwarnings("ignore:.*no calibration samples of class")
-    def test_a_class_without_rows_keeps_a_probability(self, method):
+    def test_a_class_without_samples_keeps_a_probability(self, method):
         cal = drawn(200, 4)
         cal = Predictions.from_logits(cal.logits, cal.labels.clamp(max=2))
         assert (method.fit(cal).transform(cal).probs > 0).all()
 
     @EACH
-    def test_rows_that_are_all_right_have_no_optimum(self, method):
+    def test_samples_that_are_all_right_have_no_optimum(self, method):
         cal = drawn(200, 4)
         with pytest.raises(FitError, match="wrong predictions"):
             method.fit(Predictions.from_logits(cal.logits, cal.predicted))
 
     @EACH
-    def test_rows_that_are_all_wrong_give_equal_probabilities_and_a_warning(self, method):
+    def test_samples_that_are_all_wrong_give_equal_probabilities_and_a_warning(self, method):
         cal = drawn(200, 4)
         cal = Predictions.from_logits(cal.logits, cal.logits.argmin(1))
         with pytest.warns(CalibrantWarning, match="no better than guessing"):

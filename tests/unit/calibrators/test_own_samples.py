@@ -112,7 +112,7 @@ def test_a_rise_within_noise_is_noted_without_a_warning():
     assert fitted.summary.before["nll"] != fitted.summary.after["nll"]
 
 
-def test_doing_nothing_is_never_worse():
+def test_uncalibrated_is_never_worse():
     fitted, warned = fit_and_notes(catalogue.parse_calibrator("uncalibrated"), calibrated(1000))
     assert not warned
     assert fitted.summary.notes == ()

@@ -54,14 +54,14 @@ class TestTwoClasses:
         assert certificate.steps > 1
 
     @pytest.mark.filterwarnings("ignore:.*worse than no calibration")
-    def test_classes_told_apart_have_a_finite_fit_only_with_smoothed_targets(self):
+    def test_separable_classes_have_a_finite_fit_only_with_smoothed_targets(self):
         rows = Predictions.from_binary_logits([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0], [0, 0, 0, 1, 1, 1])
         assert torch.isfinite(PlattScaling().fit(rows)(rows.logits)).all()
         with pytest.raises(FitError, match=r"overlap.*separable.*smoothed"):
             PlattScaling(targets="plain").fit(rows)
 
     @pytest.mark.filterwarnings("ignore:.*no calibration samples of class")
-    def test_rows_of_one_class_give_the_rule_of_succession(self):
+    def test_samples_of_one_class_give_the_rule_of_succession(self):
         rows = Predictions.from_binary_logits(torch.randn(8, generator=torch.Generator().manual_seed(0)), [1] * 8)
         assert PlattScaling().fit(rows).transform(rows).probs[:, 1].tolist() == pytest.approx([0.9] * 8)
         with pytest.raises(FitError, match="samples of both classes; got 8 of class 1 among 8"):
@@ -110,7 +110,7 @@ class TestManyClasses:
         assert np.allclose(after, raw / raw.sum(1, keepdims=True), atol=1e-3)
 
     @pytest.mark.filterwarnings("ignore:.*no calibration samples of class")
-    def test_plain_targets_fall_back_to_smoothed_ones_for_a_class_without_rows(self):
+    def test_plain_targets_fall_back_to_smoothed_ones_for_a_class_without_samples(self):
         rows = network(300, 5)
         rows = rows[rows.labels != 2]
         with pytest.warns(CalibrantWarning, match="class 2 cannot be fitted separately"):

@@ -40,7 +40,7 @@ def biased(n, seed=0, *, k=5, dtype=torch.float64):
     return Predictions.from_probs(probs.to(dtype), torch.where(right, predicted, other)), features.double(), truth
 
 
-class TestWhatTheyMend:
+class TestWhatTheyCalibrate:
     CAL, TEST = biased(3000, seed=1), biased(8000, seed=2)
 
     def test_density_ratio_finds_the_truth_that_a_temperature_cannot_see(self):
@@ -113,7 +113,7 @@ class TestDensities:
         looked_up = fitted.surface(torch.logit(torch.from_numpy(c)), torch.from_numpy(d)).sigmoid().numpy()
         assert np.abs(looked_up - expected).max() < 1e-3
 
-    def test_far_from_all_rows_the_confidence_stays(self):
+    def test_far_from_all_samples_the_confidence_stays(self):
         table = DensityRatioCalibration().fit(*biased(500)[:2]).surface
         assert isinstance(table, Table)
         # No row is less sure than .5, but the table reaches from the least sure to the surest.
@@ -233,7 +233,7 @@ class TestHardCases:
         assert torch.equal(after.predicted, cal.predicted)
 
     @EACH
-    def test_as_few_rows_as_neighbours_are_refused(self, method):
+    def test_as_few_samples_as_neighbours_are_refused(self, method):
         cal, features, _ = biased(10)
         with pytest.raises(FitError, match=r"more samples than neighbours \(10\).*fewer neighbours"):
             method.fit(cal, features)
@@ -249,7 +249,7 @@ class TestHardCases:
     @pytest.mark.filterwarnings("ignore:the density of")
     @EACH
     @pytest.mark.parametrize("truth", ["right", "wrong"])
-    def test_rows_that_are_all_right_or_all_wrong_leave_a_floor(self, method, truth):
+    def test_samples_that_are_all_right_or_all_wrong_leave_a_floor(self, method, truth):
         cal, features, _ = biased(200)
         labels = cal.predicted if truth == "right" else (cal.predicted + 1) % 5
         cal = Predictions.from_logits(cal.logits, labels)
@@ -269,7 +269,7 @@ class TestHardCases:
 
     @pytest.mark.filterwarnings("ignore:the density of")
     @EACH
-    def test_rows_and_features_that_are_all_alike(self, method):
+    def test_samples_and_features_that_are_all_alike(self, method):
         cal, features, _ = biased(100)
         same = Predictions.from_logits(cal.logits[:1].repeat(100, 1), cal.labels)
         after = method.fit(same, features[:1].repeat(100, 1)).transform(same, features[:1].repeat(100, 1))

@@ -39,7 +39,7 @@ def test_it_tells_how_well_it_converged():
     assert QuadraticScaling().fit(bell_shaped(300)).summary.certificate.gradient < 1e-8
 
 
-def test_two_classes_told_apart_are_refused():
+def test_two_separable_classes_are_refused():
     rows = Predictions.from_binary_logits([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0], [0, 0, 0, 1, 1, 1])
     with pytest.raises(FitError, match="quadratic scaling needs classes whose log-odds overlap"):
         QuadraticScaling().fit(rows)
@@ -51,7 +51,7 @@ def test_classes_that_a_parabola_tells_apart_are_refused_too():
         QuadraticScaling().fit(rows)
 
 
-def test_of_more_classes_each_is_fitted_against_the_rest_and_one_without_rows_is_told():
+def test_of_more_classes_each_is_fitted_against_the_rest_and_one_without_samples_is_reported():
     generator = torch.Generator().manual_seed(1)
     logits = 1.5 * torch.randn(900, 4, generator=generator, dtype=torch.float64)
     labels = torch.multinomial(logits[:, :3].softmax(1), 1, generator=generator)[:, 0]

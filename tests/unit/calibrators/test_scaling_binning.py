@@ -79,7 +79,7 @@ def test_there_are_no_more_answers_than_bins():
     assert len(probs.unique()) <= 7
 
 
-def test_it_is_calibrated_on_new_rows():
+def test_it_is_calibrated_on_new_samples():
     new = rows(20_000, seed=1)
     result = ScalingBinning().fit(rows(6000)).transform(new)
     for answer in result.confidence.unique():
@@ -87,7 +87,7 @@ def test_it_is_calibrated_on_new_rows():
         assert float(result.correct[alike].double().mean()) == pytest.approx(float(answer), abs=0.06)
 
 
-def test_a_seed_deals_the_rows_anew():
+def test_a_seed_deals_the_samples_anew():
     cal = rows()
     first, again, other = (ScalingBinning(seed=seed).fit(cal).curve.values for seed in (0, 0, 1))
     assert torch.equal(first, again)
@@ -96,7 +96,7 @@ def test_a_seed_deals_the_rows_anew():
 
 @pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 @pytest.mark.parametrize("method", [ScalingBinning, ScalingBinningMarginal])
-def test_rows_without_a_mistake_and_very_few_rows_are_no_trouble(method):
+def test_samples_without_a_mistake_and_very_few_samples_are_no_trouble(method):
     for cal in (rows(10), rows(300)):
         right = Predictions.from_logits(cal.logits, cal.predicted)
         result = method().fit(right).transform(rows(500, seed=1))
@@ -114,7 +114,7 @@ def test_many_classes_get_bins_enough_to_keep_the_predictions():
     assert float(accuracy(enough)) > float(accuracy(new)) - 0.03
 
 
-def test_a_class_without_rows_is_told_of_and_never_impossible():
+def test_a_class_without_samples_is_reported_and_never_impossible():
     cal = rows()
     with pytest.warns(CalibrantWarning, match="no calibration samples of class 1"):
         fitted = ScalingBinningMarginal().fit(cal[cal.labels != 1])
@@ -122,7 +122,7 @@ def test_a_class_without_rows_is_told_of_and_never_impossible():
 
 
 @pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning")
-def test_two_rows_cannot_be_split_in_three():
+def test_two_samples_cannot_be_split_in_three():
     for method in (ScalingBinning, ScalingBinningMarginal):
         with pytest.raises(FitError, match="three-way split must have at least three samples; got 2"):
             method().fit(rows(2))

@@ -44,7 +44,7 @@ def test_a_strong_pull_on_everything_leaves_the_temperature():
     assert torch.allclose(strong, TemperatureScaling().fit(rows).transform(rows).probs, atol=1e-6)
 
 
-def test_classes_taken_for_one_another_are_told_apart_on_new_rows():
+def test_classes_taken_for_one_another_are_separated_on_new_samples():
     rows, new = rows_of(4000), rows_of(20_000, seed=1)
     matrix, vector = (
         nll(each().fit(rows).transform(new)) for each in (StructuredMatrixScaling, StructuredVectorScaling)
@@ -53,7 +53,7 @@ def test_classes_taken_for_one_another_are_told_apart_on_new_rows():
 
 
 @pytest.mark.filterwarnings("ignore:.*no calibration samples of class")
-def test_more_parameters_than_rows_are_no_trouble():
+def test_more_parameters_than_samples_are_no_trouble():
     rows = rows_of(100, 30)
     assert StructuredMatrixScaling().fit(rows).summary.certificate.gradient <= 1e-8
 

@@ -39,7 +39,7 @@ def test_it_adds_the_slope_of_a_natural_cubic_spline_through_the_summed_errors(n
     assert np.abs(expected - confidence).max() > 0.05
 
 
-def test_many_rows_lose_nothing_to_the_fewer_points_that_are_kept():
+def test_many_samples_lose_nothing_to_the_fewer_points_that_are_kept():
     cal = rows(30_000)
     fitted = SplineCalibration().fit(cal)
     assert fitted.curve.knots.shape[1] <= 2048
@@ -63,7 +63,7 @@ def two_classes(log_odds, right=None):
     return Predictions.from_logits(torch.stack([log_odds, torch.zeros_like(log_odds)], 1), labels)
 
 
-def test_a_calibrated_model_is_left_nearly_as_it_is():
+def test_a_calibrated_model_hardly_changes():
     cal = rows(50_000, sharpness=1.0)
     result = SplineCalibration().fit(cal).transform(cal)
     assert float((result.confidence - cal.confidence).abs().mean()) < 0.01
@@ -84,7 +84,7 @@ def test_one_confidence_becomes_its_accuracy():
     assert result.confidence.numpy() == pytest.approx(0.75, abs=1e-3)
 
 
-def test_fewer_rows_than_knots_are_an_error():
+def test_fewer_samples_than_knots_are_an_error():
     with pytest.raises(FitError, match=r"6 knots must have at least as many samples; got 5"):
         SplineCalibration().fit(rows(5))
 

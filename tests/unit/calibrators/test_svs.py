@@ -59,13 +59,13 @@ def test_without_much_of_a_penalty_it_is_vector_scaling_of_the_log_probabilities
     assert torch.allclose(weak, VectorScaling().fit(same).transform(same).probs, atol=1e-5)
 
 
-def test_on_new_rows_it_beats_a_temperature():
+def test_on_new_samples_it_beats_a_temperature():
     rows, new = rows_of(4000), rows_of(20_000, seed=1)
     better, good = (nll(each.fit(rows).transform(new)) for each in (StructuredVectorScaling(), TemperatureScaling()))
     assert better < good - 0.005
 
 
-def test_a_number_added_to_all_logits_of_a_row_changes_nothing():
+def test_a_number_added_to_all_logits_of_a_sample_changes_nothing():
     rows = rows_of()
     moved = Predictions.from_logits(rows.logits + torch.linspace(-5, 5, len(rows))[:, None], rows.labels)
     one, other = (StructuredVectorScaling().fit(each).transform(each).probs for each in (rows, moved))
@@ -73,13 +73,13 @@ def test_a_number_added_to_all_logits_of_a_row_changes_nothing():
 
 
 @pytest.mark.filterwarnings("ignore:.*no calibration samples of class")
-def test_classes_without_rows_are_no_trouble():
+def test_classes_without_samples_are_no_trouble():
     rows = rows_of()
     assert StructuredVectorScaling().fit(rows[rows.labels != 3]).summary.certificate.gradient <= 1e-8
 
 
 @pytest.mark.filterwarnings("ignore:.*no calibration samples of class")
-def test_ten_rows_are_enough_to_fit():
+def test_ten_samples_are_enough_to_fit():
     rows = rows_of(500)
     wrong = rows.predicted != rows.labels
     some = torch.cat([wrong.nonzero()[:5, 0], (~wrong).nonzero()[:5, 0]])
@@ -100,7 +100,7 @@ def test_strengths_must_be_positive(strength):
         StructuredVectorScaling(bias_strength=strength)
 
 
-def test_a_class_without_rows_is_told():
+def test_a_class_without_samples_is_reported():
     rows = rows_of(500)
     with pytest.warns(CalibrantWarning, match="no calibration samples of class 2.*such as temperature or ets"):
         StructuredVectorScaling().fit(rows[rows.labels != 2])

@@ -122,7 +122,7 @@ def test_the_end_of_a_grid_is_not_taken_in_silence():
         TemperatureScaling(criterion="ece-meta-regularization").fit(rows)
 
 
-def test_one_row_in_a_hundred_thousand_cannot_hide():
+def test_one_sample_in_a_hundred_thousand_cannot_hide():
     rows = overconfident(100_000)
     logits = rows.logits.clone()
     logits[7] = torch.tensor([1e4, 0, 0, 0, 0])
@@ -164,7 +164,7 @@ class TestGivenValue:
             assert fitted.summary.certificate is None
             assert torch.equal(fitted.transform(rows).logits, rows.logits / value)
 
-    def test_it_needs_no_wrong_row(self):
+    def test_it_needs_no_wrong_sample(self):
         rows = Predictions.from_logits(5 * torch.eye(3), torch.arange(3))
         assert float(TemperatureScaling(value=0.9).fit(rows).temperature) == 0.9
 

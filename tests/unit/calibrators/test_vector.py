@@ -23,12 +23,12 @@ def test_the_slopes_and_shifts_that_were_put_in_are_undone():
     assert fitted.bias.tolist() == pytest.approx((expected - expected.mean()).tolist(), abs=0.03)
 
 
-def test_on_its_own_rows_it_is_at_least_as_good_as_a_temperature():
+def test_on_its_own_samples_it_is_at_least_as_good_as_a_temperature():
     rows = rows_of(shift=0.3)
     assert nll(VectorScaling().fit(rows).transform(rows)) < nll(TemperatureScaling().fit(rows).transform(rows))
 
 
-def test_rows_that_a_temperature_made_get_nearly_that_temperature():
+def test_samples_that_a_temperature_made_get_nearly_that_temperature():
     fitted = VectorScaling().fit(rows_of(100_000))
     assert fitted.weight.tolist() == pytest.approx([0.5] * 4, rel=0.03)
     assert fitted.bias.abs().max() < 0.03
@@ -46,13 +46,13 @@ def test_single_precision_logits_give_the_same_map():
     assert torch.allclose(one.bias, other.bias, atol=1e-6)
 
 
-def test_a_class_without_rows_is_named():
+def test_a_class_without_samples_is_named():
     rows = rows_of()
     with pytest.raises(FitError, match=r"Vector scaling must see samples of every class.* of class 1, 3\."):
         VectorScaling().fit(rows[(rows.labels == 0) | (rows.labels == 2)])
 
 
-def test_a_class_that_can_be_told_apart_has_no_optimum():
+def test_a_separable_class_has_no_optimum():
     rows = rows_of()
     logits = rows.logits.clone()
     logits[:, 1] = torch.where(rows.labels == 1, 6.0, -6.0)
@@ -60,7 +60,7 @@ def test_a_class_that_can_be_told_apart_has_no_optimum():
         VectorScaling().fit(Predictions.from_logits(logits, rows.labels))
 
 
-def test_fewer_rows_than_parameters_are_told_of():
+def test_fewer_samples_than_parameters_are_reported():
     rows = Predictions.from_logits([[3.0, 1.0, 0.0]] * 5, [0, 0, 0, 1, 2])
     with pytest.warns(CalibrantWarning, match="6 parameters to 5 samples"):
         VectorScaling().fit(rows)

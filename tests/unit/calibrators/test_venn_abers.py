@@ -32,7 +32,7 @@ def log_odds_of(rows):
 
 @pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 @pytest.mark.parametrize("levels", [None, 4])
-def test_it_merges_two_isotonic_fits_for_every_row(levels):
+def test_it_merges_two_isotonic_fits_for_every_sample(levels):
     cal, new = two_classes(levels=levels), two_classes(80, seed=1, levels=levels)
     result = VennAbers().fit(cal).transform(new).probs[:, 1].numpy()
     lower, upper = venn_abers_interval(cal, new)
@@ -68,7 +68,7 @@ def test_a_calibration_score_met_again_in_float32_is_recognised():
     assert not torch.equal(VennAbers().fit(cal).transform(nearby).probs, exact)
 
 
-def test_two_classes_keep_the_order_of_their_rows():
+def test_two_classes_keep_the_order_of_their_samples():
     cal, new = two_classes(300), two_classes(2000, seed=1)
     probs = VennAbers().fit(cal).transform(new).probs[:, 1]
     assert (probs[new.logits[:, 1].argsort()].diff() >= 0).all()
@@ -104,7 +104,7 @@ def test_it_claims_at_most_what_the_rule_of_succession_allows():
     assert result.confidence.numpy() == pytest.approx((of_each + 1) / (of_each + 2), abs=1e-6)
 
 
-def test_a_wide_interval_says_that_rows_are_few():
+def test_a_wide_interval_says_that_samples_are_few():
     new = two_classes(100, seed=3)
     few, many = (venn_abers_interval(two_classes(n), new) for n in (20, 2000))
     assert float((few.upper - few.lower).mean()) > 4 * float((many.upper - many.lower).mean())

@@ -166,7 +166,7 @@ class TestTheMap:
         assert sum("of the given probabilities are 0" in note for note in fitted.summary.notes) == 1
         assert "uniform_share" in repr(fitted)
 
-    def test_of_doing_nothing_has_none(self):
+    def test_uncalibrated_has_none(self):
         rows = with_zeros()
         fitted = catalogue.parse_calibrator("uncalibrated").fit(rows)
         assert fitted.uniform_share is None
@@ -233,7 +233,7 @@ class TestModelsWithZeros:
         (line,) = [line for line in verdict(found).findings if "of the probabilities are 0" in line]
         assert "depends on that choice" in line
 
-    def test_are_told_what_the_temperature_that_can_be_fitted_removes(self, digits):
+    def test_report_what_the_temperature_that_can_be_fitted_removes(self, digits):
         _, test = digits["forest"]
         split = calibration_refinement(test)["nll"]
         floor = catalogue.parse_calibrator("temperature").fit(test).transform(test)

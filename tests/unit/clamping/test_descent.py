@@ -281,7 +281,7 @@ def killed(head, after, objective, solver):
 
 
 @pytest.mark.parametrize("after", [1, 3, 9])
-def test_after_a_kill_it_goes_on_to_the_last_bit(after):
+def test_after_a_kill_it_resumes_to_the_last_bit(after):
     objective, solver = Objective(strength=0.01), ExactSolver(tolerance=1e-5)
     whole, second = descent(), descent()
     minimum = whole.minimise(objective, solver)
@@ -296,7 +296,7 @@ def test_after_a_kill_it_goes_on_to_the_last_bit(after):
     assert second.initial_gradient_norm == whole.initial_gradient_norm
 
 
-def test_with_another_head_it_looks_again_and_goes_on():
+def test_with_another_head_it_evaluates_again_and_continues():
     objective, solver = Objective(strength=0.01), ExactSolver(tolerance=1e-5)
     whole, second = descent(VectorScaling()), descent(VectorScaling())
     minimum = whole.minimise(objective, solver)

@@ -246,7 +246,7 @@ class TestResuming:
         monkeypatch.setattr("calibrant.clamping.neural_clamping.Journal", functools.partial(Journal, every=0.0))
 
     @pytest.mark.parametrize("after", [3, 12])
-    def test_a_killed_search_goes_on_and_ends_where_it_would_have(self, tmp_path, after):
+    def test_a_killed_search_resumes_and_ends_where_it_would_have(self, tmp_path, after):
         whole, again = Killer(), Killer()
         known = PATH.fit(network(), data(), progress=whole)
         assert math.isfinite(known.summary.strength)
@@ -286,7 +286,7 @@ class TestResuming:
         assert len(again.calls) == len(whole.calls) - 4
 
     @pytest.mark.parametrize("method", ["paper", "toolkit"])
-    def test_stochastic_descent_goes_on_to_the_last_bit(self, tmp_path, method):
+    def test_stochastic_descent_resumes_to_the_last_bit(self, tmp_path, method):
         known = METHODS[method].fit(network(), data())
         with pytest.raises(KeyboardInterrupt):
             METHODS[method].fit(network(), data(), folder=tmp_path, progress=Killer(4))

@@ -50,7 +50,7 @@ def test_notes_that_are_not_final_are_not_written_all_the_time(tmp_path):
     assert_same(eager.read("fit"), entry(1))
 
 
-def test_a_tensor_with_a_gradient_or_a_stride_is_noted_as_it_is(tmp_path):
+def test_a_tensor_with_a_gradient_or_a_stride_is_noted_unchanged(tmp_path):
     journal = Journal(tmp_path, IDENTITY)
     wide = torch.arange(12.0).reshape(3, 4)
     journal.write("fit", {"turned": wide.T, "leaf": wide.clone().requires_grad_()}, final=True)

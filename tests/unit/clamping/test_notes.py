@@ -51,7 +51,7 @@ def test_where_the_weakest_strength_wins_weaker_ones_are_advised():
     assert second == f"{WEAKEST}, so a weaker one may be better still. Try strengths below 0.1 as well."
 
 
-def test_that_is_not_said_of_one_strength_nor_where_another_wins_nor_of_no_delta():
+def test_one_strength_another_winner_and_no_delta_have_no_such_note():
     along_the_path = notes("path", folds=3)
     assert along_the_path[0].startswith("δ helps")
     without = notes((1.0, 0.1), shift=0.0)

@@ -161,7 +161,7 @@ def test_taken_up_after_an_epoch_it_ends_bit_for_bit_where_it_would_have():
     assert resumed.epochs == 4
 
 
-def test_what_was_told_after_an_epoch_can_be_kept_as_it_is():
+def test_what_was_reported_after_an_epoch_can_be_kept_uncopied():
     states = []
     go(begin(), 2, states=states)
     assert [state.epochs for state in states] == [1, 2]

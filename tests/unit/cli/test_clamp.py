@@ -180,7 +180,7 @@ def test_everything_can_be_written_at_once(clamp, tmp_path):
     assert torch.equal(other[0].weight, network()[0].weight)
 
 
-def test_a_finished_fit_is_judged_again_and_not_fitted_again(clamp, tmp_path, monkeypatch):
+def test_a_finished_fit_is_evaluated_again_and_not_fitted_again(clamp, tmp_path, monkeypatch):
     out = tmp_path / "out"
     code, first, err = clamp(out, "--strength", 0.01)
     assert code == 0, err
@@ -197,7 +197,7 @@ def test_a_finished_fit_is_judged_again_and_not_fitted_again(clamp, tmp_path, mo
     assert (code, "data '" in err) == (2, True)
 
 
-def test_a_killed_fit_goes_on_and_ends_where_it_would_have(clamp, tmp_path, monkeypatch):
+def test_a_killed_fit_resumes_and_ends_where_it_would_have(clamp, tmp_path, monkeypatch):
     command = ("--strength", "0.1,0.01,0.001")
     assert clamp(tmp_path / "whole", *command)[0] == 0
     fit = NeuralClamping.fit
@@ -269,7 +269,7 @@ def test_a_fit_that_cannot_be_leaves_nothing_in_the_way(clamp, files, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_of_something_else_is_told_and_kept(clamp, tmp_path):
+def test_a_folder_of_something_else_is_refused_and_kept(clamp, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     code, _, err = clamp(tmp_path)
     assert (code, "it holds something else" in err) == (2, True)
@@ -369,7 +369,7 @@ def test_presets_and_options_reach_the_method(clamp, tmp_path, monkeypatch):
         (["--json", "nowhere/r.json"], ["there is no folder nowhere"]),
     ],
 )
-def test_bad_options_are_told_in_one_line_exit_with_2_and_leave_nothing(clamp, tmp_path, more, said):
+def test_bad_options_are_reported_in_one_line_exit_with_2_and_leave_nothing(clamp, tmp_path, more, said):
     code, out, err = clamp(tmp_path / "out", *more)
     assert (code, out) == (2, "")
     assert "Traceback" not in err
@@ -377,7 +377,7 @@ def test_bad_options_are_told_in_one_line_exit_with_2_and_leave_nothing(clamp, t
     assert not (tmp_path / "out").exists()
 
 
-def test_bad_files_are_told_in_one_line_and_named(clamp, files, tmp_path):
+def test_bad_files_are_reported_in_one_line_and_named(clamp, files, tmp_path):
     inputs, labels = (values.numpy() for values in rows(20, 1.0, 1))
     np.savez(files / "odd.npz", x=inputs, y=labels)
     np.savez(files / "pixels.npz", inputs=np.zeros((20, 6), dtype=np.uint8), labels=labels)
@@ -425,7 +425,7 @@ def test_an_exported_network_of_a_largest_batch_works_with_batches_as_small(clam
     assert "training mode" not in err
 
 
-def test_a_network_that_mixes_rows_is_told_about_once(clamp, files, tmp_path):
+def test_a_network_that_mixes_samples_is_reported_once(clamp, files, tmp_path):
     mixing = "\n\ndef mixing():\n    return nn.Sequential(build(), nn.Softmax(dim=0), nn.Linear(3, 3))\n"
     (files / "mixing_net.py").write_text(MODULE + mixing)
     code, _, err = clamp(tmp_path / "out", "--strength", "inf", model="mixing_net:mixing")

@@ -126,7 +126,7 @@ def test_names_and_kind_can_be_given(json_of):
         (["."], ["folder"]),
     ],
 )
-def test_bad_input_is_told_in_one_line_and_exits_with_2(calibrant, files, arguments, said, tmp_path):
+def test_bad_input_is_reported_in_one_line_and_exits_with_2(calibrant, files, arguments, said, tmp_path):
     given = [files / a if a.endswith((".npz", ".csv")) else a for a in arguments]
     given = [files if a == "." else a for a in given]
     code, _, err = calibrant("evaluate", *given, "--resamples", "100", "--json", tmp_path / "r.json")

@@ -91,7 +91,7 @@ def test_the_usual_methods_are_tried_unless_others_are_named(calibrant, files):
         (["cal.npz", "test.npz", "--json", "no/such/folder/b.json"], ["no folder"]),
     ],
 )
-def test_bad_input_is_told_in_one_line_and_exits_with_2(calibrant, files, tmp_path, arguments, said):
+def test_bad_input_is_reported_in_one_line_and_exits_with_2(calibrant, files, tmp_path, arguments, said):
     given = [files / each if each.endswith((".npz", ".csv")) else each for each in arguments]
     code, _, err = calibrant("compare", *given, "--resamples", 100, "--markdown", tmp_path / "b.md")
     assert code == 2, err

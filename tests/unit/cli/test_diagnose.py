@@ -130,7 +130,7 @@ def test_other_maps_may_be_asked_for(calibrant, made):
     assert "histogram" not in words
 
 
-def test_the_maps_of_the_paper_have_a_name_of_their_own_and_their_options_are_told(calibrant, made):
+def test_the_maps_of_the_paper_have_a_name_of_their_own_and_their_options_are_shown(calibrant, made):
     target = made / "d.json"
     code, out, err = calibrant("diagnose", made / "runs", *QUICK, "--full", "--maps", "paper", "--json", target)
     assert code == 0, err
@@ -224,7 +224,7 @@ def test_shifted_images_of_another_size_are_refused_before_anything_is_evaluated
     assert "of the size and channels that the networks take" in err
 
 
-def test_two_shifted_files_of_one_name_are_told_apart_by_their_folders(calibrant, trained, tmp_path):
+def test_two_shifted_files_of_one_name_are_distinguished_by_their_folders(calibrant, trained, tmp_path):
     for place in ("one", "two"):
         (tmp_path / place).mkdir()
         shutil.copy(trained / "moved.npz", tmp_path / place / "moved.npz")

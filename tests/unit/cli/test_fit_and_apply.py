@@ -185,7 +185,9 @@ def test_one_logit_a_row_is_two_classes(calibrant, files, tmp_path):
 
 
 @pytest.mark.parametrize(("fitted_on", "applied_to"), [("cal.npz", "probs.npz"), ("probs.npz", "test.npz")])
-def test_logits_for_a_map_of_probabilities_are_told_where_it_matters(calibrant, files, tmp_path, fitted_on, applied_to):
+def test_logits_for_a_map_of_probabilities_are_reported_where_it_matters(
+    calibrant, files, tmp_path, fitted_on, applied_to
+):
     path, out = tmp_path / "map.safetensors", tmp_path / "out.npz"
     for method, matters in (("vector", True), ("temperature", False)):
         assert calibrant("fit", method, files / fitted_on, "-o", path)[0] == 0
@@ -288,7 +290,7 @@ def test_features_are_read_from_the_same_file(calibrant, files, tmp_path, name):
         (["cite", "temperatur"], ["Did you mean temperature?"]),
     ],
 )
-def test_bad_input_is_told_in_one_line_and_exits_with_2(calibrant, files, tmp_path, arguments, said):
+def test_bad_input_is_reported_in_one_line_and_exits_with_2(calibrant, files, tmp_path, arguments, said):
     before = {path.name: path.read_bytes() for path in files.iterdir()}
     out = tmp_path / "out.safetensors"
     given = [out if a == "OUT" else files / a if a.endswith((".npz", ".csv", ".safetensors")) else a for a in arguments]

@@ -11,7 +11,7 @@ a confidence of 40 x 4,000, or a million layers, in 2 kB    test_a_confidence_cl
 an npz that expands without end, with scores or without     test_an_npz_that_expands_..., test_a_message_needs_...
 a csv.gz that expands without end                           test_a_csv_that_expands_without_end_is_refused
 large arrays that apply has no use for                      test_apply_reads_only_what_it_hands_on
-escapes in names of classes, files, arrays and methods      test_no_name_reaches_the_terminal_as_it_is
+escapes in names of classes, files, arrays and methods      test_no_name_reaches_the_terminal_unescaped
 HTML, links, headings and pictures in names                 test_no_name_is_markup_on_a_page
 float8 and float4                                           test_numbers_that_cannot_be_computed_with_are_refused
 nested and expanded tensors                                 test_tensors_that_are_not_stored_as_they_are_are_refused
@@ -214,7 +214,7 @@ def is_harmless(text):
     return all(char == "\n" or char.isprintable() for char in text)
 
 
-def test_no_name_reaches_the_terminal_as_it_is(calibrant, tmp_path):
+def test_no_name_reaches_the_terminal_unescaped(calibrant, tmp_path):
     odd = tmp_path / f"{ESCAPES.replace('/', '')}.npz"
     save(rows(names=[ESCAPES, f"{ESCAPES}b", "c"]), odd)
     code, out, err = calibrant("evaluate", odd, "--resamples", 100, "--markdown", tmp_path / "r.md")

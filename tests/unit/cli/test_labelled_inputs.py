@@ -69,7 +69,7 @@ def test_the_space_is_what_the_options_say_or_what_a_run_knows():
         Inputs(low=0.0).space(run)
 
 
-def test_a_digest_tells_rows_apart_and_not_how_they_are_batched():
+def test_a_digest_depends_on_the_samples_and_not_on_how_they_are_batched():
     inputs, labels = torch.randn(7, 3, generator=torch.manual_seed(0)), torch.arange(7)
     digest = samples_digest(LabelledInputs.of((inputs, labels)))
     assert digest == samples_digest(LabelledInputs.of((inputs, labels), batch_size=2))

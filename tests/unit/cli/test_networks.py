@@ -123,14 +123,14 @@ def test_weights_are_loaded_if_they_are_of_this_very_network(here):
         (".", "settings.json must be the settings of a run"),
     ],
 )
-def test_what_is_no_network_is_told(text, said):
+def test_what_is_no_network_is_refused(text, said):
     with pytest.raises(InputError) as raised:
         model(text)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_an_exported_network_takes_any_number_of_rows_and_has_its_own_weights(here, capfd):
+def test_an_exported_network_takes_any_number_of_samples_and_has_its_own_weights(here, capfd):
     network = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).eval()
     example = (torch.randn(2, 3),)
     rows = torch.export.Dim("n")

@@ -198,7 +198,7 @@ def test_an_option_changes_its_part_of_the_recipe(calibrant, tmp_path, options, 
         (["--evaluate-every", "0"], ["--evaluate-every"]),
     ],
 )
-def test_bad_input_is_told_in_one_line_exits_with_2_and_leaves_nothing(calibrant, tmp_path, arguments, said):
+def test_bad_input_is_reported_in_one_line_exits_with_2_and_leaves_nothing(calibrant, tmp_path, arguments, said):
     code, out, err = calibrant(*DIGITS, "--epochs", 1, *arguments, "-o", tmp_path / "run")
     assert code == 2, err
     assert out == ""
@@ -207,7 +207,7 @@ def test_bad_input_is_told_in_one_line_exits_with_2_and_leaves_nothing(calibrant
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_in_the_way_is_told_and_kept(calibrant, tmp_path):
+def test_a_folder_in_the_way_is_refused_and_kept(calibrant, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     code, _, err = calibrant(*DIGITS, "--epochs", 1, "-o", tmp_path)
     assert (code, "it holds something else" in err) == (2, True)
@@ -216,7 +216,7 @@ def test_a_folder_in_the_way_is_told_and_kept(calibrant, tmp_path):
     assert files(tmp_path) == ["mine.txt"]
 
 
-def test_a_training_that_comes_apart_is_told_in_one_line(calibrant, tmp_path):
+def test_a_training_that_diverges_is_reported_in_one_line(calibrant, tmp_path):
     code, _, err = calibrant(*DIGITS, "--epochs", 2, "--learning-rate", "1e6", "-o", tmp_path / "run")
     assert code == 2
     assert "Traceback" not in err
@@ -231,7 +231,7 @@ def test_several_runs_do_not_go_into_the_folder_of_one(calibrant, tmp_path):
     assert "--out must be a folder for 2 runs" in err
 
 
-def test_a_run_that_comes_apart_is_named_and_the_others_are_told(calibrant, tmp_path):
+def test_a_run_that_diverges_is_named_and_the_others_are_reported(calibrant, tmp_path):
     losses = ["--loss", "ce", "--loss", "mbls(weight=1e30,margin=0)"]
     code, out, err = calibrant(*DIGITS, "--epochs", 1, "--batch-size", 64, *losses, "-o", tmp_path)
     assert code == 2
@@ -239,7 +239,7 @@ def test_a_run_that_comes_apart_is_named_and_the_others_are_told(calibrant, tmp_
     assert list(rows(out)) == ["digits_cnn-ce-seed0"]
 
 
-def test_a_finished_run_is_said_to_be_finished(calibrant, tmp_path):
+def test_a_finished_run_is_reported_as_finished(calibrant, tmp_path):
     for said in ("", "holds a finished run"):
         code, _, err = calibrant(*DIGITS, "--epochs", 1, "--batch-size", 64, "-o", tmp_path / "run")
         assert code == 0

@@ -175,7 +175,7 @@ def test_the_published_digests_are_asked_for(tmp_path, content):
         CIFAR100().read(tmp_path)
 
 
-def test_a_truncated_file_is_told_even_unchecked(tmp_path, content):
+def test_a_truncated_file_is_refused_even_unchecked(tmp_path, content):
     files = binary10(content)
     put(tmp_path, {**files, "data_batch_4.bin": files["data_batch_4.bin"][:-10]})
     with pytest.raises(FileError, match=r"data_batch_4\.bin must hold whole images of 3,073 bytes.*got 21,501 bytes"):
@@ -187,7 +187,7 @@ def test_a_truncated_file_is_told_even_unchecked(tmp_path, content):
 
 @pytest.mark.parametrize("ending", [".tar.gz", ".tar.xz", ".tar"])
 @pytest.mark.parametrize("share", [0.2, 0.9])
-def test_a_truncated_archive_is_told(tmp_path, content, pack, ending, share):
+def test_a_truncated_archive_is_refused(tmp_path, content, pack, ending, share):
     path = tmp_path / f"cifar-10-binary{ending}"
     pack(path, binary10(content), "cifar-10-batches-bin")
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
@@ -205,7 +205,7 @@ def test_a_changed_byte_in_a_compressed_archive_is_found_even_unchecked(tmp_path
         CIFAR10().read(tmp_path, checked=False)
 
 
-def test_an_archive_that_lacks_a_file_is_told(tmp_path, content, pack):
+def test_an_archive_that_lacks_a_file_is_refused(tmp_path, content, pack):
     pack(tmp_path / "cifar-100-binary.tar.gz", {"train.bin": binary100(content)["train.bin"]}, "cifar-100-binary")
     with pytest.raises(FileError, match=r"must hold train\.bin and test\.bin.*missing: test\.bin"):
         CIFAR100().read(tmp_path, checked=False)
@@ -229,12 +229,12 @@ def test_the_message_speaks_of_the_layout_that_was_begun(tmp_path, content, pyth
         CIFAR100().read(tmp_path)
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path):
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(FileError, match="nowhere is not there"):
         CIFAR10().read(tmp_path / "nowhere")
 
 
-def test_the_other_cifar_under_this_name_is_told(tmp_path, content, python2_pickle):
+def test_the_other_cifar_under_this_name_is_refused(tmp_path, content, python2_pickle):
     files = python100(content, python2_pickle)
     put(tmp_path, dict.fromkeys((*BATCHES, "test_batch"), files["train"]))
     with pytest.raises(FileError, match=r"must hold 'labels'.*may be the other one"):
@@ -242,7 +242,7 @@ def test_the_other_cifar_under_this_name_is_told(tmp_path, content, python2_pick
 
 
 @pytest.mark.parametrize("label", [10, 255])
-def test_a_label_beyond_the_classes_is_told(tmp_path, content, label):
+def test_a_label_beyond_the_classes_is_refused(tmp_path, content, label):
     files = binary10(content)
     wrong = bytearray(files["test_batch.bin"])
     wrong[2 * 3073] = label
@@ -252,7 +252,7 @@ def test_a_label_beyond_the_classes_is_told(tmp_path, content, label):
 
 
 @pytest.mark.parametrize("label", [-1, 100, 2**40])
-def test_a_pickled_label_beyond_the_classes_is_told(tmp_path, content, label):
+def test_a_pickled_label_beyond_the_classes_is_refused(tmp_path, content, label):
     files = python100(content, pickle.dumps)
     wrong = {"fine_labels": [0, label] + [0] * (N - 2), "data": content["test_batch"]["pixels"]}
     put(tmp_path, {**files, "test": pickle.dumps(wrong)})
@@ -272,7 +272,7 @@ def test_a_pickled_label_beyond_the_classes_is_told(tmp_path, content, label):
         {"data": np.zeros((N, 3072), dtype=np.uint8)},
     ],
 )
-def test_a_pickle_of_another_layout_is_told(tmp_path, content, wrong):
+def test_a_pickle_of_another_layout_is_refused(tmp_path, content, wrong):
     put(tmp_path, {**python100(content, pickle.dumps), "test": pickle.dumps(wrong)})
     with pytest.raises(FileError, match=r"test must hold '(data|fine_labels)'"):
         CIFAR100().read(tmp_path, checked=False)

@@ -86,7 +86,7 @@ def test_what_came_must_be_what_was_published(server, tmp_path):
     assert list((tmp_path / "into").iterdir()) == []
 
 
-def test_a_file_that_is_not_there_is_told(server, tmp_path):
+def test_a_file_that_is_not_there_is_refused(server, tmp_path):
     _, address = server
     with pytest.raises(FileError, match=r"b\.bin could not be fetched: 404.*https://example\.org by hand"):
         download(Remote((remote(f"{address}/b.bin", b""),)), tmp_path / "into")
@@ -128,7 +128,7 @@ def test_for_what_comes_with_the_package_there_is_nothing_to_fetch(tmp_path, mon
     assert not (tmp_path / "into").exists()
 
 
-def test_a_missing_package_is_told_with_what_to_install(tmp_path, monkeypatch):
+def test_a_missing_package_is_refused_with_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
     with pytest.raises(InputError, match=r"pip install calibrant\[download\]"):
         download(CIFAR10(), tmp_path / "into")

@@ -72,14 +72,14 @@ def test_a_file_of_any_name_has_its_labels_in_labels_npy(tmp_path):
         read_shifted(tmp_path)
 
 
-def test_two_pairs_in_a_folder_are_told(tmp_path):
+def test_two_pairs_in_a_folder_are_refused(tmp_path):
     pair(tmp_path)
     pair(tmp_path, name="cifar10.1_v4")
     with pytest.raises(FileError, match=r"found cifar10\.1_v4_data\.npy, cifar10\.1_v6_data\.npy\. Name the one"):
         read_shifted(tmp_path)
 
 
-def test_an_empty_folder_and_missing_files_are_told(tmp_path):
+def test_an_empty_folder_and_missing_files_are_refused(tmp_path):
     with pytest.raises(FileError, match="found nothing"):
         read_shifted(tmp_path)
     for missing in ("none.npz", "none.npy", "none_data.npy"):
@@ -126,12 +126,12 @@ def test_a_shape_that_may_be_read_both_ways_asks_for_the_layout(tmp_path):
         (IMAGES[:0], "at least one; got shape"),
     ],
 )
-def test_images_that_are_none_are_told(tmp_path, images, message):
+def test_images_that_are_none_are_refused(tmp_path, images, message):
     with pytest.raises(FileError, match=r"shifted\.npz: 'images' must .*" + message):
         read_shifted(archive(tmp_path, images=images, labels=LABELS))
 
 
-def test_a_layout_that_the_shape_contradicts_is_told(tmp_path):
+def test_a_layout_that_the_shape_contradicts_is_refused(tmp_path):
     path = archive(tmp_path, images=IMAGES, labels=LABELS)
     with pytest.raises(FileError, match=r"three channels where layout='channels_first' has them; got shape"):
         read_shifted(path, layout="channels_first")
@@ -152,7 +152,7 @@ def test_a_layout_that_the_shape_contradicts_is_told(tmp_path):
         (np.array(list("abcdef")), "a whole number"),
     ],
 )
-def test_labels_that_are_none_are_told(tmp_path, labels, message):
+def test_labels_that_are_none_are_refused(tmp_path, labels, message):
     with pytest.raises(FileError, match=r"shifted\.npz: 'labels' must .*" + message):
         read_shifted(archive(tmp_path, images=IMAGES, labels=labels), n_classes=10)
 
@@ -196,14 +196,14 @@ def test_no_pickle_is_run(tmp_path):
             read_shifted(tmp_path / name if name.endswith("z") else (tmp_path / name, tmp_path / name))
 
 
-def test_a_file_that_was_cut_short_is_told(tmp_path):
+def test_a_file_that_was_cut_short_is_refused(tmp_path):
     for path in (archive(tmp_path, images=IMAGES, labels=LABELS), pair(tmp_path)[0]):
         path.write_bytes(path.read_bytes()[:300])
         with pytest.raises(FileError, match=rf"{re.escape(path.name)} must be a whole NumPy "):
             read_shifted(path)
 
 
-def test_other_endings_and_other_numbers_of_paths_are_told(tmp_path):
+def test_other_endings_and_other_numbers_of_paths_are_refused(tmp_path):
     with pytest.raises(FileError, match=r"must end in \.npz or \.npy; got .*photos\.zip.*numpy\.savez"):
         read_shifted(tmp_path / "photos.zip")
     with pytest.raises(InputError, match=r"a pair \(images, labels\); got 3 of them"):

@@ -120,7 +120,7 @@ def test_a_picture_that_was_taken_sideways_is_put_upright(own):
     assert torch.equal(image, torch.from_numpy(top).permute(2, 0, 1))
 
 
-def test_val_judges_if_it_is_alone_and_validates_beside_test(own):
+def test_val_is_the_test_part_if_alone_and_the_validation_part_beside_test(own):
     for name in "ab":
         save(own / "val" / "cat" / f"{name}.png", (1, 2, 3))
     save(own / "val" / "dog" / "c.png", (1, 2, 3))
@@ -133,7 +133,7 @@ def test_val_judges_if_it_is_alone_and_validates_beside_test(own):
     assert len(dataset.test) == 4
 
 
-def test_folders_that_are_not_as_they_should_be_are_told(own):
+def test_folders_of_another_layout_are_refused(own):
     with pytest.raises(FileError, match=r"needs folders train/<class>/.*found cat, dog"):
         ImageFolder().read(own / "train")
     with pytest.raises(FileError, match="it is no folder"):
@@ -146,7 +146,7 @@ def test_folders_that_are_not_as_they_should_be_are_told(own):
         ImageFolder().read(own)
 
 
-def test_a_part_without_classes_is_told(tmp_path):
+def test_a_part_without_classes_is_refused(tmp_path):
     for part in ("train", "test"):
         save(tmp_path / part / "a.png", (0, 0, 0))
     with pytest.raises(FileError, match=r"train must hold a folder for every class; found a\.png"):

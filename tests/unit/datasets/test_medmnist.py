@@ -114,7 +114,7 @@ def test_a_file_with_the_classes_or_channels_of_another_part_is_refused(
 @pytest.mark.parametrize(
     ("labels", "words"), [([0, 1, 2, 4, 5, 6, 7], "0, 1, 2, 4, 5, 6, 7"), ([3], "3"), ([*range(14), 99], "10, 11, ...")]
 )
-def test_a_class_that_is_in_no_part_of_the_file_is_told(tmp_path, labels, words):
+def test_a_class_that_is_in_no_part_of_the_file_is_refused(tmp_path, labels, words):
     held = arrays()
     for part, n in SIZES.items():
         held[f"{part}_labels"] = np.resize(labels, n)
@@ -175,7 +175,7 @@ def test_a_file_named_as_another_part_is_refused_though_its_classes_are_as_many(
         MedMNIST("pneumoniamnist").read(tmp_path / "breastmnist.npz", checked=False)
 
 
-def test_an_unknown_flag_is_told_with_the_closest():
+def test_an_unknown_flag_is_refused_with_the_closest():
     with pytest.raises(UnknownNameError, match="Did you mean pathmnist"):
         MedMNIST("pathmist")
 
@@ -192,13 +192,13 @@ def test_an_unknown_flag_is_told_with_the_closest():
         ({"train_images": np.zeros((16, 32, 32, 3), dtype=np.uint8)}, "inputs of one shape"),
     ],
 )
-def test_arrays_of_another_layout_are_told(tmp_path, wrong, message):
+def test_arrays_of_another_layout_are_refused(tmp_path, wrong, message):
     np.savez(tmp_path / "x.npz", **{**arrays(), **wrong})
     with pytest.raises(InputError, match=message):
         BloodMNIST().read(tmp_path / "x.npz")
 
 
-def test_an_archive_without_a_part_is_told(tmp_path):
+def test_an_archive_without_a_part_is_refused(tmp_path):
     held = arrays()
     del held["val_images"]
     np.savez(tmp_path / "x.npz", **held)
@@ -206,7 +206,7 @@ def test_an_archive_without_a_part_is_told(tmp_path):
         BloodMNIST().read(tmp_path / "x.npz")
 
 
-def test_a_truncated_archive_or_something_else_is_told(tmp_path):
+def test_a_truncated_archive_or_something_else_is_refused(tmp_path):
     path = tmp_path / "x.npz"
     np.savez(path, **arrays())
     path.write_bytes(path.read_bytes()[:20_000])

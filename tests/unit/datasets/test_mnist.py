@@ -94,7 +94,7 @@ def test_the_digest_is_of_the_content(tmp_path, monkeypatch):
         (struct.pack(">2I", 0x801, 2**32 - 1), "must have 4,294,967,303 bytes"),  # and none of them is allocated
     ],
 )
-def test_a_wrong_file_is_told_even_unchecked(tmp_path, wrong, message):
+def test_a_wrong_file_is_refused_even_unchecked(tmp_path, wrong, message):
     put(tmp_path, {**ARRAYS, "t10k-labels-idx1-ubyte": wrong})
     with pytest.raises(FileError, match=message):
         MNIST().read(tmp_path, checked=False)

@@ -82,7 +82,7 @@ def test_a_damaged_gzip_file_is_named(tmp_path):
             contents(find_files(READER, tmp_path, [FileLayout(("a",))]))
 
 
-def test_filling_beyond_the_end_is_told(tmp_path):
+def test_filling_beyond_the_end_is_refused(tmp_path):
     (tmp_path / "a").write_bytes(b"12345")
     array = np.empty((2, 2), dtype=np.uint8)
     for member in find_files(READER, tmp_path, [FileLayout(("a",))]).members():

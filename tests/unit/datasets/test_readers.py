@@ -25,7 +25,7 @@ def test_every_data_set_is_there_under_its_name():
         assert catalogue.datasets.parse(name) == reader
 
 
-def test_an_unknown_data_set_is_told_with_the_closest():
+def test_an_unknown_data_set_is_refused_with_the_closest():
     with pytest.raises(UnknownNameError, match="Did you mean cifar100"):
         catalogue.datasets.parse("cifar1000")
 

@@ -42,7 +42,7 @@ def test_the_sizes_on_cifar_are_45000_and_5000():
 
 
 @pytest.mark.parametrize("protocol", list(all_splits()))
-def test_no_row_is_in_two_parts_and_none_is_lost(protocol):
+def test_no_sample_is_in_two_parts_and_none_is_lost(protocol):
     whole = dataset(n_validation=40)
     split = split_dataset(whole, protocol, seed=3)
     placed = [row for part in parts(split) for row in rows(part)]
@@ -92,17 +92,17 @@ def test_official_needs_a_validation_part():
         split_dataset(dataset(), "official", seed=0)
 
 
-def test_a_part_without_rows_is_an_error():
+def test_a_part_without_samples_is_an_error():
     with pytest.raises(InputError, match="the calibration part of numbers divided by 'holdout' has none"):
         split_dataset(dataset(n_training=9), "holdout", seed=0)
 
 
-def test_a_part_without_a_class_is_told():
+def test_a_part_without_a_class_is_refused():
     with pytest.warns(CalibrantWarning, match=r"the calibration part of numbers .*\(2 samples\) lacks [23] of 4"):
         split_dataset(dataset(n_training=20), "holdout", seed=0)
 
 
-def test_an_unknown_protocol_and_a_wrong_seed_are_told():
+def test_an_unknown_protocol_and_a_wrong_seed_are_refused():
     with pytest.raises(UnknownNameError, match="Did you mean holdout"):
         split_dataset(dataset(), "hold-out", seed=0)
     for seed in (-1, 1.5, True):

@@ -53,13 +53,13 @@ def test_labels_may_be_of_any_number_type(tmp_path):
         ({"y": np.full((10, 1), 1.5)}, r"labels in 1\.\.10.*got 1\.5 at 0"),
     ],
 )
-def test_a_file_of_another_layout_is_told(tmp_path, wrong, message):
+def test_a_file_of_another_layout_is_refused(tmp_path, wrong, message):
     put(tmp_path, test=wrong)
     with pytest.raises(FileError, match=message):
         SVHN().read(tmp_path, checked=False)
 
 
-def test_a_truncated_file_is_told_checked_or_not(tmp_path):
+def test_a_truncated_file_is_refused_checked_or_not(tmp_path):
     put(tmp_path)
     path = tmp_path / "test_32x32.mat"
     path.write_bytes(path.read_bytes()[:5000])
@@ -69,7 +69,7 @@ def test_a_truncated_file_is_told_checked_or_not(tmp_path):
         SVHN().read(tmp_path, checked=False)
 
 
-def test_no_matlab_file_at_all_is_told(tmp_path):
+def test_no_matlab_file_at_all_is_refused(tmp_path):
     put(tmp_path)
     (tmp_path / "train_32x32.mat").write_bytes(b"<html>moved</html>" * 20)
     with pytest.raises(FileError, match=r"train_32x32\.mat must be a whole MATLAB file"):

@@ -28,7 +28,7 @@ def test_one_run_of_each_is_the_paired_bootstrap(evaluated_tops, hands):
     }
 
 
-def test_several_runs_add_the_noise_of_seeds_to_that_of_shared_rows(evaluated_tops, hands):
+def test_several_runs_add_the_noise_of_seeds_to_that_of_shared_samples(evaluated_tops, hands):
     baseline = [hands.answers(seed=seed, separation=0.9) for seed in range(3)]
     candidate = [hands.answers(seed=10 + seed, separation=0.7) for seed in range(3)]
     evaluated = evaluated_tops(ce=baseline, ls=candidate)

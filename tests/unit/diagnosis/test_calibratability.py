@@ -53,13 +53,13 @@ def test_the_reference_is_not_held_against_itself(both):
     assert found.t_tests == found.differences == {}
 
 
-def test_a_temperature_mends_what_is_cold_alike_everywhere(both):
+def test_a_temperature_calibrates_what_is_equally_overconfident_everywhere(both):
     found = calibratability(both.candidates[0], both.candidates[0], {})
     assert found.temperature.mean == pytest.approx(3.0, rel=0.15)
     assert found.ece["temperature"].mean < 0.5 * found.ece["uncalibrated"].mean
 
 
-def test_a_fit_that_failed_is_told_and_left_out_of_the_means(evaluated_tops, hands):
+def test_a_fit_that_failed_is_reported_and_left_out_of_the_means(evaluated_tops, hands):
     top = hands.answers()
     evaluated = evaluated_tops(ce=[top, top], scaled={"ce": [top, None]})
     (candidate,) = evaluated.candidates

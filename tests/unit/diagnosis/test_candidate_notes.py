@@ -35,7 +35,7 @@ def test_the_last_epoch_in_which_somebody_looked_counts(learned):
     ]
 
 
-def test_where_gamma_kept_below_its_limit_or_there_is_none_nothing_is_said(learned, made):
+def test_a_gamma_below_its_limit_and_a_loss_without_gamma_have_no_note(learned, made):
     (candidate,) = grouped(learned([0.0]))
     assert list(candidate_notes(candidate)) == []
     (plain,) = grouped(read_runs([made("ce", records=[])]))

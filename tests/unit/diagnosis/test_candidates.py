@@ -43,7 +43,7 @@ def test_runs_that_differ_in_anything_else_are_two_candidates(made, other):
     assert found[0].name != found[1].name
 
 
-def test_an_option_is_told_where_it_differs_or_is_unusual(called):
+def test_an_option_is_named_where_it_differs_or_is_unusual(called):
     assert short(called(("ce", {}), ("label_smoothing", {}))) == ["ce", "label_smoothing"]
     assert short(called(("label_smoothing(smoothing=0.1)", {}))) == ["label_smoothing(0.1)"]
     both = called(("label_smoothing", {}), ("label_smoothing(smoothing=0.1)", {}))
@@ -65,14 +65,14 @@ def test_an_option_is_told_where_it_differs_or_is_unusual(called):
     assert learned[0].words.endswith("(gamma-Net, objective dece)")
 
 
-def test_a_loss_inside_another_is_told_by_its_own_unusual_options(called):
+def test_a_loss_inside_another_is_named_by_its_own_unusual_options(called):
     names = called(("mmce", {}), ("mmce(base=focal)", {}), ("mmce(base=focal(gamma=2))", {}))
     assert short(names) == ["mmce(base=ce)", "mmce(base=focal)", "mmce(base=focal, base.gamma=2)"]
     assert short(called(("ce", {}), ("mmce(base=focal(gamma=2))", {})))[1] == "mmce(base=focal, base.gamma=2)"
     assert short(called(("ce", {}), ("mmce(base=focal)", {})))[1] == "mmce(base=focal)"
 
 
-def test_network_and_recipe_are_told_where_they_differ(called):
+def test_network_and_recipe_are_named_where_they_differ(called):
     assert short(called(("ce", {}), ("ce", {"mixup": 0.2}))) == ["ce", "ce mixup=0.2"]
     assert short(called(("ce", {"weight_decay": 1e-4}), ("ce", {"weight_decay": 5e-4}))) == [
         "ce weight_decay=0.0001",

@@ -25,11 +25,11 @@ def test_it_is_mean_confidence_minus_accuracy_with_the_interval_of_a_mean(evalua
 
 
 @pytest.mark.parametrize(("shift", "side"), [(1.0, "overconfident"), (-1.0, "underconfident"), (0.0, "neither")])
-def test_the_side_is_told_only_where_the_interval_leaves_zero_out(evaluated_tops, hands, shift, side):
+def test_the_side_is_known_only_where_the_interval_excludes_zero(evaluated_tops, hands, shift, side):
     assert only(evaluated_tops(ce=[hands.answers(overconfidence=shift)])).side == side
 
 
-def test_over_several_runs_the_shared_rows_are_averaged_first_and_seeds_add_their_noise(evaluated_tops, hands):
+def test_over_several_runs_the_shared_samples_are_averaged_first_and_seeds_add_their_noise(evaluated_tops, hands):
     same = hands.answers(overconfidence=0.5)
     alone, twice = only(evaluated_tops(ce=[same])), only(evaluated_tops(ce=[same, same]))
     # The same rows twice tell no more than once.
@@ -60,7 +60,7 @@ def test_every_map_has_a_direction_and_one_that_failed_has_none(evaluated_tops, 
     assert failed.side == "neither"
 
 
-def test_one_row_has_no_direction(evaluated_tops):
+def test_one_sample_has_no_direction(evaluated_tops):
     found = only(evaluated_tops(ce=[TopLabel(torch.tensor([0.9]), torch.tensor([False]))]))
     assert found.gap.mean == pytest.approx(0.9)
     assert found.side == "neither"

@@ -102,7 +102,7 @@ def test_what_a_fit_warns_of_becomes_a_note(hands, tmp_path):
     assert run.outcomes["temperature"].notes == ()
 
 
-def test_rows_that_are_all_right_have_no_split_of_their_scores(hands, tmp_path):
+def test_samples_that_are_all_right_have_no_split_of_their_scores(hands, tmp_path):
     right = Predictions.from_logits(9 * torch.eye(4).repeat(25, 1), torch.arange(4).repeat(25))
     path = hands.write(tmp_path / "run", hands.settings(), hands.rows(100, "calibration"), right)
     few = hands.write(tmp_path / "few", hands.settings(), hands.rows(100, "calibration"), hands.rows(8, "test"))
@@ -133,7 +133,7 @@ def test_the_papers_own_maps_are_ready(made, evaluated_of):
     assert run.temperature == pytest.approx(round(run.temperature, 2))
 
 
-def test_progress_is_told_for_every_run(made):
+def test_progress_is_reported_for_every_run(made):
     told = []
     candidates = grouped(read_runs([made(name="a"), made(seed=1, name="b"), made("focal", name="c")]))
     evaluate_candidates(candidates, maps=MAPS[:1], progress=lambda *each: told.append(each))

@@ -25,7 +25,7 @@ def candidates(made):
     return make
 
 
-def test_rows_are_grouped_by_epoch_and_those_never_learned_stand_apart(candidates):
+def test_samples_are_grouped_by_epoch_and_those_never_learned_stand_apart(candidates):
     epochs = [1, 1, 2, 2, 3, 3, 9, 9, 10, 10]
     (found,) = learned_epoch_groups(candidates(ce=[(epochs, np.arange(10.0))]), groups=4, n_bins=5)
     assert [(group.first, group.last) for group in found.groups] == [(1, 1), (2, 2), (3, 3), (4, 9), (None, None)]
@@ -57,7 +57,7 @@ def test_candidates_share_groups_and_edges_and_runs_are_added_up(candidates):
     assert (first.runs, first.groups[0].rows, second.groups[0].rows) == (2, 2, 1)
 
 
-def test_the_correlation_is_spearmans_and_tells_whether_hard_rows_are_still_known(candidates):
+def test_the_correlation_is_spearmans_and_shows_whether_hard_samples_are_still_known(candidates):
     rng = np.random.default_rng(1)
     epochs = rng.integers(1, 11, 3000)
     known, lost = (epochs, 10.0 - epochs + rng.normal(size=3000)), (epochs, rng.normal(size=3000))
@@ -68,24 +68,24 @@ def test_the_correlation_is_spearmans_and_tells_whether_hard_rows_are_still_know
     assert abs(second.rank_correlation.mean) < 0.1
 
 
-def test_rows_learned_all_at_once_have_no_correlation(candidates):
+def test_samples_learned_all_at_once_have_no_correlation(candidates):
     (found,) = learned_epoch_groups(candidates(ce=[([1, 1, 1], [0.0, 1.0, 2.0])]))
     assert math.isnan(found.rank_correlation.mean)
     assert [group.rows for group in found.groups] == [3, 0]
 
 
-def test_rows_of_which_none_was_learned_are_one_group(candidates):
+def test_samples_of_which_none_was_learned_are_one_group(candidates):
     (found,) = learned_epoch_groups(candidates(ce=[([10, 10], [1.0, 1.0])]))
     assert [(group.first, group.rows) for group in found.groups] == [(None, 2)]
 
 
-def test_runs_without_a_trace_are_left_out_and_without_any_it_is_said(candidates):
+def test_runs_without_a_trace_are_left_out_and_without_any_it_is_noted(candidates):
     (found,) = learned_epoch_groups(candidates(ce=[None, ([1, 2], [0.0, 1.0])], focal=[None]))
     assert (found.candidate, found.runs) == ("ce", 1)
     with pytest.raises(InputError, match=r"none was\. Train with --trace"):
         learned_epoch_groups(candidates(brier=[None]))
 
 
-def test_trained_runs_count_every_training_row(trained):
+def test_trained_runs_count_every_training_sample(trained):
     found = learned_epoch_groups(grouped(read_runs(list(trained.values()))))
     assert [sum(group.rows for group in each.groups) for each in found] == [640, 640]

@@ -42,7 +42,7 @@ def test_the_side_is_higher_or_lower_only_at_the_level():
     assert two_sample(low, [0.0, 0.011, 0.03]).side == "alike"
 
 
-def test_too_few_runs_are_said_to_be():
+def test_too_few_runs_are_noted():
     for first, second, said in (([0.1], [0.2, 0.3], "there are 2 and 1"), ([0.1, NAN], [0.2], "there are 1 and 1")):
         found = two_sample(first, second)
         assert found.note == f"a test over runs needs 2 of each or more; {said}"

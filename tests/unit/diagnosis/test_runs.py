@@ -102,7 +102,7 @@ def test_a_run_named_twice_is_refused_also_by_another_path_or_as_a_copy(made, tm
         read_runs([path, tmp_path / "copy"])
 
 
-def test_other_test_rows_are_refused(made, hands, tmp_path):
+def test_other_test_samples_are_refused(made, hands, tmp_path):
     first = made(name="first")
     with pytest.raises(
         InputError, match=r"the same test samples, .*first has 400 test samples and .*fewer has 300\. Diagnose them"

@@ -35,7 +35,7 @@ def test_the_test_images_are_those_of_the_runs_own_split(runs, digits):
     assert places == sorted(places)
 
 
-def test_other_test_rows_are_refused(runs, digits):
+def test_other_test_samples_are_refused(runs, digits):
     fewer = replace(digits, test=digits.test[:150])
     with pytest.raises(InputError, match=r"test\.npz has 100 test samples and digits has 75"):
         clean_samples(runs, fewer)

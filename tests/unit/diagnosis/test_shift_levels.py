@@ -55,7 +55,7 @@ def test_the_mean_is_taken_over_corruptions_for_each_run_and_then_over_runs():
     assert levels[2].shifts == ("fog",)
 
 
-def test_the_clean_rows_come_first_as_severity_nought():
+def test_the_clean_samples_come_first_as_severity_nought():
     level = shift_levels(ROWS, "ce")[0]
     assert level.metrics["accuracy"].values == (0.9, 0.8)
     assert level.change["accuracy"].values == (0.0, 0.0)
@@ -87,7 +87,7 @@ def test_a_natural_shift_is_in_no_level():
     assert shift_levels([ROWS[0], natural], "ce") == ()
 
 
-def test_a_file_that_is_called_clean_is_not_taken_for_the_clean_rows():
+def test_a_file_that_is_called_clean_is_not_taken_for_the_clean_samples():
     called = row("ce", "clean", None, [0.0, 0.0], source="file")
     level = shift_levels([*ROWS, called], "ce")[0]
     assert level.metrics["accuracy"].values == (0.9, 0.8)

@@ -92,7 +92,7 @@ def test_the_clean_images_give_the_clean_numbers_to_the_last_digit(evaluated, cl
             assert row.metrics["ece"] == candidate.over_runs(name, "ece")
 
 
-def test_the_numbers_are_those_of_the_networks_on_these_images_after_maps_fitted_on_clean_rows(
+def test_the_numbers_are_those_of_the_networks_on_these_images_after_maps_fitted_on_clean_samples(
     panel, evaluated, runs, clean
 ):
     images = corrupt(clean.inputs, "motion_blur", severity=4, peak=16)
@@ -118,7 +118,7 @@ def test_the_numbers_are_those_of_the_networks_on_these_images_after_maps_fitted
             assert row.n == len(clean)
 
 
-def test_nothing_is_fitted_on_shifted_rows(evaluated, clean, monkeypatch):
+def test_nothing_is_fitted_on_shifted_samples(evaluated, clean, monkeypatch):
     def refuse(*_arguments):
         raise AssertionError("a map was fitted")
 
@@ -160,7 +160,7 @@ def test_rows_stand_by_set_then_candidate_then_map_and_tell_what_set_they_are_of
     assert told == list(dict.fromkeys((row.shift, row.source, row.severity, row.n) for row in panel.rows))
 
 
-def test_a_set_without_severities_is_held_against_the_reference_on_the_same_rows(evaluated, clean, runs):
+def test_a_set_without_severities_is_held_against_the_reference_on_the_same_samples(evaluated, clean, runs):
     images = corrupt(clean.inputs, "defocus_blur", severity=4, peak=16)
     examples = Samples(images, clean.labels)
     panel = shift_panel(evaluated, [stored(examples)], baseline="ce", device=CPU, resamples=50, seed=3)

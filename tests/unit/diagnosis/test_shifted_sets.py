@@ -98,7 +98,7 @@ def test_the_name_of_a_folder_or_of_the_first_file_of_a_pair_is_that_of_the_set(
     assert [stored_sets(runs, each)[0].name for each in (folder, pair)] == ["v6.1", "new"]
 
 
-def test_five_severities_of_the_test_rows_in_one_file_are_five_sets(runs, clean, tmp_path):
+def test_five_severities_of_the_test_samples_in_one_file_are_five_sets(runs, clean, tmp_path):
     corrupted = [corrupt(clean.inputs, "contrast", severity=severity, peak=16) for severity in (1, 2, 3, 4, 5)]
     path = write(tmp_path / "contrast.npz", torch.cat(corrupted), clean.labels.repeat(5))
     found = stored_sets(runs, path)

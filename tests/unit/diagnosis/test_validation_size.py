@@ -20,7 +20,7 @@ from calibrant.metrics import ece
 from calibrant.predictions import Predictions
 
 
-def test_each_point_is_what_fitting_on_those_rows_gives(made, evaluated_of):
+def test_each_point_is_what_fitting_on_those_samples_gives(made, evaluated_of):
     path = made(n=300, noise=0.3)
     evaluated = evaluated_of(path, maps=MAPS[:2])
     (found,) = validation_sizes(evaluated, sizes=[50, 120], draws=2, seed=5)
@@ -44,20 +44,20 @@ def test_runs_and_draws_are_pooled(made, evaluated_of):
     assert point.highest == max(point.values)
 
 
-def test_more_rows_bring_a_histogram_nearer(made, evaluated_of):
+def test_more_samples_bring_a_histogram_nearer(made, evaluated_of):
     evaluated = evaluated_of(made(n=3000, noise=0.3), maps=MAPS[:2])
     (found,) = validation_sizes(evaluated, sizes=[30, 1000], draws=3)
     few, many = (point.ece["histogram"].mean for point in found.points[:2])
     assert few > 2 * many
 
 
-def test_the_same_seed_draws_the_same_rows(made, evaluated_of):
+def test_the_same_seed_draws_the_same_samples(made, evaluated_of):
     evaluated = evaluated_of(made(noise=0.3))
     one, same, other = (validation_sizes(evaluated, sizes=[40], draws=1, seed=seed)[0] for seed in (1, 1, 2))
     assert one.points[0].ece == same.points[0].ece != other.points[0].ece
 
 
-def test_sizes_are_round_unless_told_and_those_too_large_are_left_out(made, evaluated_of):
+def test_sizes_are_round_unless_given_and_those_too_large_are_left_out(made, evaluated_of):
     evaluated = evaluated_of(made())
     (found,) = validation_sizes(evaluated, draws=1)
     assert [point.rows for point in found.points] == [20, 50, 100, 200, 400]

@@ -33,7 +33,7 @@ def test_a_density_is_the_sum_of_reflected_kernels():
     assert density.right.numpy() == pytest.approx(kernels.sum(1) / top.correct.sum().item(), abs=1e-4)
 
 
-def test_counts_medians_and_auroc_are_those_of_the_rows():
+def test_counts_medians_and_auroc_are_those_of_the_samples():
     top = answers(301)
     density = confidence_density(top)
     assert (density.n_right, density.n_wrong) == (int(top.correct.sum()), int((~top.correct).sum()))
@@ -77,7 +77,7 @@ def test_no_ranking_beats_the_optimal_curve():
     assert curve.risk[-1].item() == pytest.approx(curve.optimal[-1].item())
 
 
-def test_many_rows_are_thinned_and_the_last_point_is_full_coverage():
+def test_many_samples_are_thinned_and_the_last_point_is_full_coverage():
     top = answers(12_345)
     curve = risk_coverage(top)
     assert len(curve.coverage) == 1000
@@ -105,6 +105,6 @@ def test_the_widest_coverage_at_a_risk_is_the_last_one_that_keeps_to_it():
     assert risk_coverage(TopLabel([0.9], [False])).widest_at(0.5) is None
 
 
-def test_one_row_is_one_point():
+def test_one_sample_is_one_point():
     curve = risk_coverage(TopLabel([1.0], [True]))
     assert (curve.coverage.tolist(), curve.risk.tolist()) == ([1.0], [0.0])

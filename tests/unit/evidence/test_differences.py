@@ -38,7 +38,7 @@ def test_a_difference_without_spread_is_not_taken_for_certain():
     assert paired_p(draws(6.0), 1) == pytest.approx(2 / 501)  # one group cannot tell a spread
 
 
-def test_few_rows_give_a_heavier_tail():
+def test_few_samples_give_a_heavier_tail():
     assert paired_p(draws(5.0), 10) > 100 * paired_p(draws(5.0), 256)
 
 

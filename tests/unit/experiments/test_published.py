@@ -46,7 +46,7 @@ def test_a_difference_without_an_interval_decides_no_claim():
     assert claim().verdict(Number(-5.0, math.nan, math.nan, "1 seed")) == "open"
 
 
-def test_a_verdict_that_the_file_does_not_expect_is_told():
+def test_a_verdict_that_the_file_does_not_expect_is_reported():
     (finding,) = findings([claim(found="holds")], {"a": Number(1, 0.5, 1.5, "5 seeds")})
     assert not finding.is_as_recorded
     assert "published.toml says holds" in str(finding)

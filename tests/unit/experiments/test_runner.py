@@ -110,7 +110,7 @@ def test_a_changed_grid_is_reported_and_its_old_records_are_kept(tmp_path, recor
     assert len(done) == len(strangers) == 1
 
 
-def test_a_cell_that_fails_or_dies_is_reported_and_the_others_go_on(tmp_path, records):
+def test_a_cell_that_fails_or_dies_is_reported_and_the_others_continue(tmp_path, records):
     study = study_of(
         tmp_path, {"seed": 1, "does": "raise"}, {"seed": 2, "does": "die"}, {"seed": 3, "does": "nan"}, {"seed": 4}
     )

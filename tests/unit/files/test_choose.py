@@ -36,7 +36,7 @@ def test_logits_have_two_names(name, tmp_path):
     assert load(tmp_path / "binary.csv").logits.tolist() == [[0.0, 1.5], [0.0, -2.0]]
 
 
-def test_the_probability_of_one_class_is_told_how_to_become_two(tmp_path):
+def test_the_probability_of_one_class_is_refused_with_how_to_make_two(tmp_path):
     (tmp_path / "binary.csv").write_text("prob,label\n0.5,1\n0.25,0\n")
     with pytest.raises(FileError, match="pass the columns 1 - p and p"):
         load(tmp_path / "binary.csv")
@@ -51,7 +51,7 @@ def test_predictions_beside_labels_may_be_anything_and_are_not_taken():
         load({"predictions": PROBS, "labels": LABELS})
 
 
-def test_logits_win_over_probabilities_unless_said_otherwise():
+def test_logits_win_over_probabilities_by_default():
     both = {"probs": PROBS, "logits": LOGITS, "labels": LABELS}
     assert torch.equal(load(both).logits, torch.as_tensor(LOGITS))
     assert np.allclose(load(both, kind="probs").probs, PROBS)

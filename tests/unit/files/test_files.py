@@ -23,7 +23,7 @@ SAVED = Predictions.from_logits(LOGITS, torch.arange(30) % 3, class_names=("cat"
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_missing_empty_and_folder_are_told_apart(tmp_path, suffix):
+def test_missing_empty_and_folder_are_distinguished(tmp_path, suffix):
     path = tmp_path / f"p{suffix}"
     with pytest.raises(FileError, match="must be an existing file; there is none"):
         load(path)
@@ -208,7 +208,7 @@ def test_a_polars_frame_is_read_without_pandas():
     assert done.stdout.strip() == "False"
 
 
-def test_a_file_one_may_not_read_is_told(tmp_path):
+def test_a_file_one_may_not_read_is_reported(tmp_path):
     with (
         pytest.raises(FileError, match=r"p\.npz must be readable; you lack the permission"),
         reading(tmp_path / "p.npz", ""),

@@ -268,7 +268,7 @@ def test_a_newer_format_asks_for_an_update(saved, tmp_path):
         (lambda d, _t: d.update(class_names=3), "class_names"),
     ],
 )
-def test_a_document_or_numbers_that_do_not_fit_are_told_in_one_line(saved, tmp_path, change, said):
+def test_a_document_or_numbers_that_do_not_fit_are_reported_in_one_line(saved, tmp_path, change, said):
     _, document, tensors = saved
     change(document, tensors)
     path = write(tmp_path / "odd.safetensors", document, tensors)
@@ -432,7 +432,7 @@ def test_metadata_that_is_no_json_is_damage(tmp_path):
         load_map(tmp_path / "m.safetensors")
 
 
-def test_a_missing_or_empty_file_or_a_folder_is_told(tmp_path):
+def test_a_missing_or_empty_file_or_a_folder_is_refused(tmp_path):
     (tmp_path / "empty.safetensors").touch()
     for name, said in (("none.safetensors", "existing"), ("empty.safetensors", "a map; it is empty"), (".", "folder")):
         with pytest.raises(FileError, match=said):

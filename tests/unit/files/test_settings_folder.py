@@ -41,7 +41,7 @@ def test_settings_of_another_kind_or_that_cannot_be_read_are_refused(tmp_path):
         folder(tmp_path).document()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="could not be made: Not a directory"):
         folder(tmp_path / "file" / "run").begin({})

@@ -68,7 +68,7 @@ def test_logits_that_are_not_finite_are_refused():
         assert "logits must be finite" in refusal(network, samples())
 
 
-def test_inputs_of_another_shape_are_refused_with_what_the_network_said():
+def test_inputs_of_another_shape_are_refused_with_the_networks_message():
     message = refusal(nn.Linear(5, 3), samples())
     assert "must take inputs of shape (n, 4); for 16 it raised RuntimeError: mat1 and mat2" in message
     assert "(n, 1, 8, 8)" in refusal(nn.Conv2d(3, 4, 3), samples(shape=(1, 8, 8)))

@@ -67,7 +67,7 @@ def test_the_logits_are_found_and_are_the_tensor_itself(output):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_every_floating_type_passes_as_it_is(dtype):
+def test_every_floating_type_passes_unchanged(dtype):
     assert extract_logits(LOGITS.to(dtype)).dtype == dtype
 
 

@@ -42,7 +42,7 @@ def soft(logits, labels, *, kappa, temperature):
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.9])
-def test_a_given_threshold_sorts_rows_into_the_four_groups(threshold):
+def test_a_given_threshold_sorts_samples_into_the_four_groups(threshold):
     penalty = AvUCLoss(threshold=threshold, from_epoch=0).penalty(*batch())
     assert penalty.item() == pytest.approx(hard(*batch(), threshold), rel=1e-6)
 
@@ -75,7 +75,7 @@ def test_the_threshold_has_no_slope():
 
 
 @pytest.mark.parametrize(("kappa", "temperature"), [(0.5, 1.0), (0.2, 0.3), (0.7, 2.5)])
-def test_the_soft_one_shares_each_row_between_the_groups(kappa, temperature):
+def test_the_soft_one_shares_each_sample_between_the_groups(kappa, temperature):
     expected = soft(*batch(), kappa=kappa, temperature=temperature)
     loss = SoftAvUCLoss(threshold=kappa, temperature=temperature)
     assert loss.penalty(*batch()).item() == pytest.approx(expected, rel=1e-5)

@@ -25,7 +25,7 @@ def test_soft_labels_of_one_class_are_hard_ones():
     torch.testing.assert_close(soft, hard, rtol=8 * torch.finfo(LOGITS.dtype).eps, atol=0)
 
 
-def test_a_sure_row_costs_its_own_small_square_and_never_less_than_nothing():
+def test_a_sure_sample_costs_its_own_small_square_and_never_less_than_nothing():
     logits = torch.stack([torch.linspace(4, 30, 500), torch.zeros(500), torch.zeros(500)], 1)
     losses = BrierLoss(reduction="none")(logits, torch.zeros(500, dtype=torch.int64))
     exact = BrierLoss(reduction="none")(logits.double(), torch.zeros(500, dtype=torch.int64))
@@ -33,6 +33,6 @@ def test_a_sure_row_costs_its_own_small_square_and_never_less_than_nothing():
     assert (losses.double() - exact).abs().max() < 1e-8
 
 
-def test_the_worst_that_a_row_can_cost_is_two():
+def test_the_worst_that_a_sample_can_cost_is_two():
     logits = torch.tensor([[1e4, -1e4]])
     assert BrierLoss()(logits, torch.tensor([1])).item() == 2

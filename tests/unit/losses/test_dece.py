@@ -55,7 +55,7 @@ def test_hard_bins_and_hard_accuracy_give_the_calibration_error(seed):
 
 
 @pytest.mark.parametrize(("k", "scale"), [(3, 4.0), (10, 8.0), (100, 6.0)])
-def test_on_overconfident_rows_it_is_close_to_the_calibration_error(k, scale):
+def test_on_overconfident_samples_it_is_close_to_the_calibration_error(k, scale):
     for seed in range(5):
         logits, labels = batch(3000, k, scale=scale, truth=2.0, seed=seed)
         error = ece(Predictions.from_logits(logits, labels))
@@ -63,7 +63,7 @@ def test_on_overconfident_rows_it_is_close_to_the_calibration_error(k, scale):
 
 
 @pytest.mark.parametrize(("k", "scale"), [(3, 4.0), (10, 8.0), (100, 6.0)])
-def test_on_calibrated_rows_it_is_a_sixth_smaller_on_average(k, scale):
+def test_on_calibrated_samples_it_is_a_sixth_smaller_on_average(k, scale):
     shares = []
     for seed in range(20):
         logits, labels = batch(512, k, scale=scale, truth=1.0, seed=seed)

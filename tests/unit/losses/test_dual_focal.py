@@ -16,20 +16,20 @@ def by_hand(probs, label, gamma):
     return -((1 - p + rival) ** gamma) * math.log(p)
 
 
-def test_values_are_those_of_the_formula_row_by_row():
+def test_values_are_those_of_the_formula_sample_by_sample():
     losses = DualFocalLoss(gamma=2.5, reduction="none")(LOGITS, LABELS)
     expected = [by_hand(row, label, 2.5) for row, label in zip(LOGITS.softmax(1).tolist(), LABELS, strict=True)]
     assert losses.tolist() == pytest.approx(expected, rel=1e-10)
 
 
-def test_the_rival_is_strictly_below_the_true_class():
+def test_the_next_class_is_strictly_below_the_true_class():
     logits = torch.tensor([[0.4, 0.4, 0.2]], dtype=torch.float64).log()
     loss = DualFocalLoss(gamma=2.0)(logits, torch.tensor([0]))
     assert loss.item() == pytest.approx(-(0.8**2) * math.log(0.4), rel=1e-12)
 
 
 @pytest.mark.parametrize("row", [[1.0, 2.0, 3.0], [1.0, 1.0, 1.0], [-1e4, 0.0, 1e4]])
-def test_a_true_class_that_is_last_has_no_rival(row):
+def test_a_true_class_that_is_last_has_no_next_class(row):
     logits, label = torch.tensor([row], dtype=torch.float64), torch.tensor([0])
     assert torch.equal(DualFocalLoss(gamma=3.0)(logits, label), FocalLoss(gamma=3.0)(logits, label))
 
@@ -38,7 +38,7 @@ def test_a_batch_of_one_keeps_its_shape():
     assert DualFocalLoss(reduction="none")(LOGITS[:1], LABELS[:1]).shape == (1,)
 
 
-def test_the_gradient_is_that_of_finite_differences_through_the_rival_too():
+def test_the_gradient_is_that_of_finite_differences_through_the_next_class_too():
     loss = DualFocalLoss(gamma=2.0, reduction="none")
     assert torch.autograd.gradcheck(loss, (LOGITS[:8].clone().requires_grad_(), LABELS[:8]))
 

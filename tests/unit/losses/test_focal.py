@@ -29,7 +29,7 @@ def test_it_is_at_least_the_cross_entropy_less_gamma_times_the_entropy(gamma):
         assert (focal - F.cross_entropy(LOGITS, labels, reduction="none") + gamma * entropy).min() >= 0
 
 
-def test_one_minus_p_is_told_of_rows_that_are_all_but_certain():
+def test_one_minus_p_is_not_rounded_for_samples_that_are_all_but_certain():
     # 1 - exp(-loss) would be 0 in float32, and so would the loss.
     loss = focal_weighted(torch.tensor([1e-9]), 1.0)
     assert loss.item() == pytest.approx(1e-18, rel=1e-5)
@@ -40,7 +40,7 @@ def test_the_second_derivative_is_that_of_finite_differences():
     assert torch.autograd.gradgradcheck(loss, (LOGITS[:4].clone().requires_grad_(), LABELS[:4]))
 
 
-def test_gamma_may_differ_by_row_and_carry_a_gradient():
+def test_gamma_may_differ_by_sample_and_carry_a_gradient():
     losses = F.cross_entropy(LOGITS[:5], LABELS[:5], reduction="none")
     gamma = torch.tensor([0.0, 0.5, 1.0, 3.0, 5.0], dtype=torch.float64, requires_grad=True)
     each = torch.stack([focal_weighted(one, g) for one, g in zip(losses, gamma.tolist(), strict=True)])

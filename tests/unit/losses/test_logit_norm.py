@@ -11,7 +11,7 @@ LABELS = torch.randint(6, (30,), generator=torch.Generator().manual_seed(1))
 
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 4.0])
 @pytest.mark.parametrize("weight", [-0.05, 0.3])
-def test_the_price_is_the_norm_of_each_rows_logits(p, weight):
+def test_the_price_is_the_norm_of_each_samples_logits(p, weight):
     losses = LogitNormLoss(weight=weight, p=p, reduction="none")(LOGITS, LABELS)
     norms = LOGITS.abs().pow(p).sum(1).pow(1 / p)
     assert torch.allclose(losses - F.cross_entropy(LOGITS, LABELS, reduction="none"), weight * norms, rtol=1e-10)

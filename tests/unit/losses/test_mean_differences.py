@@ -35,7 +35,7 @@ def test_mdca_takes_mixed_labels():
     assert MDCALoss().penalty(logits, mixed).item() == pytest.approx(expected.item(), rel=1e-12)
 
 
-def test_a_class_that_no_row_has_counts_as_never():
+def test_a_class_that_no_sample_has_counts_as_never():
     logits = torch.zeros(2, 4)
     assert MDCALoss().penalty(logits, torch.tensor([0, 0])).item() == pytest.approx((0.75 + 3 * 0.25) / 4)
 

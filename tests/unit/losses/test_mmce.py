@@ -57,7 +57,7 @@ def test_legacy_is_smaller_by_orders_that_grow_with_the_batch():
     assert 20 < ratios[0] < 100 < ratios[1] < 400
 
 
-def test_on_calibrated_rows_only_the_unweighted_penalty_is_content():
+def test_on_calibrated_samples_only_the_unweighted_penalty_is_zero():
     logits, labels = batch(1500, 5, scale=4.0, truth=1.0)
     steps = {}
     for name in ("paper", "unweighted"):

@@ -148,7 +148,7 @@ def test_samples_may_be_filled_anew_in_the_same_tensor():
     assert loss.times_right.tolist() == [1, 1, 1, 1, 0, 0]
 
 
-def test_ignored_rows_have_no_sample():
+def test_ignored_samples_are_not_announced():
     loss = told(ignore_index=-100)
     loss.look_at(torch.tensor([3, 5]))
     loss(logits_of([0.9, 0.8, 0.7]), torch.tensor([0, -100, 0]))

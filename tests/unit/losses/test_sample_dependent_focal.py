@@ -45,7 +45,7 @@ def test_no_threshold_is_the_focal_loss():
     torch.testing.assert_close(loss(LOGITS, LABELS), FocalLoss(gamma=2.0)(LOGITS, LABELS), rtol=rounding, atol=0)
 
 
-def test_the_gradient_is_that_of_each_rows_own_gamma():
+def test_the_gradient_is_that_of_each_samples_own_gamma():
     loss = SampleDependentFocalLoss(reduction="none")
     assert torch.autograd.gradcheck(loss, (LOGITS[:6].clone().requires_grad_(), LABELS[:6]))
     logits = LOGITS.clone().requires_grad_()

@@ -52,7 +52,7 @@ def test_a_compiled_step_sees_the_new_gamma_without_being_compiled_again():
     torch.compiler.reset()
 
 
-def test_a_resumed_run_goes_on_with_its_gamma():
+def test_a_resumed_run_keeps_its_gamma():
     before, after = ScheduledFocalLoss(), ScheduledFocalLoss()
     before.begin_epoch(260)
     after.load_state_dict(before.state_dict())

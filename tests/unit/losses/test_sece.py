@@ -42,14 +42,14 @@ def test_it_is_the_double_sum(kind, h):
     assert value.item() == pytest.approx(expected, rel=1e-10)
 
 
-def test_a_narrow_kernel_leaves_each_row_to_itself():
+def test_a_narrow_kernel_leaves_each_sample_to_itself():
     logits, labels = batch()
     confidence, correct = answers(logits, labels)
     value = SECELoss(bandwidth=1e-9, accuracy="hard").penalty(logits, labels)
     assert value.item() == pytest.approx((correct - confidence).abs().mean().item(), rel=1e-12)
 
 
-def test_a_wide_kernel_compares_each_row_with_the_accuracy_of_all():
+def test_a_wide_kernel_compares_each_sample_with_the_accuracy_of_all():
     logits, labels = batch()
     confidence, correct = answers(logits, labels)
     value = SECELoss(bandwidth=1e6, accuracy="hard").penalty(logits, labels)
@@ -63,7 +63,7 @@ def test_with_hard_accuracy_it_is_the_metric():
     assert value == pytest.approx(sece(Predictions.from_logits(logits, labels), width=0.03), abs=1e-3)
 
 
-def test_it_is_biased_upwards_on_calibrated_rows_as_the_docstring_says():
+def test_it_is_biased_upwards_on_calibrated_samples_as_the_docstring_says():
     values, binned = [], []
     for seed in range(40):
         generator = torch.Generator().manual_seed(seed)

@@ -79,7 +79,7 @@ def test_the_predicted_class_is_put_ahead_by_the_least_the_type_can_hold(dtype):
         assert moved <= 2 * limits.eps * max(1.0, abs(level))
 
 
-def test_rows_in_which_the_predicted_class_leads_are_left_alone():
+def test_samples_in_which_the_predicted_class_leads_are_left_alone():
     logits = some_logits(n=50)
     logits[:10, 3] = logits[:10].amax(dim=1)  # ties, of which the first counts
     assert torch.equal(keep_argmax(logits / 3, logits), logits / 3)

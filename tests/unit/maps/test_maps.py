@@ -110,7 +110,7 @@ class TestCompositions:
         assert torch.equal(mixed.argmax(1), LOGITS.argmax(1))
         assert torch.allclose(mixed.exp().sum(1), number(1), rtol=1e-14)
 
-    def test_keeping_it_ahead_changes_no_row_where_it_is(self):
+    def test_keeping_it_ahead_changes_no_sample_where_it_is(self):
         parts = [Scale(torch.tensor(2.0), n_classes=4), Identity(n_classes=4)]
         plain, kept = (Mixture(number(0.25, 0.75), parts, n_classes=4, keeps_predicted=each) for each in (False, True))
         assert torch.equal(kept(LOGITS), plain(LOGITS))
@@ -120,7 +120,7 @@ class TestCompositions:
         chain = ChainMap([shift, Scale(torch.tensor(2.0), n_classes=4)], n_classes=4)
         assert torch.allclose(chain(LOGITS), (LOGITS + 1) / 2)
 
-    def test_doing_nothing_keeps_given_confidences_as_given(self):
+    def test_uncalibrated_keeps_given_confidences(self):
         given = Predictions.from_probs([[0.7, 0.2, 0.1], [0.7, 0.15, 0.15]], [0, 1])
         for made in (Identity(n_classes=3), ChainMap([Identity(n_classes=3)], n_classes=3)):
             assert made.transform(given).normalised

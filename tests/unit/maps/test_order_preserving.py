@@ -145,7 +145,7 @@ def test_gradients_reach_the_logits():
         assert (logits.grad != 0).any()
 
 
-def test_exported_maps_answer_the_same_for_any_number_of_rows():
+def test_exported_maps_give_the_same_for_any_number_of_samples():
     rows = torch.export.Dim("rows", min=2)
     for fitted in all_maps(6):
         program = torch.export.export(fitted, (some_logits(6).float(),), dynamic_shapes={"logits": {0: rows}})

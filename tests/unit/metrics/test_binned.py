@@ -63,7 +63,7 @@ class TestByHand:
         second = 2 / 6 * 0.5**2
         assert ece_l2_debiased(rows) == pytest.approx(math.sqrt(first + second))
 
-    def test_l2_debiased_leaves_out_bins_of_a_single_row(self):
+    def test_l2_debiased_leaves_out_bins_of_a_single_sample(self):
         rows = TopLabel([0.9, 0.9, 0.3], [False, False, False])
         assert ece_l2_debiased(rows) == pytest.approx(math.sqrt(2 / 3 * 0.9**2))
 
@@ -163,7 +163,7 @@ class TestBySimulation:
         assert float(ECE().value(state).mean()) == pytest.approx(formula, rel=0.07)
 
     @pytest.mark.parametrize("n", [200, 1000, 5000])
-    def test_the_debiased_square_averages_to_zero_on_calibrated_rows(self, uniform_bins, n):
+    def test_the_debiased_square_averages_to_zero_on_calibrated_samples(self, uniform_bins, n):
         squared = ECEL2Debiased().squared(uniform_bins[n])
         # The bins are those of the binned model, so what is left of zero is noise.
         error = float(squared.std()) / math.sqrt(len(squared))
@@ -180,7 +180,7 @@ class TestBySimulation:
         assert float(squared.mean()) == pytest.approx(((confidence - truth) ** 2).mean(), abs=4 * error)
 
     @pytest.mark.parametrize("n", [1000, 5000])
-    def test_l1_debiasing_removes_two_fifths_of_the_bias_on_calibrated_rows(self, uniform_bins, n):
+    def test_l1_debiasing_removes_two_fifths_of_the_bias_on_calibrated_samples(self, uniform_bins, n):
         # A gap that is all noise is estimated as 2 |N(0, s²)| less the mean of |N(0, 2 s²)|: 2 - √2 of it remains.
         plain, debiased = ECE().value(uniform_bins[n]).mean(), ECEL1Debiased().value(uniform_bins[n]).mean()
         assert float(debiased / plain) == pytest.approx(2 - math.sqrt(2), abs=0.03)
@@ -202,7 +202,7 @@ class TestBySimulation:
         low, high = ECEL2Debiased().interval(state, 1.96)
         assert ((low <= gap) & (gap <= high)).double().mean() == pytest.approx(0.95, abs=0.025)
 
-    def test_the_interval_holds_the_value_and_starts_at_zero_on_calibrated_rows(self, uniform_bins):
+    def test_the_interval_holds_the_value_and_starts_at_zero_on_calibrated_samples(self, uniform_bins):
         metric, state = ECEL2Debiased(), uniform_bins[1000]
         low, high = metric.interval(state, 1.96)
         value = metric.value(state)

@@ -56,7 +56,7 @@ def test_every_fold_recovers_the_temperature_of_the_data(temperature, k):
 
 
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 4.0])
-def test_every_fold_has_the_temperature_that_is_best_for_the_other_rows(temperature):
+def test_every_fold_has_the_temperature_that_is_best_for_the_other_samples(temperature):
     rows, fold = sample(400, 3, 2, temperature), folds_of(400)
     for number, beta in enumerate(_beta_by_fold(rows, fold, 5).tolist()):
         others = rows[fold != number]
@@ -70,14 +70,14 @@ def test_every_fold_has_the_temperature_that_is_best_for_the_other_rows(temperat
         assert loss(beta) <= best.fun + 5e-6
 
 
-def test_a_calibrated_model_has_nothing_to_mend():
+def test_a_calibrated_model_gains_nothing():
     for seed in range(5):
         for split in calibration_refinement(sample(4000, 5, seed)).values():
             assert abs(split.calibration) < 1e-3
             assert split.calibration_low < 1e-4
 
 
-def test_a_sharpened_model_has_as_much_to_mend_as_it_lost():
+def test_a_sharpened_model_gains_what_it_lost():
     honest, sharp = sample(4000, 5, 3), sample(4000, 5, 3, 3.0)
     for name, metric in (("nll", nll), ("brier", brier)):
         split = calibration_refinement(sharp)[name]
@@ -108,7 +108,7 @@ def test_the_interval_of_the_calibration_part_covers_its_mean():
 
 @pytest.mark.parametrize("wrong", [False, True])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 1e4])
-def test_rows_that_are_all_right_or_all_wrong_have_a_split(wrong, scale):
+def test_samples_that_are_all_right_or_all_wrong_have_a_split(wrong, scale):
     # No temperature is best for them: the coldest (or hottest) one allowed is taken.
     rows = sample(50, 3, 0)
     answers = Predictions.from_logits(rows.logits * scale, (rows.predicted + wrong) % 3)
@@ -119,7 +119,7 @@ def test_rows_that_are_all_right_or_all_wrong_have_a_split(wrong, scale):
 
 @given(rows=predictions(min_rows=10))
 @settings(max_examples=40)
-def test_it_is_finite_for_any_rows(rows):
+def test_it_is_finite_for_any_samples(rows):
     for split in calibration_refinement(rows).values():
         assert np.all(np.isfinite(split))
         assert split.calibration + split.refinement == pytest.approx(split.total, rel=1e-6, abs=1e-9)

@@ -87,14 +87,14 @@ class TestRefinementTerms:
             (0.99, 0.0004, 0.481),
         ],
     )
-    def test_equation_9_is_not_ece_on_calibrated_rows(self, mean, error, equation_9):
+    def test_equation_9_is_not_ece_on_calibrated_samples(self, mean, error, equation_9):
         terms = refinement_terms(beta_sample(mean))
         assert terms.ece == pytest.approx(error, abs=0.0015)
         assert terms.confidence_minus_accuracy == pytest.approx(0, abs=0.003)
         assert terms.equation_9 == pytest.approx(equation_9, abs=0.004)
 
     @pytest.mark.parametrize(("mean", "gap", "equation_9"), [(0.8, 0.0811, 0.307), (0.9, 0.0411, 0.390)])
-    def test_equation_9_is_not_ece_on_overconfident_rows(self, mean, gap, equation_9):
+    def test_equation_9_is_not_ece_on_overconfident_samples(self, mean, gap, equation_9):
         terms = refinement_terms(beta_sample(mean, overconfidence=0.4))
         assert terms.ece == pytest.approx(gap, abs=0.003)
         assert terms.ece == pytest.approx(terms.confidence_minus_accuracy, abs=1e-9)

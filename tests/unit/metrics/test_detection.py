@@ -89,7 +89,7 @@ class TestAUROC:
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
     @pytest.mark.parametrize("k", [2, 3, 10, 50])
-    def test_confidences_that_round_to_one_are_told_apart(self, dtype, k):
+    def test_confidences_that_round_to_one_are_distinguished(self, dtype, k):
         # Gaps of 30, 40, …, 490: every float32 confidence is exactly 1 (the last ones in float64 too).
         gaps = torch.arange(30, 500, 10, dtype=dtype)
         logits = torch.zeros(len(gaps), k, dtype=dtype)

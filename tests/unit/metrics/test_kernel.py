@@ -72,7 +72,7 @@ def test_the_features_are_the_same_every_time():
     assert torch.equal(KernelFeatures().frequencies(5), KernelFeatures().frequencies(5))
 
 
-def test_it_averages_to_zero_on_calibrated_rows_and_is_positive_on_others():
+def test_it_averages_to_zero_on_calibrated_samples_and_is_positive_on_others():
     calibrated = [skce(sample(200, 3, seed)) for seed in range(300)]
     error = np.std(calibrated) / math.sqrt(len(calibrated))
     assert abs(np.mean(calibrated)) < 4 * error
@@ -81,13 +81,13 @@ def test_it_averages_to_zero_on_calibrated_rows_and_is_positive_on_others():
     assert np.mean(sharpened) > 20 * error
 
 
-def test_it_averages_to_the_same_for_few_rows_and_for_many():
+def test_it_averages_to_the_same_for_few_samples_and_for_many():
     few = [skce(sample(10, 3, seed, 2.0)) for seed in range(600)]
     many_rows = skce(sample(40_000, 3, 0, 2.0))
     assert np.mean(few) == pytest.approx(many_rows, abs=4 * np.std(few) / math.sqrt(len(few)))
 
 
-def test_a_single_row_has_no_pairs_and_gives_zero():
+def test_a_single_sample_has_no_pairs_and_gives_zero():
     assert skce(sample(1, 3, 0)) == pytest.approx(0, abs=1e-12)
 
 

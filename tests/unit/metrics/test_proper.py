@@ -96,7 +96,7 @@ class TestBrier:
         assert brier(Predictions.from_logits([[1e4, -1e4]], [1])) == 2
 
     @pytest.mark.parametrize("k", [2, 3, 10, 50])
-    def test_no_row_goes_below_zero_by_rounding(self, k):
+    def test_no_sample_goes_below_zero_by_rounding(self, k):
         generator = torch.Generator().manual_seed(k)
         logits = torch.randn(5000, k, generator=generator) * 3
         logits[:, 0] += torch.linspace(0, 40, 5000)

@@ -72,7 +72,7 @@ def test_one_part_and_equal_proximities_leave_the_error_over_confidence():
 
 
 @pytest.mark.parametrize("bins", ["equal_mass", "equal_width"])
-def test_the_order_of_the_rows_plays_no_part_even_with_ties(bins):
+def test_the_order_of_the_samples_plays_no_part_even_with_ties(bins):
     rng = np.random.default_rng(0)
     rows = TopLabel(rng.integers(5, 11, 300) / 10, rng.random(300) < 0.7)
     proximity = rng.integers(0, 4, 300) / 4
@@ -82,7 +82,7 @@ def test_the_order_of_the_rows_plays_no_part_even_with_ties(bins):
         assert piece(rows[turned], proximity[turned.numpy()], bins=bins) == pytest.approx(value, abs=1e-9)
 
 
-def test_more_parts_than_rows_are_rows_by_themselves():
+def test_more_parts_than_samples_are_samples_by_themselves():
     rows, proximity = some_rows(7)
     expected = float((rows.confidence - rows.correct.double()).abs().mean())
     assert piece(rows, proximity, n_bins=1, proximity_bins=50) == pytest.approx(expected)

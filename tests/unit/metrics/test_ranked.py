@@ -35,7 +35,7 @@ def calibrated(confidence, resamples, seed):
 
 
 class TestACE:
-    def test_tied_rows_are_exchangeable(self):
+    def test_tied_samples_are_exchangeable(self):
         # Peers say anything from 0.0 (edges drop the smallest) to .46 (ties split by row order).
         correct = [True] * 5 + [False] * 5
         assert ace(TopLabel([0.6] * 10, correct), n_bins=5) == pytest.approx(0.1)
@@ -47,7 +47,7 @@ class TestACE:
 
     @given(rows=top_labels(), n_bins=st.integers(1, 40))
     @many
-    def test_it_agrees_with_bins_of_the_sorted_rows_that_differ_in_size_by_at_most_one(self, rows, n_bins):
+    def test_it_agrees_with_bins_of_the_sorted_samples_that_differ_in_size_by_at_most_one(self, rows, n_bins):
         confidence, correct = with_ties_averaged(rows)
         edges = [len(rows) * b // n_bins for b in range(n_bins + 1)]
         sizes = np.diff(edges)
@@ -65,7 +65,7 @@ class TestACE:
     def test_it_is_at_least_the_gap_of_the_means(self, rows, n_bins):
         assert ace(rows, n_bins=n_bins) >= abs(rows.accuracy - float(rows.confidence.mean())) - 1e-12
 
-    def test_more_bins_than_rows_give_the_mean_distance_of_confidence_from_truth(self):
+    def test_more_bins_than_samples_give_the_mean_distance_of_confidence_from_truth(self):
         rows = TopLabel([0.9, 0.7, 0.2], [True, False, True])
         assert ace(rows, n_bins=100) == pytest.approx((0.1 + 0.7 + 0.8) / 3)
 
@@ -99,7 +99,7 @@ class TestKS:
     def test_it_is_the_gap_of_the_means_if_gaps_never_change_sign(self, rows):
         assert ks(rows) == pytest.approx(float(rows.confidence.mean()), abs=1e-12)
 
-    def test_its_bias_on_calibrated_rows_is_that_of_the_maximum_of_a_random_walk(self):
+    def test_its_bias_on_calibrated_samples_is_that_of_the_maximum_of_a_random_walk(self):
         confidence = np.random.default_rng(0).uniform(0.5, 1, 2000)
         values = KS().value(calibrated(confidence, 2000, 1))
         scale = math.sqrt((confidence * (1 - confidence)).mean() / 2000)
@@ -128,7 +128,7 @@ class TestMMCE:
         gap = abs(rows.accuracy - float(rows.confidence.mean()))
         assert MMCE(width=1e6)(rows) == pytest.approx(gap, abs=1e-3)
 
-    def test_its_root_mean_square_on_calibrated_rows_is_what_the_docstring_says(self):
+    def test_its_root_mean_square_on_calibrated_samples_is_what_the_docstring_says(self):
         confidence = np.random.default_rng(0).uniform(0.5, 1, 500)
         values = MMCE().value(calibrated(confidence, 2000, 1))
         scale = math.sqrt((confidence * (1 - confidence)).mean() / 500)

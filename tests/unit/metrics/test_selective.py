@@ -43,7 +43,7 @@ class TestAURC:
             ([1.0, 1.0, 1.0, 0.0, 0.0], [False, True, True, True, False]),
         ],
     )
-    def test_it_is_the_expectation_over_every_order_of_tied_rows(self, confidence, correct):
+    def test_it_is_the_expectation_over_every_order_of_tied_samples(self, confidence, correct):
         rows = TopLabel(confidence, correct)
         orders = [o for o in permutations(range(len(rows))) if np.all(np.diff(np.array(confidence)[list(o)]) <= 0)]
         means = [selective_risks(~np.array(correct)[list(order)]).mean() for order in orders]

@@ -62,7 +62,7 @@ class TestSmECE:
         assert smece(rows) == pytest.approx(expected, abs=1e-4)
 
     @pytest.mark.parametrize("rows", [TopLabel([1.0] * 5, [True] * 5), TopLabel([0.5] * 4, [True, True, False, False])])
-    def test_rows_without_any_gap_have_none_beyond_the_grid(self, rows):
+    def test_samples_without_any_gap_have_none_beyond_the_grid(self, rows):
         assert smece(rows) <= 0.002
 
     @given(rows=top_labels())
@@ -80,7 +80,7 @@ class TestSmECE:
         assert smece(after) == pytest.approx(smece(before), abs=3e-4)
 
     @pytest.mark.parametrize("n", [200, 1000, 5000])
-    def test_its_bias_on_calibrated_rows_falls_as_the_cube_root_of_n(self, n):
+    def test_its_bias_on_calibrated_samples_falls_as_the_cube_root_of_n(self, n):
         confidence = np.random.default_rng(0).random(n)
         values = [smece(TopLabel(confidence, np.random.default_rng(s).random(n) < confidence)) for s in range(1, 31)]
         assert np.mean(values) * n ** (1 / 3) == pytest.approx(0.34, abs=0.07)
@@ -131,13 +131,13 @@ class TestSECE:
         assert distance.mean() != pytest.approx((distance**2).mean(), rel=0.1)
 
     @pytest.mark.parametrize(("n", "draws", "floor", "plain"), [(128, 200, 0.087, 0.064), (512, 60, 0.047, 0.036)])
-    def test_its_floor_on_calibrated_rows_lies_above_that_of_ece(self, n, draws, floor, plain):
+    def test_its_floor_on_calibrated_samples_lies_above_that_of_ece(self, n, draws, floor, plain):
         # METHODS §3.12, whose confidences are Beta(6, 1).
         rows = [sample(n, seed, a=6.0) for seed in range(draws)]
         assert np.mean([sece(r) for r in rows]) == pytest.approx(floor, abs=0.003)
         assert np.mean([ece(r) for r in rows]) == pytest.approx(plain, abs=0.003)
 
-    def test_its_floor_at_ten_thousand_rows_is_still_a_hundredth(self):
+    def test_its_floor_at_ten_thousand_samples_is_still_a_hundredth(self):
         rows = [sample(10_000, seed, a=6.0) for seed in range(10)]
         assert np.mean([sece(r) for r in rows]) == pytest.approx(0.0105, abs=0.0025)
 
@@ -157,12 +157,12 @@ class TestSECEPrinted:
         assert sece_printed(rows) == pytest.approx(expected, rel=2e-3)
 
     @pytest.mark.parametrize(("n", "value"), [(128, 9.3), (10_000, 721)])
-    def test_it_grows_with_the_number_of_rows(self, n, value):
+    def test_it_grows_with_the_number_of_samples(self, n, value):
         mean = np.mean([sece_printed(sample(n, seed, a=6.0)) for seed in range(max(1, 2000 // n))])
         assert mean == pytest.approx(value, rel=0.06)
 
 
-def test_the_state_keeps_mass_and_mean_of_every_row():
+def test_the_state_keeps_mass_and_mean_of_every_sample():
     rows = SAMPLES["overconfident"]
     state = SmECE().state(rows)
     nodes = torch.linspace(0, 1, state.total.shape[-1], dtype=torch.float64)

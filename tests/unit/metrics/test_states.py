@@ -48,7 +48,7 @@ class TestSums:
         for metric in (ECE(), NLL(), SCE()):
             assert all(tensor.dtype == torch.float64 for tensor in metric.state(rows).tensors())
 
-    def test_many_batches_keep_every_row(self):
+    def test_many_batches_keep_every_sample(self):
         # 2^24 + 1 rows cannot be counted in float32.
         state = Bins(*(torch.full((1,), 2.0**24, dtype=torch.float64) for _ in range(3)))
         one = ECE(1).state(TopLabel([1.0], [True]))
@@ -134,7 +134,7 @@ class TestCoarsened:
         )
         assert torch.all(coarse.confidence.diff() >= -1e-12)
 
-    def test_cells_hold_about_equally_many_rows(self):
+    def test_cells_hold_about_equally_many_samples(self):
         rng = np.random.default_rng(0)
         rows = TopLabel(rng.beta(8, 1, 1000), rng.random(1000) < 0.9)
         ranked = sample_of(rows).ranked

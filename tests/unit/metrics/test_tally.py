@@ -28,7 +28,7 @@ def test_all_metrics_share_one_pass_over_the_logits(monkeypatch):
     assert len(passes) == 1
 
 
-def test_adding_rows_after_reading_the_values_counts_them_in():
+def test_adding_samples_after_reading_the_values_counts_them_in():
     metrics = [ECE(), AUROC(), NLL()]
     first, second = sample(seed=1), sample(seed=2)
     tally = Tally(metrics).add(first)

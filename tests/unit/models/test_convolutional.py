@@ -116,7 +116,7 @@ class TestParts:
         expected = torch.einsum("oi,nihw->nohw", block.projection.weight[:, :, 0, 0], active[:, :, ::2, ::2])
         torch.testing.assert_close(block(maps), expected)
 
-    def test_a_wide_block_of_one_shape_adds_to_its_input_as_it_is(self):
+    def test_a_wide_block_of_one_shape_adds_to_its_unchanged_input(self):
         block = WideBlock(4, 4, stride=1, dropout=0.0).eval()
         nn.init.zeros_(block.conv2.weight)
         maps = torch.randn(2, 4, 6, 6)

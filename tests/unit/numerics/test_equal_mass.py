@@ -5,7 +5,7 @@ from calibrant.numerics.isotonic import equal_mass_edges, equal_mass_starts
 
 
 @pytest.mark.parametrize(("n", "n_bins"), [(10, 3), (100, 7), (7, 7), (5, 12)])
-def test_without_ties_bins_differ_in_size_by_one_row_at_most(n, n_bins):
+def test_without_ties_bins_differ_in_size_by_one_sample_at_most(n, n_bins):
     scores = torch.randn(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     edges = equal_mass_edges(scores, n_bins)
     sizes = torch.bincount(torch.searchsorted(edges, scores), minlength=len(edges) + 1)
@@ -32,6 +32,6 @@ def test_each_cut_lies_where_its_rank_is_nearest():
 
 @pytest.mark.parametrize("rows", [[1, 1, 1, 1, 1], [3, 1, 2], [5]])
 @pytest.mark.parametrize("more", [0, 1, 3, 4, 20_000])
-def test_more_bins_than_rows_cut_between_all_scores(rows, more):
+def test_more_bins_than_samples_cut_between_all_scores(rows, more):
     up_to = torch.tensor(rows, dtype=torch.float64).cumsum(0)
     assert equal_mass_starts(up_to, sum(rows) + more).tolist() == list(range(len(rows)))

@@ -18,7 +18,7 @@ def test_errors_are_those_of_the_metric_at_each_temperature(dtype, n_bins):
     assert found.tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_blocks_of_rows_add_up():
+def test_blocks_of_samples_add_up():
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(3000, 200, generator=generator)
     labels = torch.randint(0, 200, (3000,), generator=generator)

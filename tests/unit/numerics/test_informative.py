@@ -68,7 +68,7 @@ def test_it_keeps_more_than_bins_of_equal_mass_or_width(kind):
     assert found.information[-1] > information(scores, equal_width)
 
 
-def test_at_an_edge_a_row_is_described_equally_well_by_both_bins():
+def test_at_an_edge_a_sample_is_described_equally_well_by_both_bins():
     scores = scores_of("two sided")
     edges = informative_bins(scores, 6).edges
     probs = 1 / (1 + np.exp(-scores))
@@ -87,7 +87,7 @@ def test_no_bin_is_empty(kind):
     assert (np.bincount(np.searchsorted(edges, scores), minlength=len(edges) + 1) > 0).all()
 
 
-def test_fewer_numbers_than_bins_are_told_apart_and_a_single_one_is_not_cut():
+def test_fewer_numbers_than_bins_are_separated_and_a_single_one_is_not_cut():
     assert len(informative_bins(np.array([-1.0, -1.0, 0.5, 2.0]), 15).edges) == 2
     assert len(informative_bins(np.array([0.3, 0.3]), 15).edges) == 0
     assert len(informative_bins(np.array([0.3]), 2).edges) == 0

@@ -41,7 +41,7 @@ class TestTemperatureDerivatives:
         assert torch.allclose(block.slope, first[:, 0], atol=1e-11)
         assert torch.allclose(block.curvature, second[:, 0], atol=1e-10)
 
-    def test_blocks_cover_all_rows_in_order(self):
+    def test_blocks_cover_all_samples_in_order(self):
         logits, labels = rows(5000, 500, dtype=torch.float32)
         ends = [(block.rows.start, block.rows.stop) for block in temperature_derivatives(logits, labels, 1.0)]
         assert len(ends) > 1
@@ -65,13 +65,13 @@ class TestFitInverseTemperature:
         assert scaled.beta * scale == pytest.approx(plain.beta, rel=1e-6)
         assert scaled.end == "interior"
 
-    def test_many_rows_are_read_about_twice(self):
+    def test_many_samples_are_read_about_twice(self):
         logits, labels = rows(90_000, 4)
         certificate = fit_inverse_temperature(logits, labels).certificate
         assert certificate.passes < 2.6
         assert certificate.gradient < 1e-6
 
-    def test_rows_sorted_by_class_do_not_mislead_the_first_search(self):
+    def test_samples_sorted_by_class_do_not_mislead_the_first_search(self):
         logits, labels = rows(20_000, 5)
         order = labels.argsort()
         found = fit_inverse_temperature(logits[order], labels[order])
@@ -109,7 +109,7 @@ class TestFitInverseTemperature:
         assert fit_inverse_temperature(logits, logits.argmax(1)).end == "zero_temperature"
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-    def test_one_wrong_row_is_enough(self, dtype):
+    def test_one_wrong_sample_is_enough(self, dtype):
         logits, _ = rows(300, 4, dtype=dtype)
         labels = logits.argmax(1)
         labels[7] = logits[7].argmin()
@@ -121,7 +121,7 @@ class TestFitInverseTemperature:
 
     @pytest.mark.parametrize("gamma", [0.0, 1.0])
     @pytest.mark.parametrize("share", [1e-3, 0.9, 1.0, 1.49, 1.51, 1e3])
-    def test_where_it_was_said_to_be_near_does_not_change_it(self, share, gamma):
+    def test_the_start_of_the_search_does_not_change_it(self, share, gamma):
         logits, labels = rows(2000, 4)
         loss = partial(focal_loss, gamma=gamma) if gamma else log_loss
         plain = fit_inverse_temperature(logits, labels, loss=loss)
@@ -130,7 +130,7 @@ class TestFitInverseTemperature:
         assert found.certificate.objective == pytest.approx(plain.certificate.objective, rel=2e-6)
         assert found.end == "interior"
 
-    def test_near_the_minimum_few_rows_are_read_and_no_subsample(self):
+    def test_near_the_minimum_few_samples_are_read_and_no_subsample(self):
         logits, labels = rows(6000, 7)
         plain = fit_inverse_temperature(logits, labels)
         found = fit_inverse_temperature(logits, labels, near=1.02 * plain.beta)
@@ -146,7 +146,7 @@ class TestFitInverseTemperature:
             (1e-3, "infinite_temperature"),
         ],
     )
-    def test_an_end_is_still_an_end_where_another_place_was_said_to_be_near(self, near, end):
+    def test_an_end_is_still_an_end_from_another_start(self, near, end):
         logits, _ = rows(300, 4)
         labels = logits.argmax(1) if end == "zero_temperature" else logits.argmin(1)
         assert fit_inverse_temperature(logits, labels, near=near).end == end

@@ -46,19 +46,19 @@ class TestFit:
 
     @many
     @given(hits_and_misses())
-    def test_values_rise_and_no_row_is_lost(self, rows):
+    def test_values_rise_and_no_sample_is_lost(self, rows):
         scores, hit = rows
         blocks = isotonic_blocks(scores, hit)
         assert (blocks.mean.diff() > 0).all()
         assert blocks.rows.sum() == len(scores)
         assert blocks.hits.sum() == hit.sum()
 
-    def test_one_row_is_one_block(self):
+    def test_one_sample_is_one_block(self):
         blocks = isotonic_blocks(torch.tensor([3.0]), torch.tensor([True]))
         assert blocks.mean.tolist() == [1]
         assert blocks.edges.tolist() == []
 
-    def test_many_rows_agree_with_scikit_learn_but_for_near_ties(self):
+    def test_many_samples_agree_with_scikit_learn_but_for_near_ties(self):
         rng = np.random.default_rng(0)
         scores = 3 * rng.standard_normal(200_000)
         hit = rng.random(200_000) < 1 / (1 + np.exp(2 - scores / 2))
@@ -89,7 +89,7 @@ class TestPooling:
 class TestTies:
     @many
     @given(hits_and_misses(), st.randoms(use_true_random=False))
-    def test_the_order_of_rows_does_not_matter(self, rows, random):
+    def test_the_order_of_samples_does_not_matter(self, rows, random):
         scores, hit = rows
         order = list(range(len(scores)))
         random.shuffle(order)

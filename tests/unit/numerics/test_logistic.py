@@ -47,7 +47,7 @@ class TestOptimum:
             assert np.allclose(fit.weights[j].numpy(), expected, rtol=1e-5, atol=1e-6)
 
     @pytest.mark.parametrize("n", [700, 100_000])  # the second starts from a subsample
-    def test_its_certificate_is_what_the_rows_say(self, n):
+    def test_its_certificate_is_what_the_samples_say(self, n):
         scores, labels = noisy(n, 3, seed=1)
         fit = fit_logistic(scores, targets(labels, range(3)), line)
         weights = fit.weights.clone().requires_grad_()
@@ -60,7 +60,7 @@ class TestOptimum:
         assert fit.certificate().gradient < 1e-8
         assert fit.certificate().objective == pytest.approx(float(losses.mean()))
 
-    def test_a_subsample_saves_passes_over_all_rows(self):
+    def test_a_subsample_saves_passes_over_all_samples(self):
         scores, labels = noisy(200_000, 2, seed=2)
         assert fit_logistic(scores, targets(labels, range(2)), line).passes < 6
 
@@ -95,7 +95,7 @@ class TestOptimum:
 
 
 class TestNoOptimum:
-    def test_classes_told_apart_without_error_are_reported(self):
+    def test_separable_classes_are_reported(self):
         scores, labels = torch.tensor([[-3.0, -2.0, -1.0, 1.0, 2.0, 4.0]]), torch.tensor([0, 0, 0, 1, 1, 1])
         assert fit_logistic(scores, targets(labels, [1]), line).converged.tolist() == [False]
 
@@ -103,7 +103,7 @@ class TestNoOptimum:
         scores, labels = torch.tensor([[-3.0, -2.0, -1.0, -1.0, 2.0, 4.0]]), torch.tensor([0, 0, 0, 1, 1, 1])
         assert fit_logistic(scores, targets(labels, [1]), line).converged.tolist() == [False]
 
-    def test_a_class_without_rows_is_reported_and_the_others_are_fitted(self):
+    def test_a_class_without_samples_is_reported_and_the_others_are_fitted(self):
         scores, labels = noisy(300, 3)
         fit = fit_logistic(scores, targets(labels, [0, 7, 2]), line)
         assert fit.converged.tolist() == [True, False, True]

@@ -34,7 +34,7 @@ def check_against_brute_force(logits, labels, n_bins=15):
 @pytest.mark.parametrize(
     ("bad", "margin", "most"), [(250, 60.0, 0.065), (250, 100.0, 0.065), (25, 1000.0, 0.02), (500, 40.0, 0.12)]
 )
-def test_a_few_rows_that_are_confidently_wrong_do_not_hide_the_lowest(bad, margin, most):
+def test_a_few_samples_that_are_confidently_wrong_do_not_hide_the_lowest(bad, margin, most):
     logits, labels = made(5000, 10)
     logits[:bad] = 0
     logits[range(bad), (labels[:bad] + 1) % 10] = margin
@@ -52,13 +52,13 @@ def test_no_temperature_of_thousands_has_a_lower_one(sharper, n_bins):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 30])
-def test_few_rows_with_labels_by_chance(n):
+def test_few_samples_with_labels_by_chance(n):
     for seed in range(2):
         logits, _ = made(n, 4, seed=seed)
         check_against_brute_force(logits, torch.randint(4, (n,), generator=torch.Generator().manual_seed(seed)))
 
 
-def test_real_rows():
+def test_real_samples():
     bundled = load_resnet110()
     for rows in (bundled.calibration, bundled.test):
         found = lowest_error(rows.logits, rows.labels, n_bins=15)
@@ -80,13 +80,13 @@ def test_single_precision_holds_small_and_large_logits():
         assert lowest_error(factor * logits, labels, n_bins=15).error < 0.03
 
 
-def test_rows_of_very_different_scale():
+def test_samples_of_very_different_scale():
     logits, labels = made()
     logits[:200] *= 1e6
     check_against_brute_force(logits, labels)
 
 
-def test_rows_that_are_all_right_are_best_at_the_coldest_and_all_wrong_at_the_hottest():
+def test_samples_that_are_all_right_are_best_at_the_lowest_temperature_and_all_wrong_at_the_highest():
     logits, _ = made(200, 5)
     assert lowest_error(logits, logits.argmax(dim=1), n_bins=15).error == pytest.approx(0, abs=1e-6)
     assert lowest_error(logits, logits.argmin(dim=1), n_bins=15).error == pytest.approx(1 / 5, abs=1e-5)

@@ -21,7 +21,7 @@ def test_distances_are_those_of_brute_force():
     np.testing.assert_allclose(nearest_distances(points, reference, 6).numpy(), expected, atol=1e-12)
 
 
-def test_a_row_that_is_skipped_is_no_neighbour():
+def test_a_sample_that_is_skipped_is_no_neighbour():
     points = some_features(40)
     everything = cdist(points.numpy(), points.numpy())
     np.fill_diagonal(everything, np.inf)
@@ -47,7 +47,7 @@ def test_proximity_is_the_exponential_of_minus_the_mean_distance_of_unit_rows(dt
     np.testing.assert_allclose(proximity(features, reference, closeness="mean_exp_square"), squares, atol=1e-6)
 
 
-def test_without_a_reference_no_row_is_its_own_neighbour():
+def test_without_a_reference_no_sample_is_its_own_neighbour():
     features = some_features(30)
     unit = unit_rows(features).numpy()
     everything = cdist(unit, unit)
@@ -57,7 +57,7 @@ def test_without_a_reference_no_row_is_its_own_neighbour():
     assert (proximity(features, features, neighbours=3) > proximity(features, neighbours=3)).all()
 
 
-def test_repeated_rows_are_as_near_as_can_be():
+def test_repeated_samples_are_as_near_as_can_be():
     features = some_features(4).repeat(5, 1)
     assert torch.equal(proximity(features, neighbours=4), torch.ones(20, dtype=torch.float64))
 
@@ -76,7 +76,7 @@ def test_rows_get_length_one_whatever_their_size():
     assert unit_rows(rows.half()).dtype == torch.float32
 
 
-def test_too_few_rows_are_refused():
+def test_too_few_samples_are_refused():
     with pytest.raises(InputError, match="at least 11 rows are needed for 10 neighbours"):
         proximity(some_features(10))
     with pytest.raises(InputError, match="at least 10 rows"):

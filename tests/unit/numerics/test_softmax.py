@@ -56,7 +56,7 @@ def logits_of(kind, n, k, dtype, seed=0):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", CLASSES)
 @pytest.mark.parametrize("kind", ["plain", "confident", "huge", "tied", "shifted"])
-def test_every_number_of_a_row_agrees_with_a_plain_softmax(kind, k, dtype):
+def test_every_number_of_a_sample_agrees_with_a_plain_softmax(kind, k, dtype):
     logits, labels = logits_of(kind, 200, k, dtype)
     rows, naive = SoftmaxRows(logits, labels, EVERYTHING), Naive(logits, labels)
     tight = dtype == torch.float64
@@ -99,7 +99,7 @@ def test_the_first_of_tied_classes_is_the_top_one(k, dtype):
 
 
 @pytest.mark.parametrize("k", CLASSES)
-def test_an_even_row_gives_every_class_its_share(k):
+def test_an_even_sample_gives_every_class_its_share(k):
     rows = SoftmaxRows(torch.full((1, k), -7.0), torch.zeros(1, dtype=torch.long), EVERYTHING)
     assert float(rows.confidence) == pytest.approx(1 / k)
     assert float(rows.entropy()) == pytest.approx(np.log(k), rel=1e-6)
@@ -136,14 +136,14 @@ def test_blocks_do_not_show(k, n, dtype):
 
 @given(n=st.integers(1, 70), k=st.integers(2, 40), seed=st.integers(0, 100))
 @settings(max_examples=60)
-def test_equal_rows_give_equal_numbers_wherever_they_stand(n, k, seed):
+def test_equal_samples_give_equal_numbers_wherever_they_stand(n, k, seed):
     # Ties must stay ties: a sum that rounds differently at the end of a block would split them.
     logits, _ = logits_of("plain", 1, k, torch.float32, seed)
     rows = SoftmaxRows(logits.repeat(n, 1), torch.zeros(n, dtype=torch.long), Wanted())
     assert len(rows.log_odds.unique()) == 1
 
 
-def test_rows_taken_at_strides_are_read_right():
+def test_samples_taken_at_strides_are_read_right():
     for k in (5, 40):
         logits, labels = logits_of("plain", 60, k, torch.float64)
         strided = SoftmaxRows(logits[::3], labels[::3], EVERYTHING)
@@ -168,7 +168,7 @@ class TestNormalised:
         assert torch.allclose(rows.confidence, top[keep], rtol=4 * torch.finfo(dtype).eps)
         assert len(rows.log_odds.unique()) == len(top[keep].unique())
 
-    def test_confidences_that_round_to_one_are_still_told_apart(self):
+    def test_confidences_that_round_to_one_are_still_distinguished(self):
         small = torch.tensor([1e-9, 1e-12, 1e-20])
         logits = torch.stack([torch.ones(3), small], dim=1).log()
         rows = SoftmaxRows(logits, torch.zeros(3, dtype=torch.long), Wanted(), normalised=True)

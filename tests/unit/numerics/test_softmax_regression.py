@@ -197,7 +197,7 @@ class TestOptima:
             other = fit_affine(factor * inputs, labels, shape=shape, start=(1 / factor, 0.0))
             assert torch.allclose(one.weight, factor * other.weight, atol=1e-5)
 
-    def test_many_rows_begin_with_a_fit_of_some(self):
+    def test_many_samples_begin_with_a_fit_of_some(self):
         inputs, labels = rows_of(20_000, 3)
         fit = fit_affine(inputs, labels, shape="diagonal")
         assert fit.certificate.steps <= 4
@@ -230,7 +230,7 @@ class TestGauge:
         assert torch.allclose(free.weight, nearly.weight, atol=1e-4)
         assert torch.allclose(free.bias, nearly.bias, atol=1e-4)
 
-    def test_what_the_rows_leave_open_stays_as_it_was(self):
+    def test_what_the_samples_leave_open_stays_as_it_was(self):
         inputs, labels = rows_of(500, 2)
         inputs[:, 0] = 0  # as from_binary_logits makes it
         fit = fit_affine(inputs, labels, shape="diagonal")
@@ -239,20 +239,20 @@ class TestGauge:
 
 class TestNoOptimum:
     @each_shape
-    def test_rows_that_can_be_told_apart_are_refused(self, shape):
+    def test_separable_samples_are_refused(self, shape):
         inputs, _ = rows_of(200, 4)
         with pytest.raises(FitError, match="200 calibration samples are separable"):
             fit_affine(inputs, inputs.argmax(1), shape=shape)
 
     @pytest.mark.parametrize("n", [400, 20_000])
     @pytest.mark.parametrize("shape", ["diagonal", "matrix"])
-    def test_one_class_that_can_be_told_apart_is_enough_to_be_refused(self, shape, n):
+    def test_one_separable_class_is_enough_to_be_refused(self, shape, n):
         inputs, labels = rows_of(n, 4)
         inputs[:, 2] = torch.where(labels == 2, 5.0, -5.0) + 0.1 * inputs[:, 2]
         with pytest.raises(FitError, match="separable"):
             fit_affine(inputs, labels, shape=shape)
 
-    def test_a_class_without_rows_is_refused_without_a_penalty(self):
+    def test_a_class_without_samples_is_refused_without_a_penalty(self):
         inputs, labels = rows_of(400, 4)
         seen = labels != 2
         with pytest.raises(FitError, match="separable"):
@@ -266,7 +266,7 @@ class TestNoOptimum:
         assert fit_affine(inputs, inputs.argmax(1), shape=shape, ridge=ridge_for(shape)).certificate.gradient <= 1e-8
 
     @pytest.mark.parametrize("shape", ["diagonal", "matrix"])
-    def test_two_classes_told_apart_where_the_others_overlap_are_refused(self, shape):
+    def test_two_separable_classes_are_refused_where_the_others_overlap(self, shape):
         inputs, labels = rows_of(300, 4)
         pair = (labels == 0) | (labels == 1)
         inputs[pair, 0] = torch.where(labels[pair] == 0, 1.0, -1.0) * (1 + inputs[pair, 0].abs())
@@ -311,7 +311,7 @@ class TestNoOptimum:
 
     @pytest.mark.parametrize("n", [400, 20_000])
     @pytest.mark.parametrize("shape", ["diagonal", "matrix"])
-    def test_one_stray_row_in_many_is_enough_for_an_optimum(self, shape, n):
+    def test_one_stray_sample_in_many_is_enough_for_an_optimum(self, shape, n):
         inputs, labels = rows_of(n, 3)
         inputs[:, 2] = torch.where(labels == 2, 5.0, -5.0) + 0.1 * inputs[:, 2]
         inputs[(labels == 0).nonzero()[0], 2] = 5.5

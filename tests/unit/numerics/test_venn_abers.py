@@ -21,7 +21,7 @@ def groups(seed):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_the_fits_are_those_of_isotonic_regression_with_the_row_added_at_a_score(seed):
+def test_the_fits_are_those_of_isotonic_regression_with_the_sample_added_at_a_score(seed):
     count, hits = groups(seed)
     with_miss, with_hit = fits_with_one_more(count, hits)
     for place in range(len(count)):
@@ -43,7 +43,7 @@ def test_between_scores_a_hit_counts_as_at_the_upper_and_a_miss_as_at_the_lower_
         assert hit == pytest.approx(1 if gap == len(count) else with_hit[gap], abs=1e-12)
 
 
-def test_thousands_of_rows_agree_at_some_places():
+def test_thousands_of_samples_agree_at_some_places():
     rng = np.random.default_rng(0)
     hits = (rng.random(3000) < np.linspace(0, 1, 3000) ** 4).astype(float)
     with_miss, with_hit = fits_with_one_more(np.ones(3000), hits)

@@ -53,7 +53,7 @@ def test_calibrated_predictions_of_few_samples_call_for_more():
     assert f"about {found.advice.samples:,}" in verdict(found).next_steps[0]
 
 
-def test_overconfident_predictions_of_few_samples_are_not_said_to_need_a_richer_map():
+def test_overconfident_predictions_of_few_samples_are_not_advised_a_richer_map():
     found = judged(draw(171, 2, temperature=2.0, scale=3.0, seed=3))
     assert found.splits["nll"].calibration_low < 0 < found.splits["nll"].calibration  # half of it, but not beyond noise
     assert found.advice.reason in {Reason.gain_open, Reason.temperature_helps}
@@ -138,7 +138,7 @@ def test_the_advice_stands_in_the_document_and_its_words_in_the_page():
     assert verdict(found).next_steps[0] in to_markdown(page)
 
 
-def test_what_a_temperature_leaves_is_not_said_to_need_a_better_model():
+def test_what_a_temperature_leaves_is_no_reason_for_a_better_model():
     words = verdict(judged(draw(3000, temperature=2.0)))
     assert any("what one temperature cannot lower" in finding for finding in words.findings)
 

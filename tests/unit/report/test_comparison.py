@@ -120,7 +120,7 @@ def test_methods_stand_in_order_of_log_loss_and_failures_last(board):
     assert all(entry.to_best.value > 0 for entry in board.fitted[1:])
 
 
-def test_both_rivals_take_part_and_nobody_takes_part_twice(board):
+def test_both_baselines_take_part_and_nobody_takes_part_twice(board):
     names = [entry.name for entry in board.methods]
     assert sorted(names) == ["bias(by=0.1)", "bias(by=3.0)", "fails", "temperature", "uncalibrated", "warns"]
     assert "uncalibrated" not in board.find("uncalibrated").differences
@@ -150,7 +150,7 @@ def test_warnings_become_notes(board):
 
 
 @pytest.mark.filterwarnings("ignore:.*worse than no calibration")
-def test_what_a_method_does_to_the_predictions_is_told(board):
+def test_what_a_method_does_to_the_predictions_is_shown(board):
     assert board.find("temperature").changed == 0
     moved = (Bias(by=3.0).fit(CALIBRATION).transform(TEST).predicted != TEST.predicted).double().mean()
     assert board.find("bias(by=3.0)").changed == float(moved) > 0
@@ -337,7 +337,7 @@ def test_holm_is_computed_by_hand():
     assert math.isnan(corrected["e"])
 
 
-def test_trying_more_methods_does_not_change_what_is_said_of_a_temperature():
+def test_trying_more_methods_does_not_change_the_verdict_on_a_temperature():
     # A gain that one test finds and twenty corrected ones would not.
     calibration, test = rows(400, scale=1.5, seed=65), rows(120, scale=1.5, seed=15)
     more = [Bias(by=0.01 * i, temperature=1.2) for i in range(1, 20)]

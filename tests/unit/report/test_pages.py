@@ -130,7 +130,7 @@ def test_a_terminal_of_any_width_shows_every_word_whole(name, width, full):
             assert word in known or word in joined or all(part in shown for part in re.findall(r"\w+", word)), word
 
 
-def test_a_table_that_is_too_wide_goes_on_below_with_the_names_of_its_rows():
+def test_a_table_that_is_too_wide_continues_below_with_the_names_of_its_rows():
     wide = table(["method", *(f"number {i}" for i in range(12))], [[name, *["0.1234567"] * 12] for name in ("a", "b")])
     shown = to_terminal(Page("Wide", "", PLAIN, sections=(Section("", (wide,)),)), width=60, full=True).plain
     assert shown.count("0.1234567") == 24
@@ -143,7 +143,7 @@ def test_columns_without_an_entry_are_left_out():
     assert [column.heading for column in shown.columns] == ["method", "value"]
 
 
-def test_the_sides_of_cells_are_told_by_a_sign_and_not_by_colour_alone():
+def test_the_sides_of_cells_are_shown_by_a_sign_and_not_by_colour_alone():
     rows = [["a", Cell("1.0", "better", "▲")], ["b", Cell("2.0", "worse", "▼")]]
     page = Page("Sides", "", PLAIN, sections=(Section("", (table(["", "value"], rows),)),))
     for text in (to_terminal(page, full=True).plain, to_markdown(page), to_html(page)):
@@ -215,7 +215,7 @@ def test_an_html_page_stands_alone(tmp_path):
     assert not parsed.tags & {"script", "link", "iframe", "object", "form"}
 
 
-def test_the_form_of_a_file_is_that_of_its_ending_unless_it_is_said(tmp_path):
+def test_the_form_of_a_file_is_that_of_its_ending_unless_it_is_given(tmp_path):
     page = PAGES["evaluation"]()
     assert json.loads(write(page, tmp_path / "a.json").read_text())["schema"] == "calibrant.evaluation/1"
     assert write(page, tmp_path / "a.md").read_text() == to_markdown(page)

@@ -102,7 +102,7 @@ def test_a_loss_that_follows_samples_has_seen_each_once_an_epoch(trained, name):
 
 
 @pytest.mark.parametrize("name", MIXABLE)
-def test_it_trains_on_mixed_rows(mixed, name):
+def test_it_trains_on_mixed_samples(mixed, name):
     (record,) = mixed[name].records
     assert math.isfinite(record.loss)
     assert math.isfinite(record.held_out["test"].nll)
@@ -110,6 +110,6 @@ def test_it_trains_on_mixed_rows(mixed, name):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in MIXABLE])
-def test_mixed_rows_are_refused_where_single_ones_are_followed(all_digits, name):
+def test_mixed_samples_are_refused_where_single_ones_are_followed(all_digits, name):
     with pytest.raises(InputError, match=f"mixup must be 0 with {name}, which follows single samples"):
         sessions_of([name], all_digits, RECIPE.changed({"mixup": 0.2}))

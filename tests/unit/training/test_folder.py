@@ -55,7 +55,7 @@ def test_other_settings_are_refused_and_the_difference_is_named(train_in, begun)
         assert {name: (begun / name).read_bytes() for name in files(begun)} == before
 
 
-def test_other_rows_are_other_settings(train_in, begun, digits):
+def test_other_samples_are_other_settings(train_in, begun, digits):
     inputs = digits.training.inputs.clone()
     inputs[0, 0, 0, 0] += 1
     changed = replace(digits, training=Samples(inputs, digits.training.labels))
@@ -88,7 +88,7 @@ def test_an_empty_folder_or_one_of_a_run_that_was_killed_at_once_is_taken(train_
     assert RunFolder(tmp_path).is_finished
 
 
-def test_a_folder_that_nobody_may_write_into_is_told(train_in, tmp_path, monkeypatch):
+def test_a_folder_that_nobody_may_write_into_is_reported(train_in, tmp_path, monkeypatch):
     def denied(*_arguments, **_options):
         raise PermissionError(13, "Permission denied")
 

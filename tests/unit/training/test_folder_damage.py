@@ -45,7 +45,7 @@ def _of_another_network(path):
     save_file(with_head, path, metadata={"calibrant": json.dumps({"records": []})})
 
 
-def test_a_checkpoint_that_is_damaged_or_anothers_is_told_and_can_be_deleted(train_in, begun):
+def test_a_checkpoint_that_is_damaged_or_anothers_is_refused_and_can_be_deleted(train_in, begun):
     checkpoint = begun / "checkpoint.safetensors"
     whole = checkpoint.read_bytes()
     for damage in (_cut_short, _emptied, _without_words, _of_another_network):
@@ -89,7 +89,7 @@ def full_disk(monkeypatch):
 
 # In the middle, and where the run would finish.
 @pytest.mark.parametrize(("how", "epochs"), [("no large file", 4), ("nothing", 4), ("no large file", 3)])
-def test_a_full_disk_leaves_the_last_checkpoint_to_go_on_from(
+def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
     train_in, tmp_path, stop_after, stopped, full_disk, how, epochs
 ):
     fill, empty = full_disk

@@ -34,7 +34,7 @@ def test_standardised_means_what_it_says():
 
 
 @pytest.mark.parametrize("augmentation", ["crop", "crop-flip"])
-def test_a_crop_is_that_of_the_slow_way_in_every_row(augmentation):
+def test_a_crop_is_that_of_the_slow_way_in_every_sample(augmentation):
     places = 2 * PADDING + 1
     count = 2 * places**2  # every shift, mirrored and not
     rows = torch.arange(count) % len(IMAGES)
@@ -98,7 +98,7 @@ def test_texts_cannot_be_cropped():
         TrainingData(texts, {}, ("a",)).on(CPU, "crop-flip")
 
 
-def test_held_out_rows_are_never_augmented(data):
+def test_held_out_samples_are_never_augmented(data):
     moved = data.on(CPU, "crop")
     rows = torch.arange(3)
     shifts, mirrored = torch.zeros(3, 2, dtype=torch.int64), torch.zeros(3, dtype=torch.bool)

@@ -36,7 +36,7 @@ def test_the_learned_epoch_by_brute_force():
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 1001])
-def test_a_trace_remembers_every_row_of_every_epoch_and_comes_back(n):
+def test_a_trace_remembers_every_sample_of_every_epoch_and_comes_back(n):
     generator = torch.Generator().manual_seed(n)
     trace, again = LearningTrace(n), LearningTrace(n)
     assert trace.correct.shape == (0, n)
@@ -52,7 +52,7 @@ def test_a_trace_remembers_every_row_of_every_epoch_and_comes_back(n):
     assert torch.equal(again.correct, trace.correct)
 
 
-def test_a_session_traces_its_training_rows_unaugmented_after_each_epoch(session_of):
+def test_a_session_traces_its_training_samples_unaugmented_after_each_epoch(session_of):
     session = session_of(epochs=3, runtime=RuntimeOptions(traced=True))
     expected = []
 
@@ -79,7 +79,7 @@ def test_the_numbers_are_those_of_the_metrics():
     assert record.max_logit == pytest.approx(float(logits.max(dim=1).values.mean()), rel=1e-6)
 
 
-def test_the_temperature_is_that_of_temperature_scaling_on_the_same_rows():
+def test_the_temperature_is_that_of_temperature_scaling_on_the_same_samples():
     logits, labels = predictions(sharper=3.0)
     fitted = TemperatureScaling().fit(Predictions.from_logits(logits, labels))
     record = evaluate_held_out(logits, labels)
@@ -108,7 +108,7 @@ def test_a_network_that_has_died_has_no_temperature_but_a_record():
     assert record.optimal_ece == pytest.approx(0, abs=1e-6)
 
 
-def test_rows_that_are_all_right_or_all_wrong_have_a_finite_record():
+def test_samples_that_are_all_right_or_all_wrong_have_a_finite_record():
     for labels in (torch.arange(4), (torch.arange(4) + 1) % 4):
         record = evaluate_held_out(5 * torch.eye(4), labels)
         told = json.dumps(EpochRecord(1, 0.0, 0.1, 0.5, 0.9, {"test": record}).as_dict(), allow_nan=False)
@@ -116,7 +116,7 @@ def test_rows_that_are_all_right_or_all_wrong_have_a_finite_record():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_logits_that_are_not_finite_are_told(bad):
+def test_logits_that_are_not_finite_are_refused(bad):
     with pytest.raises(FitError, match=r"logits must stay finite; they are not\. Lower the learning rate"):
         evaluate_held_out(torch.tensor([[0.0, bad], [1.0, 0.0]]), torch.tensor([0, 1]))
 

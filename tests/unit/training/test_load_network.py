@@ -54,7 +54,7 @@ def test_a_network_of_texts_takes_word_numbers_and_gives_the_very_logits(tmp_pat
     assert kept.class_names == ("one", "two")
 
 
-def test_what_is_no_finished_run_is_told(train_in, begun, tmp_path):
+def test_what_is_no_finished_run_is_refused(train_in, begun, tmp_path):
     with pytest.raises(FileError, match=r"must be the settings of a run; it cannot be read"):
         load_network(tmp_path)
     with pytest.raises(FileError, match=r"must be the folder of a finished run; it has no weights.safetensors"):

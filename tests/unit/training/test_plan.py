@@ -11,7 +11,7 @@ from calibrant.training.data import PADDING, epoch_generator, mixing_shares, pla
 
 
 @pytest.mark.parametrize(("n", "batch_size"), [(320, 32), (333, 32), (7, 7), (5, 1)])
-def test_every_row_is_used_at_most_once_an_epoch(n, batch_size):
+def test_every_sample_is_used_at_most_once_an_epoch(n, batch_size):
     rows = plan_epoch(n, batch_size, seed=0, epoch=3).samples
     assert rows.shape == (n // batch_size, batch_size)
     used = rows.flatten().sort().values
@@ -20,7 +20,7 @@ def test_every_row_is_used_at_most_once_an_epoch(n, batch_size):
     assert (used < n).all()
 
 
-def test_rows_that_are_left_over_change_from_epoch_to_epoch():
+def test_samples_that_are_left_over_change_from_epoch_to_epoch():
     left = [
         set(range(100)) - set(plan_epoch(100, 30, seed=0, epoch=epoch).samples.flatten().tolist()) for epoch in (0, 1)
     ]
@@ -82,17 +82,17 @@ def test_shares_are_drawn_from_a_beta_distribution(alpha):
 
 
 @pytest.mark.parametrize("alpha", [1e-3, 1e-12])
-def test_a_tiny_alpha_gives_whole_rows_and_no_nan(alpha):
+def test_a_tiny_alpha_gives_whole_samples_and_no_nan(alpha):
     shares = mixing_shares(1000, alpha, torch.Generator().manual_seed(0))
     assert ((shares < 1e-3) | (shares > 1 - 1e-3)).double().mean() > 0.95
     assert torch.isfinite(shares).all()
 
 
-def test_without_mixup_every_row_is_whole():
+def test_without_mixup_every_sample_is_whole():
     assert torch.equal(plan_epoch(100, 10, seed=0, epoch=0).shares, torch.ones(10))
 
 
-def test_a_mixed_batch_is_the_blend_of_rows_and_of_losses():
+def test_a_mixed_batch_is_the_blend_of_samples_and_of_losses():
     inputs, labels = torch.rand(6, 2, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1, 2])
     partners, share = torch.tensor([1, 0, 5, 4, 3, 2]), torch.tensor(0.3, dtype=torch.float64)
     mixed = MixedBatch.of(inputs, labels, partners, share)
@@ -114,14 +114,14 @@ def test_mixup_can_be_repeated_and_refuses_an_alpha_of_zero():
 
 
 @pytest.mark.parametrize(("n", "size"), [(70, 20), (20, 20), (7, 7)])
-def test_held_out_rows_judge_in_turns(n, size):
+def test_held_out_samples_are_drawn_in_turns(n, size):
     judges = plan_epoch(2000, 20, seed=0, epoch=0, n_meta=n).meta_samples
     assert judges.shape == (100, size)
     counts = torch.bincount(judges.flatten(), minlength=n)
     assert int(counts.max()) - int(counts.min()) <= 1
 
 
-def test_drawing_judges_changes_nothing_else():
+def test_drawing_held_out_samples_changes_nothing_else():
     with_judges, without = (plan_epoch(200, 20, seed=4, epoch=7, mixup=0.3, n_meta=n) for n in (70, 0))
     pairs = zip(with_judges[:-1], without[:-1], strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)

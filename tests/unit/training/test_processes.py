@@ -123,7 +123,7 @@ def test_two_processes_end_with_the_weights_of_one(trained, alone, name):
     assert float((start - alone[name].model.head.weight).detach().norm()) > 0.05 * float(start.detach().norm())
 
 
-def test_two_processes_go_on_from_a_checkpoint(trained, tmp_path):
+def test_two_processes_resume_from_a_checkpoint(trained, tmp_path):
     _run_in(tmp_path / "alone")
     for folder in ("begun", "new of 0"):
         records = [RunFolder(each).records() for each in (tmp_path / "alone", trained / folder)]

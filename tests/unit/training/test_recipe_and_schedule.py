@@ -81,7 +81,7 @@ def test_what_cannot_be_is_refused_with_words(changes, said):
         ({"augmentation": "flip"}, "augmentation must be one of none, crop, crop-flip"),
     ],
 )
-def test_an_unknown_word_is_told_with_those_that_are_known(changes, said):
+def test_an_unknown_word_is_refused_with_those_that_are_known(changes, said):
     with pytest.raises(UnknownNameError, match=said):
         Recipe(**changes)
 

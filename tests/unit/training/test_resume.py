@@ -80,7 +80,7 @@ def test_training_leaves_torchs_chance_as_it_was(session_of, changing_network):
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_a_folder_goes_on_where_it_was_stopped(train_in, tmp_path, stop_after, stopped):
+def test_a_folder_resumes_where_it_was_stopped(train_in, tmp_path, stop_after, stopped):
     loss, broken = "crl", tmp_path / "broken"
     straight = train_in(tmp_path / "straight", loss, runtime=TRACED)
     for epoch in (1, 3):

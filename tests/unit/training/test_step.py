@@ -93,7 +93,7 @@ def test_mixup_is_the_blend_of_inputs_and_of_losses(session_of, mixup):
         assert_same_weights(session.model, unmixed)
 
 
-def test_the_record_tells_the_mean_loss_and_the_share_of_right_rows(session_of):
+def test_the_record_holds_the_mean_loss_and_the_share_of_right_samples(session_of):
     session = session_of()
     _, losses, right = by_hand(session, deepcopy(session.model), 1)
     record = trained(session, 1)
@@ -123,7 +123,7 @@ def test_a_loss_of_the_sum_takes_the_steps_of_the_mean_at_a_rate_as_many_times_l
     assert_same_weights(summed.model, mean.model)
 
 
-def test_the_schedule_of_a_loss_is_told_the_epoch(session_of):
+def test_the_schedule_of_a_loss_is_given_the_epoch(session_of):
     session = session_of("focal_schedule(gammas=[5,1],starts=[0,1])", epochs=2)
     session.begin_epoch()
     assert float(session.loss.gamma) == 5
@@ -134,7 +134,7 @@ def test_the_schedule_of_a_loss_is_told_the_epoch(session_of):
     assert float(session.loss.gamma) == 1
 
 
-def test_the_history_of_a_ranking_loss_counts_each_row_once_an_epoch(session_of):
+def test_the_history_of_a_ranking_loss_counts_each_sample_once_an_epoch(session_of):
     session = session_of("crl", epochs=3)
     right = 0
     for _ in range(3):
@@ -146,13 +146,13 @@ def test_the_history_of_a_ranking_loss_counts_each_row_once_an_epoch(session_of)
     assert int(session.loss.past_epochs) == 2
 
 
-def test_held_out_rows_are_judged_every_so_often_and_at_the_end(session_of):
+def test_held_out_samples_are_evaluated_every_so_often_and_at_the_end(session_of):
     session = session_of(epochs=5, runtime=RuntimeOptions(evaluate_every=2))
     assert [bool(trained(session, 1).held_out) for _ in range(5)] == [False, True, False, True, True]
     assert session.is_finished
 
 
-def test_looking_at_held_out_rows_changes_nothing(session_of, changing_network):
+def test_evaluating_held_out_samples_changes_nothing(session_of, changing_network):
     seen, unseen = (
         session_of(model=changing_network(), runtime=RuntimeOptions(evaluate_every=every, traced=every == 1))
         for every in (1, 4)
@@ -163,7 +163,7 @@ def test_looking_at_held_out_rows_changes_nothing(session_of, changing_network):
         assert torch.equal(values, seen.state()[name]), name
 
 
-def test_held_out_rows_are_looked_at_in_full_float32_and_torchs_settings_are_left(session_of):
+def test_held_out_samples_are_evaluated_in_full_float32_and_torchs_settings_are_left(session_of):
     session, seen = session_of(epochs=1), []
     session.model.register_forward_pre_hook(
         lambda *_: seen.append((torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32))

@@ -27,7 +27,7 @@ def test_three_at_once_are_the_three_alone_to_the_last_bit(session_of):
     assert not torch.equal(first, second)
 
 
-def test_every_epoch_of_every_network_is_told_in_turn(session_of):
+def test_every_epoch_of_every_network_is_reported_in_turn(session_of):
     sessions = [session_of(epochs=3), session_of(epochs=1, seed=1)]
     told = []
     train_together(sessions, after_epoch=lambda session, record: told.append((sessions.index(session), record.epoch)))

@@ -99,7 +99,7 @@ def test_how_images_lie_in_memory_makes_no_difference(name, photos):
 
 
 @every
-def test_the_seed_and_the_row_matter_where_something_is_drawn_and_only_there(name, photos):
+def test_the_seed_and_the_sample_matter_where_something_is_drawn_and_only_there(name, photos):
     corrupted = corrupt(photos, name, severity=5)
     assert torch.equal(corrupted, corrupt(photos, name, severity=5, seed=1)) is (name not in DRAWN)
     assert torch.equal(corrupted, corrupt(photos, name, severity=5, first_row=1)) is (name not in DRAWN)
@@ -138,13 +138,13 @@ def test_a_grey_image_is_corrupted_as_a_colour_one_without_colour(name, photos):
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - DRAWN - {"brightness", "jpeg_compression"} | {"motion_blur"}))
-def test_an_image_without_detail_stays_as_it_is(name):
+def test_an_image_without_detail_stays_unchanged(name):
     plain = torch.tensor([7, 100, 255], dtype=torch.uint8).reshape(1, 3, 1, 1).expand(2, 3, 9, 10)
     for severity in range(1, 6):
         assert torch.equal(corrupt(plain, name, severity=severity), plain)
 
 
-def test_an_unknown_name_is_told_with_the_closest(photos):
+def test_an_unknown_name_is_refused_with_the_closest(photos):
     with pytest.raises(UnknownNameError, match=r"a corruption must be one of .*Did you mean gaussian_noise\?"):
         corrupt(photos, "gausian_noise", severity=1)
 
@@ -160,12 +160,12 @@ def test_an_unknown_name_is_told_with_the_closest(photos):
         ("photo.png", "images must be a tensor"),
     ],
 )
-def test_what_are_no_stored_images_is_told_with_what_to_do(images, message):
+def test_what_are_no_stored_images_is_refused_with_what_to_do(images, message):
     with pytest.raises(InputError, match=message):
         corrupt(images, "contrast", severity=0)
 
 
-def test_options_out_of_range_are_told(photos):
+def test_options_out_of_range_are_refused(photos):
     for severity, message in ((6, "at most 5; got 6"), (-1, "at least 0; got -1"), (2.0, "whole number; got 2.0")):
         with pytest.raises(InputError, match=f"severity must be (a )?{message}"):
             corrupt(photos, "contrast", severity=severity)

@@ -64,7 +64,7 @@ def test_what_impulse_noise_takes_at_one_severity_it_takes_at_the_next():
         assert torch.equal(weaker[lost], stronger[lost])
 
 
-def test_draws_are_standard_and_without_likeness_between_rows_channels_names_and_seeds():
+def test_draws_are_standard_and_without_likeness_between_samples_channels_names_and_seeds():
     like = torch.zeros(60, 3, 20, 20)
     drawn = RowDraws("gaussian_noise", 0, 0).normal(like)
     assert stats.kstest(drawn.flatten().numpy(), "norm").pvalue > 1e-3

@@ -84,7 +84,7 @@ def test_every_row_is_the_model_it_says_it_is(case, found):
             assert row.metrics[name].low == pytest.approx(judged[name].low, abs=1e-6)
 
 
-def test_where_inputs_are_shifted_delta_is_told_from_a_temperature_that_moved(found):
+def test_where_inputs_are_shifted_delta_is_distinguished_from_a_temperature_that_moved(found):
     shifted = found.comparison("TS on δ*", "TS").differences["nll"]
     assert shifted.high < 0
     assert shifted.p < 0.01
@@ -119,7 +119,7 @@ def _unchecked(monkeypatch):
 
 
 @pytest.mark.usefixtures("_unchecked")
-def test_the_network_runs_twice_over_each_set_whatever_is_judged(case):
+def test_the_network_runs_twice_over_each_set_whatever_is_evaluated(case):
     model, calibration, test = case
     counting = Counting(model)
     head = Scale(torch.tensor(2.0, dtype=torch.float64), n_classes=4)

@@ -145,7 +145,7 @@ def test_inputs_outside_the_space_are_refused_whatever_the_start(digits):
             efficient_clamping(model, (images, labels), space=InputSpace(high=0.5), start=start)
 
 
-def test_rows_come_in_batches_of_the_size_given_and_the_answer_is_the_same(digits):
+def test_samples_come_in_batches_of_the_size_given_and_the_result_is_the_same(digits):
     model, images, labels = digits
     seen = []
     watched = nn.Sequential(nn.Identity(), model).eval()

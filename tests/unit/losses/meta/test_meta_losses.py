@@ -126,7 +126,7 @@ class TestLimits:
 
 
 class TestObjectives:
-    def test_held_out_rows_judge_by_the_error_and_as_much_cross_entropy_as_is_asked_for(self, batch):
+    def test_the_objective_is_the_error_and_as_much_cross_entropy_as_is_asked_for(self, batch):
         _, logits, labels, _ = batch
         entropy = float(CrossEntropyLoss()(logits, labels))
         for objective, error in (("sece", SECELoss()), ("dece", DECELoss())):
@@ -139,7 +139,7 @@ class TestObjectives:
         assert float(MetaFocalLoss(objective="ce").held_out(logits, labels)) == pytest.approx(entropy)
 
 
-class TestTold:
+class TestMessages:
     def test_it_tells_how_gamma_lies_and_how_often_it_is_cut_off(self, batch):
         loss = built(MetaFocalLoss(limit=1.0))
         loss.initialise(batch[0])
@@ -185,7 +185,7 @@ class TestRefusals:
             (lambda: MetaSmoothingLoss(unit="row"), "unit"),
         ],
     )
-    def test_options_out_of_range_are_told(self, make, message):
+    def test_options_out_of_range_are_refused(self, make, message):
         with pytest.raises(InputError, match=message):
             make()
 
@@ -260,7 +260,7 @@ class TestSigns:
         for sign, net in nets.items():
             assert torch.allclose(net.unclipped(batch[0]), known[sign]), sign
 
-    def test_rows_that_are_all_alike_are_in_the_middle_of_their_range(self):
+    def test_samples_that_are_all_alike_are_in_the_middle_of_their_range(self):
         net = gamma_net(D, K, sign="min-max").double()
         assert net(torch.ones(3, D, dtype=torch.float64)).tolist() == [1, 1, 1]
 

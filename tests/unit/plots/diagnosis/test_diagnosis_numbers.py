@@ -172,7 +172,7 @@ def test_validation_sizes_are_on_a_logarithmic_axis_with_the_range_as_a_band(mak
     assert [label.get_text() for label in ax.get_xticklabels()] == ["100", "200", "640"]  # 500 would touch 640
 
 
-def test_a_raw_error_far_above_is_told_and_not_drawn(maker):
+def test_an_uncalibrated_error_far_above_is_printed_and_not_drawn(maker):
     found = maker(2).diagnosis()
     high = replace(found.validation_sizes[1], raw_ece=spread([0.7]))
     figure = plot_validation_sizes(replace(found, validation_sizes=(found.validation_sizes[0], high)))
@@ -180,7 +180,7 @@ def test_a_raw_error_far_above_is_told_and_not_drawn(maker):
     assert "▴ uncalibrated 70.0 %" in words_of(figure)
 
 
-def test_fits_that_failed_on_few_rows_are_counted_above_their_panel(maker):
+def test_fits_that_failed_on_few_samples_are_counted_above_their_panel(maker):
     found = maker(2).diagnosis()
     first, second, *others = found.validation_sizes[1].points
     tried = sum(len(each.values) for each in first.ece.values())
@@ -220,7 +220,7 @@ def test_learned_gamma_is_a_mean_between_one_deviation_to_both_sides(maker):
     assert "γ = 1.3 in the end" in words_of(ax.figure)
 
 
-def test_clipped_gammas_are_told_and_other_losses_have_their_ends(maker):
+def test_clipped_gammas_are_noted_and_other_losses_have_their_ends(maker):
     made = maker(2)
     curve = made.epochs(0, learned=True)
     clipped = replace(curve, learned=dict(curve.learned) | {"gamma_clipped": made.band([0.0, 0.25, 0.0], 0)})
@@ -287,7 +287,7 @@ def test_under_corruption_each_number_runs_over_severity(maker):
     assert "gap at 3: +4.0, after TS +4.0" in words
 
 
-def test_natural_shift_stands_below_the_clean_rows_on_the_same_axes(maker):
+def test_natural_shift_stands_below_the_clean_samples_on_the_same_axes(maker):
     panel = maker().diagnosis().shift
     figure = plot_shifted_sets(panel)
     clean, photos = panels_of(figure)[:2]  # of the ECE
@@ -322,7 +322,7 @@ def test_no_two_names_of_a_figure_become_the_same():
 
 
 @pytest.mark.parametrize("draw", [plot_calibratability, plot_two_sided, plot_densities, plot_over_epochs])
-def test_candidates_told_apart_in_the_middle_of_their_names_are_told_apart_in_a_figure(maker, draw):
+def test_candidates_whose_names_differ_in_the_middle_are_distinguished_in_a_figure(maker, draw):
     made = maker(2)
     made.names = tuple(f"ce split=holdout epochs={epochs} batch_size=32 learning_rate=0.02" for epochs in (2, 5))
     found = made.diagnosis()

@@ -125,7 +125,7 @@ def test_gamma_moves_when_it_is_learned(data):
     assert not any(torch.equal(one, other) for one, other in zip(before, session.loss.parameters(), strict=True))
 
 
-def test_a_gamma_that_explodes_is_cut_off_and_told(data):
+def test_a_gamma_that_explodes_is_clipped_and_warned_of(data):
     session = session_of(data, MetaFocalLoss(limit=0.5))
     with torch.random.fork_rng():
         with pytest.warns(CalibrantWarning, match="above its limit"):
@@ -165,13 +165,13 @@ def test_a_run_whose_gamma_is_cut_off_is_warned_of_by_its_folder(digits, tmp_pat
 
 
 class TestRefusals:
-    def test_a_batch_of_one_row_leaves_no_folder(self, digits, tmp_path):
+    def test_a_batch_of_one_sample_leaves_no_folder(self, digits, tmp_path):
         run = Run(tmp_path / "run", "digits_cnn", MetaFocalLoss(), Recipe(**{**SMALL, "batch_size": 1}))
         with pytest.raises(InputError, match="batch_size must be at least 2 with meta_focal"):
             train_runs([run], digits, split="8:1:1", device=CPU)
         assert not run.folder.exists()
 
-    def test_batches_too_small_to_hold_several_classes_are_told_what_to_do(self, data):
+    def test_batches_too_small_to_hold_several_classes_are_warned_of_with_what_to_do(self, data):
         session = session_of(data, MetaFocalLoss(), batch_size=2)
         with (
             torch.random.fork_rng(),
@@ -179,17 +179,17 @@ class TestRefusals:
         ):
             epochs(session, 1)
 
-    def test_data_without_rows_to_tune_on(self, digits):
+    def test_data_without_samples_to_tune_on(self, digits):
         held_out = TrainingData.of(digits, split_dataset(digits, "holdout", seed=0))
         with pytest.raises(InputError, match="8:1:1"):
             session_of(held_out, MetaFocalLoss())
 
-    def test_rows_of_one_class_to_tune_on(self, data):
+    def test_samples_of_one_class_to_tune_on(self, data):
         alike = Samples(data.meta.inputs, torch.zeros_like(data.meta.labels))
         with pytest.raises(InputError, match="several classes; got 60 of 1"):
             session_of(replace(data, meta=alike), MetaFocalLoss())
 
-    def test_mixed_rows(self, data):
+    def test_mixed_samples(self, data):
         with pytest.raises(InputError, match="mixup must be 0"):
             session_of(data, MetaFocalLoss(), mixup=0.2)
 

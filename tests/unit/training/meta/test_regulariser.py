@@ -90,7 +90,7 @@ def test_the_gradient_is_that_of_finite_differences_through_one_step(make, bias,
 
 
 @pytest.mark.parametrize("make", LOSSES)
-def test_learning_lowers_what_held_out_rows_will_say(make, rows):
+def test_learning_lowers_the_objective_on_held_out_samples(make, rows):
     regulariser, _ = regulariser_of(make)
     before = None
     for _ in range(100):
@@ -99,7 +99,7 @@ def test_learning_lowers_what_held_out_rows_will_say(make, rows):
     assert float(regulariser.look_ahead(*rows, rate=1.0).detach()) < before
 
 
-def test_nothing_of_the_network_sees_the_held_out_rows():
+def test_nothing_of_the_network_sees_the_held_out_samples():
     torch.manual_seed(0)
     model = Small().train()
     inputs, labels = torch.randn(N, 4), torch.randint(K, (N,))
@@ -179,7 +179,7 @@ def in_own_loop(model, regulariser, optimiser, steps):
 
 @pytest.mark.parametrize("make", [lambda: MetaFocalLoss(learning_rate=0.01), MetaL2Loss, MetaSmoothingLoss])
 @pytest.mark.parametrize("steps_before", [0, 5])
-def test_an_own_loop_that_was_stopped_goes_on_to_the_last_bit(make, steps_before):
+def test_an_own_loop_that_was_stopped_resumes_to_the_last_bit(make, steps_before):
     def begun():
         torch.manual_seed(0)
         model = Small()
@@ -232,7 +232,7 @@ def test_a_loss_in_a_second_regulariser_begins_anew(rows):
 
 
 class TestWarnings:
-    def test_a_gamma_that_ran_away_is_told_once_with_what_to_do(self, rows):
+    def test_a_gamma_above_its_limit_is_warned_of_once_with_what_to_do(self, rows):
         regulariser, _ = regulariser_of(lambda: MetaFocalLoss(learning_rate=10.0))
         regulariser.learn(*rows, rate=0.1)
         with pytest.warns(CalibrantWarning, match="limit.*learning_rate, or give it more cross_entropy") as told:
@@ -241,7 +241,7 @@ class TestWarnings:
         regulariser.learn(*rows, rate=0.1)
         assert regulariser.describe(rows[0])["gamma_clipped"] == 1
 
-    def test_whoever_asks_what_gamma_has_come_to_is_told_too(self, rows):
+    def test_describe_warns_of_a_gamma_above_its_limit_too(self, rows):
         head = nn.Linear(D, K, dtype=torch.float64)
         regulariser = MetaRegulariser(MetaFocalLoss(objective="ce", limit=0.5), head, name="this run")
         regulariser.initialise(rows[0])
@@ -249,7 +249,7 @@ class TestWarnings:
             regulariser.describe(rows[0])
         regulariser.describe(rows[0])
 
-    def test_a_gradient_that_is_dropped_is_told_once(self, rows):
+    def test_a_gradient_that_is_dropped_is_warned_of_once(self, rows):
         regulariser, _ = regulariser_of(MetaFocalLoss)
         regulariser.initialise(rows[0])
         before = [each.detach().clone() for each in regulariser.meta_loss.parameters()]
@@ -277,16 +277,16 @@ class TestRefusals:
         with pytest.raises(InputError, match=r"nn\.Linear.*features"):
             MetaRegulariser(MetaFocalLoss(), nn.Sequential(nn.Linear(D, K)))
 
-    def test_a_network_without_features_is_told_how_to_be_wrapped(self):
+    def test_a_network_without_features_is_refused_with_how_to_wrap_it(self):
         with pytest.raises(InputError, match="Wrap it"):
             features_in_evaluation(nn.Linear(4, K), torch.zeros(2, 4))
 
-    def test_one_held_out_row_cannot_judge(self, rows):
+    def test_one_held_out_sample_is_too_few(self, rows):
         regulariser, _ = regulariser_of(MetaFocalLoss)
         with pytest.raises(InputError, match="two samples or more"):
             regulariser.learn(rows[0], rows[1], rows[2][:1], rows[3][:1], rate=0.1)
 
-    def test_held_out_rows_of_one_class_are_warned_of_once(self, rows):
+    def test_held_out_samples_of_one_class_are_warned_of_once(self, rows):
         regulariser, _ = regulariser_of(MetaFocalLoss)
         alike = torch.zeros_like(rows[3])
         with pytest.warns(CalibrantWarning, match="has class 0 only"):
@@ -324,7 +324,7 @@ class TestRefusals:
         assert not regulariser.meta_loss.is_initialised
 
     @pytest.mark.parametrize("make", LOSSES)
-    def test_features_of_other_rows_than_the_logits(self, make, rows):
+    def test_features_of_other_samples_than_the_logits(self, make, rows):
         regulariser, head = regulariser_of(make)
         with pytest.raises(InputError, match=f"same samples; got 5 and {N}"):
             regulariser.loss(rows[0][:5], head(rows[0]), rows[1])
