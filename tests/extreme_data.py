@@ -15,7 +15,7 @@ from calibrant.predictions import Predictions
 __all__ = ["EXTREMES", "Extreme"]
 
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
-# Rows: enough for five folds and for fifteen bins, few enough for a law over the whole catalogue.
+# Samples: enough for five folds and for fifteen bins, few enough for a law over the whole catalogue.
 _ROWS = 120
 
 

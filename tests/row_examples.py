@@ -1,4 +1,4 @@
-"""The same labelled rows in every kind of data that a person may have them in."""
+"""The same labelled samples in every kind of data that a person may have them in."""
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Subset, TensorDataset

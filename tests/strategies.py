@@ -1,7 +1,7 @@
 """Hypothesis strategies for predictions and top-label records.
 
 Hypothesis draws the shape, the kind of logits, the kind of labels and a seed, and numpy fills the array: drawing every
-logit by itself would cost more than all the metrics. Failures still shrink to few rows and few classes.
+logit by itself would cost more than all the metrics. Failures still shrink to few samples and few classes.
 """
 
 import numpy as np
@@ -14,8 +14,8 @@ __all__ = ["KINDS", "SMOOTH_KINDS", "TOP_KINDS", "cuts", "predictions", "top_lab
 
 # How the logits of an example look.
 KINDS = ("spread", "repeated", "confident", "quantised", "saturated")
-# Those whose rows tie only where the whole row is repeated: no two classes of a row share the largest logit, and no
-# two rows hold the same logits in another order (their sums differ in the last bit, so that they tie only almost).
+# Those whose samples tie only where all logits are repeated: no two classes of a sample share the largest logit, and
+# no two samples hold the same logits in another order (their sums differ in the last bit, so that they tie only almost).
 SMOOTH_KINDS = ("spread", "repeated", "confident")
 # How the confidences of a top-label record look.
 TOP_KINDS = ("spread", "tenths", "fifteenths", "near one", "zero and one", "constant")
@@ -47,7 +47,7 @@ def top_labels(draw, *, kinds=TOP_KINDS, min_rows=1, max_rows=60, truths=_TRUTHS
 
 @st.composite
 def cuts(draw, n):
-    """Places at which n rows are cut into one to five pieces, none of them empty: 0, …, n."""
+    """Places at which n samples are cut into one to five pieces, none of them empty: 0, …, n."""
     inner = draw(st.lists(st.integers(1, n - 1), max_size=4, unique=True)) if n > 1 else []
     return [0, *sorted(inner), n]
 
@@ -60,7 +60,7 @@ def _logits(rng, kind, n, k):
             return rng.normal(0, 3, (max(1, n // 4), k))[rng.integers(0, max(1, n // 4), n)]
         case "confident":  # most float32 confidences are exactly 1
             return rng.normal(0, 30, (n, k))
-        case "quantised":  # classes of a row tie, also for the largest
+        case "quantised":  # classes of a sample tie, also for the largest
             return rng.integers(-2, 3, (n, k)).astype(float)
         case "saturated":
             return rng.choice([-1e4, -1e4, 0.0, 1.0, 1e4], (n, k))

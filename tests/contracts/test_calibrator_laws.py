@@ -39,7 +39,7 @@ CLASSES = sorted(
 TAUGHT = [cls() for cls in classes_taught_by("adding-a-calibrator.md", Calibrator)]
 ALL = [*(cls() for cls in CLASSES if cls is not Chain), Chain((TemperatureScaling(), TemperatureScaling())), *TAUGHT]
 
-# Methods that deal rows out at random, so that their order matters.
+# Methods that deal samples out at random, so that their order matters.
 DEPEND_ON_ROW_ORDER = {
     "auto": "folds are dealt by position",
     "dirichlet_odir": "folds are dealt by position",
@@ -56,7 +56,7 @@ DEPEND_ON_CLASS_ORDER = {"order_preserving": "its network has its own random wei
 # sample depend on how many stand beside it.
 MULTIPLY_BY_A_MATRIX = {"auto", "dirichlet_odir", "matrix", "ms_odir", "order_invariant", "order_preserving", "sms"}
 
-# Methods that say nothing of a class without calibration rows, because they know no class by itself.
+# Methods that say nothing of a class without calibration samples, because they know no class by itself.
 TREAT_CLASSES_ALIKE = {
     "uncalibrated": "learns nothing",
     "temperature": "one number for all classes",
@@ -101,7 +101,7 @@ def assert_probabilities(logits):
 
 
 def awkward():
-    """Calibration rows that make fits fail elsewhere, by what is wrong with them."""
+    """Calibration samples that make fits fail elsewhere, by what is wrong with them."""
     rows = overconfident(300, 5, seed=4)
     absent = rows.labels != 3
     generator = torch.Generator().manual_seed(2)
@@ -191,7 +191,7 @@ class TestMaps:
     def test_float32_logits_give_nearly_what_float64_ones_do(self, calibrator):
         made, logits = fitted(calibrator, 5), hard_rows(5)[:200]
         exact, rounded = made(logits).softmax(1), made(logits.float()).double().softmax(1)
-        # A row within rounding of the edge of a step may fall on its other side.
+        # A sample within rounding of the edge of a step may fall on its other side.
         off = ((exact - rounded).abs().amax(dim=1) > 1e-4).double().mean()
         assert off <= 0.01
 
@@ -247,10 +247,10 @@ class TestMaps:
 
 @functools.cache
 def fits_that_tempt(k, dtype):
-    """Calibration rows after which rounding can change a prediction, by why."""
+    """Calibration samples after which rounding can change a prediction, by why."""
     rows = overconfident(300, k, dtype=dtype)
     offset = 1e6 if torch.finfo(dtype).eps < 1e-6 else 1e3
-    # Two classes share all of the mass, and the predicted one is right in exactly half of the rows.
+    # Two classes share all of the mass, and the predicted one is right in exactly half of the samples.
     level = torch.tensor([[0.0, 0.1] + [-30.0] * (k - 2)] * 14 + [[0.0, 3.0] + [-30.0] * (k - 2)] * 20, dtype=dtype)
     return {
         "plain": rows,
@@ -260,7 +260,7 @@ def fits_that_tempt(k, dtype):
 
 
 def rows_that_tie(k, dtype):
-    """Rows whose largest logit is hardly ahead, or is hardly a number."""
+    """Samples whose largest logit is hardly ahead, or is hardly a number."""
     generator, limits = torch.Generator().manual_seed(6), torch.finfo(dtype)
     offset = 1e6 if limits.eps < 1e-6 else 1e3
     plain = torch.randn(100, k, generator=generator, dtype=torch.float64)

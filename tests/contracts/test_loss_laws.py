@@ -87,7 +87,7 @@ LIMITS = {
 NEVER_THE_CROSS_ENTROPY = {"brier": "has no options: it is another proper loss"}
 
 DEPEND_ON_ROW_ORDER = {"crl": "compares each row with the next, and the last with the first"}
-# A class that cannot be has a logit of -inf. To the others such a row is one with fewer classes.
+# A class that cannot be has a logit of -inf. To the others such a sample is one with fewer classes.
 NOT_FINITE_WITH_A_MASKED_CLASS = {
     "cpc": "asks that wrong classes draw",
     "label_smoothing": "wants some probability of every class",
@@ -625,7 +625,7 @@ class TestCompiled:
 
     @each_loss
     def test_no_label_is_ignored_unasked_where_labels_are_not_checked(self, name):
-        # Torch's own cross-entropy counts a row labelled -100 as one with a loss of 0.
+        # Torch's own cross-entropy counts a sample labelled -100 as one with a loss of 0.
         torch.compiler.reset()
         loss, (logits, labels) = made(name), batch(dtype=torch.float32)
         compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")

@@ -55,7 +55,7 @@ ABSOLUTE = {"mmce": 1e-7, "ece_l2_debiased": 1e-7, "smece": 1e-7, "sce": 1e-7}
 # The same for logits rounded to float32. A kernel of width .01 multiplies an error of confidence by a hundred.
 ABSOLUTE_FLOAT32 = {"mmce": 1e-3, "ece_l2_debiased": 1e-3, "sece": 1e-4, "sece_printed": 1e-3, "skce": 1e-5}
 
-# Metrics that know how many rows there are, so that giving each row twice changes them, and why.
+# Metrics that know how many samples there are, so that giving each sample twice changes them, and why.
 DEPEND_ON_N = {
     "ace": "bins are cut at whole rows: n/15 of them, rounded",
     "aurc": "a finite sum over 'the j most confident', which more rows bring closer to its integral",
@@ -358,7 +358,7 @@ class TestAdditivity:
     @each(ALL)
     @given(data=st.data())
     def test_it_holds_for_parts_of_different_precision(self, metric, data):
-        # No repeated rows: a float32 row and its float64 double differ in their last digits, and so do not tie.
+        # No repeated samples: a float32 sample and its float64 double differ in their last digits, and so do not tie.
         rows = data.draw(predictions(min_rows=2, kinds=("spread", "confident"), dtypes=(torch.float32,)))
         half = len(rows) // 2
         second = Predictions.from_logits(rows[half:].logits.double(), rows[half:].labels)
@@ -462,7 +462,7 @@ class TestInvariance:
         shifts = torch.arange(len(rows), dtype=torch.float64)[:, None] % 7 - 3
         shifted = Predictions.from_logits(rows.logits + shifts, rows.labels)
         absolute = {"sece": 1e-7, "sece_printed": 1e-7, "smece": 1e-7}.get(metric.name, 1e-7)
-        # Rounding may split rows that tie: the ranking of repeated rows is left to the law of relabelling.
+        # Rounding may split samples that tie: the ranking of repeated samples is left to the law of relabelling.
         if len(rows.top.log_odds.unique()) == len(rows):
             assert_same(metric, metric(shifted), metric(rows), relative=1e-7, absolute=absolute)
 

@@ -77,7 +77,7 @@ def test_a_lightning_module_trains_and_its_loss_hears_of_the_epochs(capsys):
     numbers = example("lightning_module").main()
     assert numbers["accuracy"] > 0.9
     assert numbers["ece"] < 0.15
-    assert numbers["gamma"] == 1  # 5 if no epoch was ever told
+    assert numbers["gamma"] == 1  # 5 if begin_epoch was never called
     assert printed_lines(capsys)[-1] == "γ was 1 in the last epoch"
 
 
@@ -99,7 +99,7 @@ def test_the_token_loss_is_a_mean_over_the_tokens_that_count(hugging_face):
 
 def test_accumulated_batches_move_the_weights_as_one_large_batch_does(hugging_face, transformers, tmp_path):
     rows, loss = hugging_face.lines(torch.arange(256)), hugging_face.token_loss
-    # Lines are of unequal length, so two means of 8 rows are not one of 16.
+    # Lines are of unequal length, so two means of 8 samples are not one of 16.
     whole = weights_after(transformers, loss, rows, tmp_path, batch_size=16, accumulated=1)
     parts = weights_after(transformers, loss, rows, tmp_path, batch_size=8, accumulated=2)
     torch.testing.assert_close(parts, whole, rtol=0, atol=1e-6)

@@ -45,7 +45,7 @@ WITH_A_MASKED_LOGIT = "data set overconfident with one logit of row 3, not its l
 
 
 def masked_logit() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Logits of which one is -inf, as those of a class that is ruled out in one row, and labels."""
+    """Logits of which one is -inf, as those of a class that is ruled out in one sample, and labels."""
     data = DATASETS["overconfident"]()
     logits = data.logits.copy()
     logits[3, (data.labels[3] + 1) % 10] = -np.inf
@@ -53,7 +53,7 @@ def masked_logit() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def share_impossible(probs: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
-    """The share of rows whose true class was given probability 0."""
+    """The share of samples whose true class was given probability 0."""
     return float((np.take_along_axis(probs, labels[:, None], axis=1) == 0).mean())
 
 

@@ -31,7 +31,7 @@ class Dataset:
 
     @property
     def confidence(self) -> Floats:
-        """The largest probability of each row, (n,)."""
+        """The largest probability of each sample, (n,)."""
         return self.probs.max(axis=1)
 
     @property
@@ -46,13 +46,13 @@ class Dataset:
 
 
 def softmax(logits: Floats) -> Floats:
-    """Probabilities of the logits, row by row."""
+    """Probabilities of the logits, sample by sample."""
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     return exponentials / exponentials.sum(axis=1, keepdims=True)
 
 
 def _draw(generator: np.random.Generator, probs: Floats) -> Labels:
-    """One label a row from that row's probabilities."""
+    """One label a sample from that sample's probabilities."""
     below = generator.random((len(probs), 1)) > probs.cumsum(axis=1)
     return np.minimum(below.sum(axis=1), probs.shape[1] - 1).astype(np.int64)
 

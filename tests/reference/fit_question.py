@@ -1,4 +1,4 @@
-"""What peers are asked to fit: on the first half of a data set, to be judged on the second."""
+"""What peers are asked to fit: on the first half of a data set, to be evaluated on the second."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ __all__ = [
     "two_columns",
 ]
 
-# Judged rows whose probabilities are written down; all of them are in the Brier score.
+# Evaluated samples whose probabilities are written down; all of them are in the Brier score.
 SHOWN = 4
 
 FLOORED = "ours keeps each probability 1/((n + 2)(k - 1)) above 0 and 1/(n + 2) below 1, before any division by the sum"
@@ -32,10 +32,10 @@ SAME_OPTIMUM = Tolerance(2e-6, "same objective, both at its minimum: ours to 2e-
 class FitQuestion:
     """One of our calibrators asked of a peer, on the named data sets.
 
-    The peer answers with the judged rows' probabilities, (m, k), or, if it calibrates the predicted class alone, with
+    The peer answers with the probabilities of the evaluated samples, (m, k), or, if it calibrates the top class, with
     that class's, (m,). Where its definition differs from ours by a closed form, ``ask`` applies it and ``conversion``
-    says so. Two step functions that agree at all calibration scores may differ between them; they are judged on the
-    calibration rows.
+    says so. Two step functions that agree at all calibration scores may differ between them; they are compared on the
+    calibration samples.
     """
 
     method: str
@@ -69,7 +69,7 @@ class FitQuestion:
 
 
 def halves(data: Dataset) -> tuple[Dataset, Dataset]:
-    """Rows to fit on and rows to judge by."""
+    """Samples to fit on, and samples to evaluate on."""
     middle = len(data.labels) // 2
     first, second = (
         Dataset(
@@ -83,7 +83,7 @@ def halves(data: Dataset) -> tuple[Dataset, Dataset]:
 
 
 def floored(probs: Floats, rows: int, n_classes: int = 2) -> Floats:
-    """What we make of a peer's zeros and ones: the rule of succession over the rows it was fitted on."""
+    """What we make of a peer's zeros and ones: the rule of succession over the samples it was fitted on."""
     return np.clip(probs, 1 / ((rows + 2) * (n_classes - 1)), 1 - 1 / (rows + 2))
 
 
@@ -106,7 +106,7 @@ def one_vs_rest(
     Two classes are one such problem, that of class 1.
 
     Args:
-        fit: Probability and hit of the calibration rows, probability of the judged rows -> calibrated probability.
+        fit: Probability and hit of the calibration samples, probability of the evaluated ones -> calibrated probability.
         floor: Whether to keep each probability above ours, before the division.
     """
 

@@ -22,7 +22,7 @@ __all__ = [
     "tensors",
 ]
 
-# Equal-mass bins of exactly equal size: with a remainder, peers disagree about which bins get the extra row.
+# Equal-mass bins of exactly equal size: with a remainder, peers disagree about which bins get the extra sample.
 EVEN_BINS = 20
 
 
@@ -72,7 +72,7 @@ class WrongAnswer:
     """A peer's number that is not what the definition gives, on data small enough to check by hand.
 
     ``rows`` holds either ``probs`` and ``labels`` or ``confidence`` and ``correct``, repeated ``times`` times; it is
-    empty where the case has no rows of its own. ``right`` is None where no number is right (an error is due), and
+    empty where the case has no samples of its own. ``right`` is None where no number is right (an error is due), and
     ``answer`` is a number, or the error the peer raised. ``metric`` is None where the number is not a metric of ours.
     """
 

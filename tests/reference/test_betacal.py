@@ -1,6 +1,6 @@
 """Our beta calibration beside betacal, the authors' program, live: where both agree, and where betacal is wrong.
 
-betacal stops its logistic regression early (tolerance 1e-4), hence the tolerance here: its own log-loss on the rows it
+betacal stops its logistic regression early (tolerance 1e-4), hence the tolerance: its own log-loss on the samples it
 was fitted on is never below ours.
 """
 

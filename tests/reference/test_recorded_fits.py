@@ -1,7 +1,7 @@
 """Our fits against those of peers, as recorded by ``record.py`` (``make reference``).
 
 A peer was fitted on the first half of a data set and asked about the second (or, where two step functions need only
-agree at the calibration scores, about the first again); a few rows of its probabilities and the Brier score of all of
+agree at the calibration scores, about the first again); a few of its probabilities and the Brier score of all of
 them are recorded, with the setting in which its definition is ours and what was converted.
 """
 
@@ -27,14 +27,14 @@ def _named(record):
 
 
 def _wrong(peer, case):
-    """What the peer said in a case it gets wrong."""
+    """What the peer answered in a case it gets wrong."""
     (record,) = (each for each in RECORDED["wrong"] if (each["peer"], each["case"]) == (peer, case))
     return record
 
 
 @pytest.fixture
 def halves(reference_data):
-    """Calibration and held-out rows of a data set, from its logits or from its probabilities."""
+    """Calibration and held-out samples of a data set, from its logits or from its probabilities."""
 
     def make(name, given="logits"):
         data = reference_data(name)

@@ -109,7 +109,7 @@ def test_confidences_that_tie_count_as_scikit_learn_counts_them(metric):
     assert metric(TopLabel(confidence, correct)) == pytest.approx(theirs[metric], rel=1e-12)
 
 
-# Where scikit-learn is wrong. If one of these fails at "peer", the peer has mended it: move the case to agreement.
+# Where scikit-learn is wrong. If one of these fails at "peer", the peer has fixed it: move the case to agreement.
 
 
 def test_log_loss_of_float32_is_not_clipped_at_the_type_s_precision():

@@ -80,7 +80,7 @@ def test_temperature_of_many_classes_and_few_samples_is_known_to_a_hundred_thous
 
 
 def test_logits_that_look_like_probabilities_are_still_logits():
-    # Small logits, as of a network trained with a large temperature: every row in 0..1 and summing to 1.
+    # Small logits, as of a network trained with a large temperature: every sample in 0..1 and summing to 1.
     generator = np.random.default_rng(3)
     logits = generator.dirichlet(np.ones(4), size=2_000)
     labels = (8 * logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
@@ -118,7 +118,7 @@ def test_matrix_scaling_is_multinomial_logistic_regression_of_logits(k):
 
 
 # Isotonic regression draws straight lines between its steps in scikit-learn, and has its edges midway in ours: both are
-# compared where they are the same function, at the calibration scores. Ours never claims more than the rows allow.
+# compared where they are the same function, at the calibration scores. Ours never claims more than the samples allow.
 
 
 def floored(probs, rows, k=2):

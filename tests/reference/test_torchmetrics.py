@@ -78,11 +78,11 @@ def test_aupr_success_is_binary_average_precision_of_correctness(sample):
     assert aupr_success(sample.ours) == pytest.approx(float(theirs), **AS_FLOAT32)
 
 
-# Where torchmetrics is wrong. If one of these fails at "peer", the peer has mended it: move the case to agreement.
+# Where torchmetrics is wrong. If one of these fails at "peer", the peer has fixed it: move the case to agreement.
 
 
 def test_confidence_of_one_falls_in_the_last_bin_and_not_in_one_of_its_own():
-    # Both rows lie in the last bin: |mean confidence 0.975 - accuracy 0.5|.
+    # Both samples lie in the last bin: |mean confidence 0.975 - accuracy 0.5|.
     truth = 0.475
     top = TopLabel(torch.tensor([1.0, 0.95], dtype=torch.float64), [False, True])
     assert ece(top, n_bins=15) == pytest.approx(truth, rel=1e-12)

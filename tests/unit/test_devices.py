@@ -40,5 +40,5 @@ def test_every_calibrator_fits_the_same_map_on_an_accelerator(name, k):
         there = catalogue.calibrators[name].fit(Predictions(logits.cuda(), labels.cuda()))
     assert all(buffer.is_cuda for buffer in there.buffers())
     gap = (there(logits.cuda()).softmax(1).cpu() - here(logits).softmax(1)).abs().amax(dim=1)
-    # A row at the edge of a step may fall on either side.
+    # A sample at the edge of a step may fall on either side.
     assert float((gap > 1e-5).double().mean()) <= 0.01

@@ -274,7 +274,7 @@ class TestWhatIsTaken:
 
     @pytest.mark.parametrize("n", [2, 3, 5, 9, 17, 33, 65])
     def test_equal_confidences_of_top_labels_stay_equal_wherever_they_stand(self, n):
-        # A vectorised function may round the last few rows of an array differently from the others.
+        # A vectorised function may round the last few samples of an array differently from the others.
         for confidence in np.random.default_rng(0).random(300):
             assert len(TopLabel(np.full(n, confidence), np.ones(n, dtype=bool)).log_odds.unique()) == 1
 

@@ -1,4 +1,4 @@
-"""Choosing among methods: by rows they were not fitted on, with doing nothing among them, and without the test set."""
+"""Choosing among methods, the uncalibrated model among them: by samples they were not fitted on, not the test set."""
 
 import math
 import warnings
@@ -51,7 +51,7 @@ class Toy(Calibrator):
 
 @dataclass(frozen=True)
 class Picky(Toy):
-    """Refuses more rows than it can take."""
+    """Refuses more samples than it can take."""
 
     name: ClassVar[str] = "picky"
     most: int = 0
@@ -64,7 +64,7 @@ class Picky(Toy):
 
 @dataclass(frozen=True)
 class Constant(Toy):
-    """The same confidence for every row, the accuracy: no calibration error, and nothing else either."""
+    """The same confidence for every sample, the accuracy: no calibration error, and nothing else either."""
 
     name: ClassVar[str] = "constant"
 
@@ -76,7 +76,7 @@ class Constant(Toy):
 
 @dataclass(frozen=True)
 class Overfit(Toy):
-    """A bias for every class from the rows' own counts, doubled: worse than nothing on calibrated rows."""
+    """A bias for every class from the samples' own counts, doubled: worse than uncalibrated on calibrated samples."""
 
     name: ClassVar[str] = "overfit"
 
@@ -117,7 +117,7 @@ def test_the_deal_is_even_and_by_chance():
 
 @pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 def test_learning_the_noise_of_the_class_counts_is_not_rewarded():
-    """Dealt class by class, the held-out rows would have the very counts that were learned."""
+    """Dealt class by class, the held-out samples would have the very counts that were learned."""
     found, true = [], []
     for seed in range(12):
         predictions, fresh = rows(300, 50, seed=seed), rows(3000, 50, seed=1000 + seed)
@@ -449,7 +449,7 @@ def test_a_label_reads_back_as_the_method(calibrator):
 
 
 def test_structured_scaling_is_not_chosen_for_the_noise_of_rare_classes():
-    """Three rows a class, and a temperature is the truth: the richest must not win, as it did when dealt by class."""
+    """Three samples a class, and a temperature is the truth: the richest must not win, as when dealt by class."""
     names = {Auto().rank(rows(300, 100, scale=2.0, seed=seed)).chosen.name for seed in range(6)}
     assert names <= {"temperature", "svs"}
 

@@ -59,7 +59,7 @@ def test_plenty_of_samples_bring_out_the_true_accuracy():
     new = rows(2000, seed=1)
     result = BayesianBinning().fit(rows(50_000)).transform(new)
     truth = Predictions.from_logits(new.logits / 2, new.labels)
-    # The confidence tells only part of a row, so that rows of one confidence differ in truth, but not on average.
+    # The confidence tells only part of a sample, so that samples of one confidence differ in truth, but not on average.
     assert abs(float((result.confidence - truth.confidence).mean())) < 0.01
     assert float((result.confidence - truth.confidence).abs().mean()) < 0.05
 

@@ -28,7 +28,7 @@ def test_the_mean_probability_of_every_class_is_its_share():
 
 def test_symmetric_samples_need_no_shift_and_get_the_temperature():
     rows = rows_of(1000, 3)
-    # Every row and label in all orders of the classes: no class can be told from another.
+    # Every sample and label in all orders of the classes: no class can be distinguished from another.
     turns = [torch.arange(3).roll(turn) for turn in range(3)]
     logits = torch.cat([rows.logits[:, turn] for turn in turns])
     labels = torch.cat([turn.argsort()[rows.labels] for turn in turns])

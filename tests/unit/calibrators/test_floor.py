@@ -1,4 +1,4 @@
-"""The floor: how sure a map may be after so many rows."""
+"""The floor: how sure a map may be after so many samples."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Histogram binning: hand-worked bins, a plain numpy reference, and the law that its own rows become calibrated."""
+"""Histogram binning: hand-worked bins, a plain numpy reference, and the law that its own samples become calibrated."""
 
 import math
 
@@ -118,7 +118,7 @@ class TestTopLabel:
 
 class TestClasswise:
     def reference(self, fit, test, n_bins=15):
-        """Bins of each class by a loop over rows."""
+        """Bins of each class by a loop over samples."""
         probs, labels, n, k = fit.probs.numpy(), fit.labels.numpy(), *fit.logits.shape
         table = np.empty((k, n_bins))
         for j in range(k):

@@ -1,4 +1,4 @@
-"""Order-preserving functions: optima that scipy agrees with, truths they can mend, and what they must leave alone."""
+"""Order-preserving functions: optima that scipy agrees with, distortions they can correct, and what they must keep."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Calibration by proximity: densities and cells against brute force, and rows that only proximity can set right."""
+"""Calibration by proximity: densities and cells against brute force, and samples that only proximity can calibrate."""
 
 import math
 
@@ -26,7 +26,7 @@ EACH = pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.n
 
 
 def biased(n, seed=0, *, k=5, dtype=torch.float64):
-    """Far rows are overconfident by a quarter, near rows are not confident enough; the mean is about right."""
+    """Far samples are overconfident by a quarter, near samples are not confident enough; the mean is about right."""
     generator = torch.Generator().manual_seed(seed)
     far = torch.rand(n, generator=generator) < 0.5
     features = torch.where(far, 1.0, 0.1)[:, None] * torch.randn(n, 16, generator=generator)

@@ -17,7 +17,7 @@ def rows(n=600, k=3, *, seed=0, sharpness=2.0):
 
 
 def platt_of_scikit_learn(scores, hit):
-    """Probabilities of the curve at any scores; Platt's targets as rows that are partly hits and partly misses."""
+    """Probabilities of the curve at any scores; Platt's targets as samples that are partly hits and partly misses."""
     target = np.where(hit, (hit.sum() + 1) / (hit.sum() + 2), 1 / ((~hit).sum() + 2))
     model = LogisticRegression(C=np.inf, tol=1e-12, max_iter=1000)
     twice, weight = np.concatenate([scores, scores]), np.concatenate([target, 1 - target])
@@ -26,7 +26,7 @@ def platt_of_scikit_learn(scores, hit):
 
 
 def means_by_definition(scores, hit, asked, n_bins):
-    """The curve, its equal-mass bins and its means, all from all rows; without ties, bins of one size."""
+    """The curve, its equal-mass bins and its means, all from all samples; without ties, bins of one size."""
     curve = platt_of_scikit_learn(scores, hit)
     rising = np.sort(scores)
     bins = rising.reshape(n_bins, -1)

@@ -11,7 +11,7 @@ from calibrant.predictions import Predictions
 
 
 def two_classes(n=60, *, seed=0, levels=None, dtype=torch.float64):
-    """Rows of an overconfident model; with levels, many of them tie."""
+    """Samples of an overconfident model; with levels, many of them tie."""
     rng = np.random.default_rng(seed)
     log_odds = rng.normal(0, 2, n) if levels is None else rng.integers(-levels, levels + 1, n) / 2
     labels = rng.random(n) < 1 / (1 + np.exp(-log_odds / 2))
@@ -19,7 +19,7 @@ def two_classes(n=60, *, seed=0, levels=None, dtype=torch.float64):
 
 
 def pair_by_definition(known, labels, score):
-    """Two isotonic fits of scikit-learn, with the row added as a miss and as a hit."""
+    """Two isotonic fits of scikit-learn, with the sample added as a miss and as a hit."""
     return tuple(
         IsotonicRegression(y_min=0, y_max=1).fit(np.append(known, score), np.append(labels, label)).predict([score])[0]
         for label in (0, 1)

@@ -1,4 +1,4 @@
-"""``calibrant clamp`` as a person meets it: what it leaves, what it says, how it goes on, what it refuses."""
+"""``calibrant clamp`` as a person meets it: what it leaves, what it prints, how it resumes, what it refuses."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Inputs from a file become what the network takes, or the file is told."""
+"""Inputs from a file become what the network takes, or the file is refused."""
 
 import numpy as np
 import pytest

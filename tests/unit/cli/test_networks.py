@@ -1,4 +1,4 @@
-"""The network that a command is given: made, exported, or a run's; and what is said of everything else."""
+"""The network that a command is given: made, exported, or a run's; and how everything else is refused."""
 
 import sys
 

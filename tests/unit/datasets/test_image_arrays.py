@@ -1,4 +1,4 @@
-"""Files of images that were not trained on: what is read, and what is said of those that cannot be."""
+"""Files of images that were not trained on: what is read, and how the others are refused."""
 
 import io
 import re

@@ -86,7 +86,7 @@ def test_the_digits_are_divided_once_and_for_all(tmp_path):
     dataset, again = DigitsReader().read(), DigitsReader().read(tmp_path, checked=False)
     assert (len(dataset.training), len(dataset.test)) == (1297, 500)
     assert torch.equal(dataset.test.inputs, again.test.inputs)
-    # Were another version of torch to draw other rows, results would no longer compare.
+    # Were another version of torch to draw other samples, results would no longer compare.
     assert dataset.test.labels[:12].tolist() == [0, 4, 0, 4, 1, 2, 6, 7, 0, 5, 6, 5]
     assert dataset.pixel_scale.peak == 16
 

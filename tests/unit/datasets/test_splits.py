@@ -1,4 +1,4 @@
-"""Who trains, calibrates and judges: sizes, disjointness, repeatability."""
+"""Samples to train, calibrate and test: sizes, disjointness, repeatability."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from calibrant.errors import CalibrantWarning, InputError, UnknownNameError
 
 
 def numbered(first, n, n_classes):
-    """Rows that carry their own number, so that one can see where each went."""
+    """Samples that carry their own number, so that one can see where each went."""
     rows = torch.arange(first, first + n)
     return Samples(rows[:, None], rows % n_classes)
 

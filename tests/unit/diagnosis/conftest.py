@@ -64,7 +64,7 @@ def made(tmp_path):
 
 @pytest.fixture
 def evaluated_of():
-    """The runs of these folders, grouped and evaluated by a temperature alone unless told."""
+    """The runs of these folders, grouped and evaluated by a temperature alone unless given."""
 
     def judge(*paths, maps=MAPS[:1]):
         return evaluate_candidates(grouped(read_runs(paths)), maps=maps)

@@ -48,7 +48,7 @@ def test_several_runs_add_the_noise_of_seeds_to_that_of_shared_samples(evaluated
 def test_the_interval_of_an_ece_is_corrected_for_what_resampling_inflates(evaluated_tops, hands):
     baseline = [hands.answers(seed=seed) for seed in range(2)]
     candidate = [hands.answers(seed=seed, overconfidence=1.5) for seed in range(2)]
-    # Two runs that are the same: only the rows are noisy.
+    # Two runs that are the same: only the samples are noisy.
     found = differences_from(evaluated_tops(ce=baseline, ls=candidate), "ce", **DRAWS).means["ls"]["uncalibrated"][
         "ece"
     ]
@@ -124,7 +124,7 @@ def test_a_candidate_alone_is_compared_with_nobody(evaluated_tops, hands):
 
 
 def test_the_verdict_weighs_what_calibration_cannot_remove(evaluated_tops, hands):
-    # Overconfident, but separating well, and calibrated by a temperature; against less so but noisy, which none mends.
+    # Overconfident, but separating well, and calibrated by a temperature; against less so but noisy, which none removes.
     def runs(seeds, **options):
         return [hands.answers(n=2000, seed=seed, **options) for seed in seeds]
 

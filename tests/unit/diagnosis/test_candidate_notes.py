@@ -1,4 +1,4 @@
-"""What is said of a candidate's runs, beside their numbers."""
+"""Notes on a candidate's runs."""
 
 from dataclasses import replace
 

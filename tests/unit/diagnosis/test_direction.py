@@ -32,7 +32,7 @@ def test_the_side_is_known_only_where_the_interval_excludes_zero(evaluated_tops,
 def test_over_several_runs_the_shared_samples_are_averaged_first_and_seeds_add_their_noise(evaluated_tops, hands):
     same = hands.answers(overconfidence=0.5)
     alone, twice = only(evaluated_tops(ce=[same])), only(evaluated_tops(ce=[same, same]))
-    # The same rows twice tell no more than once.
+    # The same samples twice are no more evidence than once.
     assert (twice.low, twice.high) == pytest.approx((alone.low, alone.high))
     apart = only(evaluated_tops(ce=[hands.answers(overconfidence=shift) for shift in (0.2, 0.8)]))
     assert apart.covers_seeds
@@ -41,7 +41,7 @@ def test_over_several_runs_the_shared_samples_are_averaged_first_and_seeds_add_t
 
 
 def test_the_interval_covers_the_truth(evaluated_tops, hands):
-    # Overconfident by a known shift of the log-odds; the truth is had from very many rows.
+    # Overconfident by a known shift of the log-odds; the truth is had from very many samples.
     truth = only(evaluated_tops(ce=[hands.answers(400_000, overconfidence=0.3, rows=99)])).gap.mean
     hits = [
         found.low <= truth <= found.high

@@ -1,4 +1,4 @@
-"""When rows were learned, and what their top logits tell of it."""
+"""When samples were learned, and what their top logits tell of it."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Numbers over runs, and what the noise of rows and seeds leaves of a difference."""
+"""Numbers over runs, and what the noise of samples and seeds leaves of a difference."""
 
 import math
 
@@ -110,7 +110,7 @@ def test_the_sum_of_both_kinds_of_noise_covers_the_truth(seeds):
         shared = of_rows * rng.normal()
         means = [truth + shared, 0.0]
         runs = [mean + of_seed * rng.normal(size=seeds) + of_both * rng.normal(size=seeds) for mean in means]
-        # What a bootstrap of rows sees, seeds fixed, with the noise of its own estimate.
+        # What a bootstrap of samples sees, seeds fixed, with the noise of its own estimate.
         rows = (of_rows**2 + 2 * of_both**2 / seeds) * rng.chisquare(200) / 200
         low, high, _ = interval_of(runs[0].mean() - runs[1].mean(), [Noise(rows, 200), noise_of_seeds(*runs)])
         hits += low <= truth <= high

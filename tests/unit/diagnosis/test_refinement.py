@@ -65,7 +65,7 @@ def test_proper_scores_are_split_by_a_cross_fitted_temperature(both):
     assert found.splits["nll"].total.mean == pytest.approx(found.rows[0].metrics["nll"].mean, abs=1e-6)
     for split in found.splits.values():
         assert split.total.mean == pytest.approx(split.calibration.mean + split.refinement.mean)
-        assert split.calibration.mean > 0  # too cold by three: most of it can be mended
+        assert split.calibration.mean > 0  # overconfident by three: a temperature removes most of it
 
 
 def test_the_exact_identity_is_marked_where_it_holds_and_equation_9_is_off_there(evaluated_tops):

@@ -1,4 +1,4 @@
-"""The data of runs, read again: the same rows, or an error that says how they differ."""
+"""The data of runs, read again: the same samples, or an error that says how they differ."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def changed(run, **settings):
 def test_the_test_images_are_those_of_the_runs_own_split(runs, digits):
     found = clean_samples(runs, digits)
     assert torch.equal(found.labels, runs[0].test.labels)
-    # Half of the test part judges: its rows, in their order.
+    # Half of the test part is evaluated: its samples, in their order.
     assert len(found) == 100
     places = [int((digits.test.inputs == image).flatten(1).all(1).nonzero()[0]) for image in found.inputs[:10]]
     assert places == sorted(places)

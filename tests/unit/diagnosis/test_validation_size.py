@@ -1,4 +1,4 @@
-"""ECE after each map against the number of calibration rows."""
+"""ECE after each map against the number of calibration samples."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A map that cares whether it sees logits or log-probabilities is told from one that does not."""
+"""A map that cares whether it sees logits or log-probabilities is distinguished from one that does not."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Maps in files: what is saved comes back, old files stay readable, and every bad file is told apart."""
+"""Maps in files: what is saved comes back, old files stay readable, and every bad file is reported as what it is."""
 
 import copy
 import json

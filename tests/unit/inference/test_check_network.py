@@ -38,7 +38,7 @@ def refusal(network, data):
     [
         nn.Linear(4, 7),
         nn.Sequential(nn.Linear(4, 7), nn.LogSoftmax(dim=1)),
-        nn.Sequential(nn.Linear(4, 7), nn.Sigmoid()),  # between 0 and 1, but no row adds up to 1
+        nn.Sequential(nn.Linear(4, 7), nn.Sigmoid()),  # between 0 and 1, but no sample adds up to 1
         nn.Sequential(nn.Linear(4, 7), nn.Softmax(dim=1), Answering(lambda probs: probs - 1e-2)),
         nn.Sequential(nn.Linear(4, 7), Answering(lambda logits: (logits, None))),
         nn.Sequential(nn.Linear(4, 7), Answering(lambda logits: {"logits": logits})),
@@ -119,7 +119,7 @@ def test_a_network_without_weights_is_refused():
 @pytest.mark.parametrize(
     "function",
     [
-        lambda inputs: inputs[:1],  # one row for all
+        lambda inputs: inputs[:1],  # one sample for all
         lambda inputs: inputs.repeat(2, 1),
     ],
 )

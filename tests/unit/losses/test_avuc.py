@@ -16,7 +16,7 @@ def batch(n=60, k=4, *, scale=2.0, truth=1.5, seed=0):
 
 
 def rows(logits, labels):
-    """Confidence, whether right, and entropy of each row."""
+    """Confidence, whether right, and entropy of each sample."""
     for p, y in zip(logits.softmax(1).tolist(), labels.tolist(), strict=True):
         yield max(p), p.index(max(p)) == y, -sum(one * math.log(one) for one in p)
 

@@ -17,7 +17,7 @@ def batch(n=60, k=5, *, scale=3.0, truth=1.5, seed=0):
 
 
 def pairs(logits, labels):
-    """Sums over right pairs, wrong pairs and mixed ones, and how many rows are right and wrong."""
+    """Sums over right pairs, wrong pairs and mixed ones, and how many samples are right and wrong."""
     top = logits.softmax(1).max(1)
     rows = list(zip(top.values.tolist(), (top.indices == labels).tolist(), strict=True))
     right, wrong = [c for c, a in rows if a], [c for c, a in rows if not a]

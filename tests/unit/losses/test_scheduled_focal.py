@@ -15,7 +15,7 @@ def test_each_epoch_has_the_gamma_of_its_stretch(epoch, gamma):
     loss = ScheduledFocalLoss()
     loss.begin_epoch(epoch)
     # A power whose exponent is a tensor is worked out by another routine than one that is a plain number: they differ
-    # by a few units in the last place of each row, and all rows are positive.
+    # by a few units in the last place of each sample, and all samples are positive.
     torch.testing.assert_close(
         loss(LOGITS, LABELS), FocalLoss(gamma=gamma)(LOGITS, LABELS), rtol=8 * torch.finfo(LOGITS.dtype).eps, atol=0
     )

@@ -59,7 +59,7 @@ def test_a_wide_kernel_compares_each_sample_with_the_accuracy_of_all():
 def test_with_hard_accuracy_it_is_the_metric():
     logits, labels = batch(500)
     value = SECELoss(accuracy="hard", bandwidth=0.03).penalty(logits, labels).item()
-    # The metric moves rows to the nearest of 1025 nodes.
+    # The metric moves samples to the nearest of 1025 nodes.
     assert value == pytest.approx(sece(Predictions.from_logits(logits, labels), width=0.03), abs=1e-3)
 
 

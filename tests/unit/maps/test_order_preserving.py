@@ -1,4 +1,4 @@
-"""Maps that keep the order of a row: a network written out in numpy, a curve drawn by numpy, and what order means."""
+"""Maps that keep the order of classes: a network written out in numpy, a curve drawn by numpy, and what order means."""
 
 import numpy as np
 import pytest

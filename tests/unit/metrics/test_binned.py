@@ -20,7 +20,7 @@ many = settings(max_examples=60)
 
 
 def bins_by_hand(rows, n_bins):
-    """Count, mean confidence and accuracy of every bin with rows; a hair above an edge counts as on it."""
+    """Count, mean confidence and accuracy of every bin with samples; a hair above an edge counts as on it."""
     confidence, correct = rows.top.confidence.numpy(), rows.top.correct.numpy()
     inner_edges = np.arange(1, n_bins) / n_bins + 2e-7
     bins = (confidence[:, None] > inner_edges).sum(axis=1)
@@ -36,7 +36,7 @@ def calibrated_bins(confidence, resamples, rng, n_bins=15):
 
 @pytest.fixture(scope="module")
 def uniform_bins():
-    """Bins of calibrated models with confidences spread evenly over 0..1, by number of rows."""
+    """Bins of calibrated models with confidences spread evenly over 0..1, by number of samples."""
     return {
         n: calibrated_bins(np.sort(np.random.default_rng(n).random(n)), resamples, np.random.default_rng(1))
         for n, resamples in [(200, 2000), (1000, 1000), (5000, 200)]

@@ -22,7 +22,7 @@ def summed_gap(probability, hit, n_bins):
 
 class TestSCE:
     def test_by_hand(self):
-        # Class 0: bins of .9 (2 rows, 1 hit) and .2 (1 row, none); class 1: .1 (2 rows, 1 hit) and .8 (1 row, 1 hit).
+        # Samples and hits, class 0: 2 and 1 in the bin of .9, 1 and 0 at .2; class 1: 2 and 1 at .1, 1 and 1 at .8.
         rows = Predictions.from_probs([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]], [0, 1, 1])
         assert sce(rows) == pytest.approx(((0.8 + 0.2) + (0.8 + 0.2)) / 3 / 2)
 

@@ -65,7 +65,7 @@ def test_every_fold_has_the_temperature_that_is_best_for_the_other_samples(tempe
             return float(torch.nn.functional.cross_entropy(others.logits * beta, others.labels))
 
         best = minimize_scalar(loss, bounds=(1e-2, 1e2), method="bounded", options={"xatol": 1e-8})
-        # One Newton step from the temperature of all rows: close, and what it misses is second order in the loss.
+        # One Newton step from the temperature of all samples: close, and what it misses is second order in the loss.
         assert beta == pytest.approx(best.x, rel=5e-3)
         assert loss(beta) <= best.fun + 5e-6
 
@@ -87,7 +87,7 @@ def test_a_sharpened_model_gains_what_it_lost():
 
 
 def test_the_split_does_not_flatter_itself():
-    # Fitted on the rows it is judged on, a temperature could only lower the log-loss; cross-fitted it may raise it.
+    # Fitted on the evaluated samples, a temperature could only lower the log-loss; cross-fitted it may raise it.
     splits = [calibration_refinement(sample(60, 3, seed))["nll"].calibration for seed in range(60)]
     assert min(splits) < 0
     assert np.mean(splits) < 0.005

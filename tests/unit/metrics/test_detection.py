@@ -82,7 +82,7 @@ class TestAUROC:
         assert auroc(warm) == pytest.approx(auroc(Predictions.from_logits(logits, labels)), abs=1e-6)
 
     def test_three_classes_need_not_keep_it_at_any_temperature(self):
-        # The first row leads one class by much, the second two classes by less each: a temperature swaps them.
+        # The first sample leads one class by much, the second two classes by less each: a temperature swaps them.
         logits, labels = torch.tensor([[3.0, 2.0, -9.0], [3.0, 1.6, 1.6]]), [0, 1]
         assert auroc(Predictions.from_logits(logits, labels)) == 1
         assert auroc(Predictions.from_logits(logits * 4, labels)) == 0

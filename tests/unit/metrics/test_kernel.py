@@ -1,4 +1,4 @@
-"""Kernel calibration error, against the double sum over all pairs of rows."""
+"""Kernel calibration error, against the double sum over all pairs of samples."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Equal-mass bins, the largest cumulative gap and the kernel error, against loops over rows and pairs."""
+"""Equal-mass bins, the largest cumulative gap and the kernel error, against loops over samples and pairs."""
 
 import itertools
 import math
@@ -19,7 +19,7 @@ many = settings(max_examples=60)
 
 
 def with_ties_averaged(rows):
-    """Confidences in rising order, each with the mean correctness of the rows that tie with it."""
+    """Confidences in rising order, each with the mean correctness of the samples that tie with it."""
     confidence, correct = rows.top.confidence.numpy(), rows.top.correct.numpy().astype(float)
     order = np.argsort(confidence, kind="stable")
     confidence, correct = confidence[order], correct[order]
@@ -36,7 +36,7 @@ def calibrated(confidence, resamples, seed):
 
 class TestACE:
     def test_tied_samples_are_exchangeable(self):
-        # Peers say anything from 0.0 (edges drop the smallest) to .46 (ties split by row order).
+        # Peers say anything from 0.0 (edges drop the smallest) to .46 (ties split by sample order).
         correct = [True] * 5 + [False] * 5
         assert ace(TopLabel([0.6] * 10, correct), n_bins=5) == pytest.approx(0.1)
         assert ace(TopLabel([0.6] * 10, correct[::-1]), n_bins=5) == pytest.approx(0.1)
@@ -76,7 +76,7 @@ class TestACE:
 
 class TestKS:
     def test_by_hand(self):
-        # Drift after each row: -.5, -.1, -.9 (of three rows).
+        # Drift after each sample: -.5, -.1, -.9 (of three samples).
         rows = TopLabel([0.5, 0.6, 0.8], [False, True, False])
         assert ks(rows) == pytest.approx(0.9 / 3)
 

@@ -1,4 +1,4 @@
-"""Risk at every coverage, against running means over all orders of tied rows."""
+"""Risk at every coverage, against running means over all orders of tied samples."""
 
 import math
 from itertools import permutations

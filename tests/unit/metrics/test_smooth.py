@@ -1,4 +1,4 @@
-"""Kernel-smoothed calibration errors, against sums over all rows and pairs without a grid of nodes."""
+"""Kernel-smoothed calibration errors, against sums over all samples and pairs without a grid of nodes."""
 
 import math
 
@@ -124,7 +124,7 @@ class TestSECE:
 
     def test_a_narrow_kernel_gives_the_mean_distance_from_the_truth_and_not_the_brier_score(self):
         rng = np.random.default_rng(0)
-        confidence = rng.permutation(np.linspace(0.02, 0.98, 60))  # no two rows share a node
+        confidence = rng.permutation(np.linspace(0.02, 0.98, 60))  # no two samples share a node
         correct = rng.random(60) < confidence
         distance = np.abs(correct - confidence)
         assert sece(TopLabel(confidence, correct), width=1e-6) == pytest.approx(distance.mean(), abs=1e-6)

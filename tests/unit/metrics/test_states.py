@@ -1,4 +1,4 @@
-"""States: what is kept of the rows, and what happens to ranks, ties and right answers on the way."""
+"""States: what is kept of the samples, and what happens to ranks, ties and right answers on the way."""
 
 import numpy as np
 import pytest
@@ -43,13 +43,13 @@ class TestSums:
         assert merge([state]) is state
 
     def test_sums_are_kept_in_float64(self):
-        # torchmetrics adds up in float32: twenty million rows give .046 for .170.
+        # torchmetrics adds up in float32: twenty million samples give .046 for .170.
         rows = Predictions.from_logits(torch.zeros(5, 3), [0, 1, 2, 0, 1])
         for metric in (ECE(), NLL(), SCE()):
             assert all(tensor.dtype == torch.float64 for tensor in metric.state(rows).tensors())
 
     def test_many_batches_keep_every_sample(self):
-        # 2^24 + 1 rows cannot be counted in float32.
+        # 2^24 + 1 samples cannot be counted in float32.
         state = Bins(*(torch.full((1,), 2.0**24, dtype=torch.float64) for _ in range(3)))
         one = ECE(1).state(TopLabel([1.0], [True]))
         assert float((state + one).count) == 2**24 + 1

@@ -1,4 +1,4 @@
-"""Many metrics from one pass: what is gathered once, and what is told about misuse."""
+"""Many metrics from one pass: what is gathered once, and how misuse is reported."""
 
 import pytest
 import torch

@@ -21,7 +21,7 @@ DTYPES = [torch.float32, torch.float64]
 
 @st.composite
 def tables(draw):
-    """Numbers with many ties, also for the largest of a row, of either sign."""
+    """Numbers with many ties, also for the largest of a sample, of either sign."""
     n, k = draw(st.integers(1, 50)), draw(st.integers(2, 40))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 1000)))
     spread = draw(st.sampled_from([1, 3, 1000]))

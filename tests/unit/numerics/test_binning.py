@@ -21,7 +21,7 @@ class TestEdges:
         assert bin_index(torch.ones(1, dtype=dtype), n_bins).tolist() == [n_bins - 1]
 
     def test_a_confidence_of_zero_falls_in_the_first_bin(self, n_bins, dtype):
-        # focal_calibration raises a KeyError here, and (lo, hi] without care drops the row.
+        # focal_calibration raises a KeyError here, and (lo, hi] without care drops the sample.
         assert bin_index(torch.zeros(1, dtype=dtype), n_bins).tolist() == [0]
 
     def test_a_rounding_error_beyond_one_stays_in_the_last_bin(self, n_bins, dtype):

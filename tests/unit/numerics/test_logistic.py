@@ -77,7 +77,7 @@ class TestOptimum:
         scores = scores[1:]
         aim = targets(labels, [1], hit=0.9, miss=0.2)
         target = aim.of(torch.tensor([0]), slice(None))[0].numpy()
-        # A row of target t is t rows that are hits and 1 - t that are not.
+        # A sample of target t is t samples that are hits and 1 - t that are not.
         twice, weight = np.tile(scores.numpy().T, (2, 1)), np.concatenate([target, 1 - target])
         made = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000)
         made.fit(twice, np.repeat([1, 0], 500), sample_weight=weight)

@@ -46,7 +46,7 @@ class TestFindRoot:
         assert find_root(lambda _: (1.0, 0.0), start=1.0, low=0.1, high=10.0).value == pytest.approx(0.1, rel=1e-6)
 
     def test_steps_that_hardly_shrink_the_bracket_give_way_to_bisection(self):
-        # The slope of the log-loss of separable rows: every Newton step adds one, and the bound is far away.
+        # The slope of the log-loss of separable samples: every Newton step adds one, and the bound is far away.
         root = find_root(lambda x: (-math.exp(-x), math.exp(-x)), start=1.0, low=1e-3, high=1e3)
         # exp(-x) is zero in float64 from 746 on, so any place from there to the bound is a root.
         assert 700 < root.value <= 1e3

@@ -36,7 +36,7 @@ def threads(number):
 
 
 def sample(k, dtype, seed=0):
-    """One ordinary row of logits, (1, k)."""
+    """One ordinary sample of logits, (1, k)."""
     return torch.randn(1, k, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).mul(2).to(dtype)
 
 
@@ -145,7 +145,7 @@ def test_the_number_of_threads_and_the_seams_of_blocks_do_not_show(k, dtype):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_one_long_sample_is_summed_alike_on_any_number_of_threads(number):
-    # torch.sum divides a single row of this many numbers among its threads.
+    # torch.sum divides a single sample of this many numbers among its threads.
     row = sample(70_001, torch.float32)
     with threads(1):
         pair = SoftmaxRows(row.repeat(2, 1), torch.zeros(2, dtype=torch.long), EVERYTHING)

@@ -120,7 +120,7 @@ def test_log_odds_reach_beyond_the_smallest_exponential(k, dtype):
 @pytest.mark.parametrize(("k", "n"), [(2, 600_000), (100, 12_000)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_blocks_do_not_show(k, n, dtype):
-    # More numbers than a block holds: the rows around the seam, and the sums over all blocks, are the same.
+    # More numbers than a block holds: the samples around the seam, and the sums over all blocks, are the same.
     logits, labels = logits_of("plain", n, k, dtype)
     whole = SoftmaxRows(logits, labels, EVERYTHING)
     seam = slice((1 << 20) // k - 50, (1 << 20) // k + 50)

@@ -291,7 +291,7 @@ class TestNoOptimum:
         fit = fit_affine(inputs, labels, shape="matrix")
         assert fit.certificate.gradient < 1e-8
         assert fit.certificate.steps <= 10
-        # The same rows in other coordinates: the sum, in units of its noise, in place of the last logit.
+        # The same samples in other coordinates: the sum, in units of its noise, in place of the last logit.
         exact = inputs.double()
         total = exact.sum(dim=1, keepdim=True)
         columns = torch.cat([exact[:, :-1], (total - total.mean()) / total.std(), torch.ones(n, 1)], dim=1)

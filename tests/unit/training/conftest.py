@@ -17,7 +17,7 @@ SMALL = {"epochs": 4, "batch_size": 32, "learning_rate": 0.05, "nesterov": True}
 
 @pytest.fixture(scope="session")
 def digits():
-    """320 digits to train on, 200 to judge; divided by ``half-test`` every part knows every class."""
+    """320 digits to train on, 200 to test; divided by ``half-test`` every part knows every class."""
     whole = DigitsReader().read()
     return Dataset(
         "few digits", whole.class_names, whole.training[:320], whole.test[:200], pixel_scale=whole.pixel_scale
@@ -36,7 +36,7 @@ def placed(data):
 
 @pytest.fixture
 def session_of(placed):
-    """A network in training, with its loss and recipe told in a few words."""
+    """A network in training, with its loss and recipe as texts."""
 
     def make(loss="ce", *, model=None, runtime=None, **recipe):
         chosen = Recipe(**{**SMALL, **recipe})

@@ -1,4 +1,4 @@
-"""Every loss of the catalogue trains a real network on real data: all 1,168 training digits, from raw to judged."""
+"""Every loss of the catalogue trains a real network on real data: all 1,168 training digits, from raw to evaluated."""
 
 import math
 
@@ -95,7 +95,7 @@ def test_no_two_losses_are_the_same(trained):
 def test_a_loss_that_follows_samples_has_seen_each_once_an_epoch(trained, name):
     state = trained[name].loss.state_dict()
     assert state["times_right"].shape == (1168,)
-    # 36 steps of 32 rows leave out 16 rows an epoch.
+    # 36 steps of 32 samples leave out 16 samples an epoch.
     right = sum(record.accuracy for record in trained[name].records) * 36 * 32
     assert int(state["times_right"].sum()) == round(right)
     assert int(state["times_right"].max()) == RECIPE.epochs

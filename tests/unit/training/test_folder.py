@@ -26,7 +26,7 @@ def test_a_run_leaves_the_files_that_are_promised(train_in, begun, digits):
     assert set(document["ran_on"]) == {"calibrant", "torch", "python", "device"}
     settings = document["settings"]
     assert (settings["dataset"], settings["model"], settings["loss"]["loss"]) == ("few digits", "digits_cnn", "ce")
-    # What the recipe leaves open is decided, and told.
+    # What the recipe leaves open is decided, and recorded.
     assert (settings["recipe"]["precision"], settings["recipe"]["augmentation"]) == ("float32", "none")
     records = [json.loads(line) for line in (begun / "epochs.jsonl").read_text().splitlines()]
     assert [record["epoch"] for record in records] == [1, 2, 3, 4]

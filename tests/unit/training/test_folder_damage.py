@@ -1,4 +1,4 @@
-"""What damage, a full disk or another run's file does to the folder of a run: it is told, and the run can go on."""
+"""What damage, a full disk or another run's file does to the folder of a run: it is reported; the run can be resumed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""When a row was learned, and what is written down after an epoch: by hand, and by the library's own metrics."""
+"""When a sample was learned, and what is written down after an epoch: by hand, and by the library's own metrics."""
 
 import json
 import math

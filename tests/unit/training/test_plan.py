@@ -1,4 +1,4 @@
-"""What an epoch will do: every row once, the same for the same seed and epoch, shares drawn from Beta(α, α)."""
+"""What an epoch will do: every sample once, the same for the same seed and epoch, shares drawn from Beta(α, α)."""
 
 import pytest
 import torch

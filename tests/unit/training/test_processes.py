@@ -17,7 +17,7 @@ from calibrant.training.device import SINGLE_PROCESS
 from calibrant.training.folder import RunFolder
 
 CPU = torch.device("cpu")
-# Everything that sees a batch as a whole: all pairs of rows, a history of rows, partners in another process, a norm.
+# Everything that sees a batch as a whole: all pairs of samples, their history, partners in another process, a norm.
 RUNS = {"ce": ("ce", {"clip": 0.5}), "mmce": ("mmce", {}), "crl": ("crl", {}), "mixup": ("mdca", {"mixup": 0.3})}
 STEADY = {"epochs": 2, "learning_rate": 0.02}
 
@@ -38,7 +38,7 @@ with init_distributed(torch.device("cpu")) as processes:
     train_together(list(sessions.values()))
     for name, session in sessions.items():
         save_file(session.state(), out / f"{name} {processes.rank}.safetensors")
-    # Both go on with the run that has begun; of the new one the second is told another folder, to see what it writes.
+    # Both resume the run that has begun; of the new one the second is given another folder, to see what it writes.
     folders = out / "begun", out / f"new of {processes.rank}"
     runs = [Run(folder, "digits_cnn", catalogue.losses.parse("ce"), Recipe(**tests["STEADY"])) for folder in folders]
     train_runs(runs, DigitsReader().read(), device=torch.device("cpu"), processes=processes)
@@ -79,7 +79,7 @@ def _run_in(folder, after_epoch=lambda _run, _record: None):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """What two processes leave that are told what torchrun tells those that it starts."""
+    """What two processes leave that get the environment of torchrun."""
     out = tmp_path_factory.mktemp("processes")
     with pytest.raises(Stopped):
         _run_in(out / "begun", _stop)

@@ -1,4 +1,4 @@
-"""A step is the one that is written by hand with torch's own optimiser and loss, on the same rows."""
+"""A step is the one that is written by hand with torch's own optimiser and loss, on the same samples."""
 
 from copy import deepcopy
 

@@ -1,4 +1,4 @@
-"""One fit taken apart: every row is the model it says it is, judged as the library judges any other."""
+"""One fit taken apart: every row is the model it says it is, evaluated as the library evaluates any other."""
 
 import json
 import math

@@ -84,7 +84,7 @@ class TestLimits:
     def test_with_gamma_1_everywhere_the_learned_focal_loss_is_the_focal_loss(self, batch):
         features, logits, labels, weight = batch
         loss = built(MetaFocalLoss())
-        # One prototype for all classes, so that attention does not matter, and the same γ for each row.
+        # One prototype for all classes, so that attention does not matter, and the same γ for each sample.
         loss.gamma_net.prototypes.copy_(torch.ones(D, K))
         loss.initialise(features)
         assert torch.allclose(loss.gamma_net(features), torch.ones(N, dtype=torch.float64))

@@ -111,7 +111,7 @@ def test_gamma_begins_at_1_and_what_becomes_of_it_is_written_down(data):
         epochs(session, 1)
     told = session.records[0].learned
     assert set(told) == {"gamma_mean", "gamma_std", "gamma_clipped"}
-    assert 0.3 < told["gamma_mean"] < 3  # on other rows, by a network that has moved
+    assert 0.3 < told["gamma_mean"] < 3  # on other samples, by a network that has moved
     assert told["gamma_std"] > 0
     again = type(session.records[0]).from_dict(json.loads(json.dumps(session.records[0].as_dict())))
     assert again == session.records[0]
@@ -130,7 +130,7 @@ def test_a_gamma_that_explodes_is_clipped_and_warned_of(data):
     with torch.random.fork_rng():
         with pytest.warns(CalibrantWarning, match="above its limit"):
             epochs(session, 1)
-        epochs(session, 1)  # told once
+        epochs(session, 1)  # warned of once
     assert all(0 < record.learned["gamma_clipped"] <= 1 for record in session.records)
 
 

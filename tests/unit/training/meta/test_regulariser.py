@@ -112,7 +112,7 @@ def test_nothing_of_the_network_sees_the_held_out_samples():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(weight.grad is None for weight in model.parameters())
     assert all(module.training for module in model.modules())
-    # And the gradient that then trains the network is that of the training rows alone.
+    # And the gradient that then trains the network is that of the training samples alone.
     regulariser.loss(features, model.head(features), labels).backward(retain_graph=True)
     gamma = regulariser.meta_loss.gamma_net(features).detach()
     mine = [weight.grad.clone() for weight in model.parameters()]
@@ -164,7 +164,7 @@ def test_gamma_is_1_on_average_in_a_warm_up_that_does_not_learn_too(rows):
 
 
 def in_own_loop(model, regulariser, optimiser, steps):
-    """Train as a person would; each step draws its rows by its number."""
+    """Train as a person would; each step draws its samples by its number."""
     for step in steps:
         chance = torch.Generator().manual_seed(step)
         inputs, held_out = torch.randn(2, N, 4, generator=chance)
