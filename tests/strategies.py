@@ -15,7 +15,7 @@ __all__ = ["KINDS", "SMOOTH_KINDS", "TOP_KINDS", "cuts", "predictions", "top_lab
 # How the logits of an example look.
 KINDS = ("spread", "repeated", "confident", "quantised", "saturated")
 # Those whose samples tie only where all logits are repeated: no two classes of a sample share the largest logit, and
-# no two samples hold the same logits in another order (their sums differ in the last bit, so that they tie only almost).
+# no two samples hold the same logits in another order (their sums differ in the last bit, so that they almost tie).
 SMOOTH_KINDS = ("spread", "repeated", "confident")
 # How the confidences of a top-label record look.
 TOP_KINDS = ("spread", "tenths", "fifteenths", "near one", "zero and one", "constant")

@@ -106,7 +106,7 @@ def one_vs_rest(
     Two classes are one such problem, that of class 1.
 
     Args:
-        fit: Probability and hit of the calibration samples, probability of the evaluated ones -> calibrated probability.
+        fit: Probability and hit of calibration samples, probability of evaluated ones -> calibrated probability.
         floor: Whether to keep each probability above ours, before the division.
     """
 

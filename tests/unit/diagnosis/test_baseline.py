@@ -124,7 +124,7 @@ def test_a_candidate_alone_is_compared_with_nobody(evaluated_tops, hands):
 
 
 def test_the_verdict_weighs_what_calibration_cannot_remove(evaluated_tops, hands):
-    # Overconfident, but separating well, and calibrated by a temperature; against less so but noisy, which none removes.
+    # Overconfident, separating well and calibrated by a temperature; against less overconfident, with noise that stays.
     def runs(seeds, **options):
         return [hands.answers(n=2000, seed=seed, **options) for seed in seeds]
 

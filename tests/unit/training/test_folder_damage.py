@@ -1,4 +1,4 @@
-"""What damage, a full disk or another run's file does to the folder of a run: it is reported; the run can be resumed."""
+"""What damage, a full disk or another run's file does to the folder of a run: it is reported, and the run resumes."""
 
 import json
 import os
