@@ -340,12 +340,7 @@ def parse_any_calibrator(text: str) -> "AnyCalibrator":
 
 
 def parse_calibrator(text: str) -> "Calibrator":
-    """Build the calibrator that an expression describes; an InputError if it needs features.
-
-    Example:
-        >>> [step.name for step in parse_calibrator("temperature+isotonic").steps]
-        ['temperature', 'isotonic']
-    """
+    """Build the calibrator that an expression describes; an InputError if it needs features."""
     return _without_features(parse_any_calibrator(text))
 
 

@@ -48,11 +48,6 @@ class CalibrantError(Exception):
     Args:
         parts: The message, in one piece or in several with the arguments among them.
         argument: Name of the argument that the error is about; by default that of the first in the message.
-
-    Example:
-        >>> error = InputError("give ", Argument("labels", "y"), ".")
-        >>> str(error), error.argument, error.message(lambda argument: f"--{argument.name} {argument.value}")
-        ("give labels='y'.", 'labels', 'give --labels y.')
     """
 
     def __init__(self, *parts: "str | Argument", argument: str | None = None) -> None:
@@ -104,10 +99,7 @@ class Caveat(StrEnum):
 
 @final
 class CalibrantWarning(UserWarning):
-    """A reservation about a result: what was noticed, and what to do.
-
-    ``caveat`` is the kind of the warning, if other code acts on it.
-    """
+    """A reservation about a result; ``caveat`` is its kind, if other code acts on it."""
 
     def __init__(self, message: str = "", *, caveat: Caveat | None = None) -> None:
         super().__init__(message)

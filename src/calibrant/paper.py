@@ -9,12 +9,7 @@ from urllib.parse import quote
 @final
 @dataclass(frozen=True)
 class Paper:
-    """A citation, and the place in it that defines the method.
-
-    Example:
-        >>> Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "eq. 3").short
-        'Guo et al. (2017)'
-    """
+    """A citation, and the place in it that defines the method."""
 
     authors: str
     year: int

@@ -46,10 +46,7 @@ def options(
 
 
 def _with_torch_imported(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with torch imported first, without garbage collection of its modules.
-
-    Collections while torch loads, and of all its modules at the end, would take longer than a short command's work.
-    """
+    """Return the command with torch imported first, without garbage collection, which takes longer than short work."""
 
     @wraps(command)
     def run_command(**options: object) -> None:

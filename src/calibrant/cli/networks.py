@@ -45,11 +45,7 @@ class Network:
 
 
 def read_network(text: str, weights: Path | None, device: torch.device) -> Network:
-    """Read the network that a text names, onto the device.
-
-    The text is ``package.module:factory``, whose module is also searched in the current folder and which ``weights``
-    (safetensors) may be loaded into; the path of a ``.pt2`` archive; or the folder of a run.
-    """
+    """Read the network that a text names: ``package.module:factory``, a ``.pt2`` archive, or the folder of a run."""
     path = Path(text)
     is_archive = path.suffix.lower() == ".pt2"
     if weights is not None and (is_archive or path.is_dir()):

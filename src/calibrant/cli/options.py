@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
     from rich.console import Console
 
-    from calibrant.files.load import Kind
+    from calibrant.files.source import Kind
     from calibrant.plots import ThemeName
     from calibrant.predictions import Predictions
     from calibrant.report import Figure, Page

@@ -161,7 +161,7 @@ def all_splits() -> dict[str, str]:
 
 
 def split_dataset(dataset: Dataset, protocol: str, *, seed: int) -> Split:
-    """Divide a data set as a paper does.
+    """Divide a data set as a paper does; warn if a part has no sample of a class.
 
     ``holdout`` is the choice for a network of one's own: 45,000 / 5,000 on CIFAR. ``half-test`` is for a network that
     was trained on all training images, as public ones are; it leaves half of the test part for testing. ``official``
@@ -173,11 +173,7 @@ def split_dataset(dataset: Dataset, protocol: str, *, seed: int) -> Split:
         seed: Random seed of the split; ``official`` ignores it.
 
     Raises:
-        UnknownNameError: If there is no such split.
-        InputError: If a part would be empty, or the publisher defines no validation part.
-
-    Warns:
-        CalibrantWarning: If a part has no sample of a class.
+        InputError: If there is no such split, a part would be empty, or the publisher defines no validation part.
 
     Example:
         >>> from calibrant.datasets.digits import DigitsReader

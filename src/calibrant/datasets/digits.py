@@ -78,13 +78,7 @@ class BundledPredictions(NamedTuple):
 
 
 def load_resnet110() -> BundledPredictions:
-    """Load the predictions of a ResNet-110 on CIFAR-100.
-
-    Example:
-        >>> calibration, test = load_resnet110()
-        >>> len(calibration), len(test), calibration.n_classes
-        (5000, 10000, 100)
-    """
+    """Load the predictions of a ResNet-110 on CIFAR-100."""
     with (files("calibrant.datasets") / "resnet110-cifar100.npz").open("rb") as stream, np.load(stream) as archive:
         parts = [(archive[f"{part}_logits"], archive[f"{part}_labels"]) for part in ("calibration", "test")]
     calibration, test = (

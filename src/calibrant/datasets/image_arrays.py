@@ -94,7 +94,6 @@ def read_shifted(
     Raises:
         FileError: If a file is missing, damaged, or a pickle; if images are not bytes or their layout is ambiguous; if
             labels are not whole numbers, one an image, in 0..k-1.
-        InputError: If an option is out of range.
 
     Example:
         >>> import tempfile

@@ -37,15 +37,7 @@ def words_of(text: str) -> list[str]:
 @final
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that have a number: 0 is no word (the text has ended), 1 any unknown word, i + 2 the i-th known one.
-
-    Example:
-        >>> vocabulary = Vocabulary.of(["to be or not to be", "be it so"], n_words=4)
-        >>> vocabulary.words, len(vocabulary)
-        (('be', 'to'), 4)
-        >>> vocabulary.numbers(["not to be", ""], length=4).tolist()
-        [[1, 3, 2, 0], [1, 0, 0, 0]]
-    """
+    """The words that have a number: 0 is no word (the text has ended), 1 any unknown word, i + 2 the i-th known one."""
 
     PADDING: ClassVar[int] = 0
     UNKNOWN: ClassVar[int] = 1
@@ -55,10 +47,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, texts: Iterable[str], *, n_words: int) -> "Vocabulary":
-        """Build a vocabulary of the most frequent words, ties in alphabetical order.
-
-        ``n_words`` is the largest number of numbers, with the two for no word and for an unknown word.
-        """
+        """Build a vocabulary of the most frequent words, ties in alphabetical order; it has ``n_words`` numbers."""
         check_at_least(n_words, cls._FIRST + 1, "n_words")
         counts = Counter(word for text in texts for word in words_of(text))
         ranked = sorted(counts, key=lambda word: (-counts[word], word))

@@ -9,19 +9,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, final, get_args
+from typing import Any, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
 
 from calibrant.checks import as_features, existing_file
 from calibrant.errors import Argument, FileError, InputError, UnknownNameError
-from calibrant.files.source import Column, Content, open_mapping, open_npz, open_safetensors, open_torch
-from calibrant.files.tables import is_frame, open_arrow, open_csv, open_frame, open_parquet
+from calibrant.files.source import PREFIXES, Column, Content, Kind, open_mapping, open_npz, open_safetensors, open_torch
 from calibrant.predictions import Predictions, TopLabel
 
-Kind = Literal["logits", "probs", "top-label"]
 # Names of the score columns, and the class names in them, if they are words.
 _ScoreNames: TypeAlias = tuple[tuple[str, ...], tuple[str, ...] | None]
 
@@ -31,15 +30,24 @@ _SCORES: dict[Kind, tuple[str, ...]] = {
     "probs": ("probs", "prob", "probabilities"),
     "top-label": (),
 }
-_PREFIXES: dict[Kind, str] = {"logits": "logit_", "probs": "prob_"}
+
+
+def in_tables(name: str) -> Callable[..., Any]:
+    """Return a function of :mod:`calibrant.files.tables`, which is imported when it is called: it loads pyarrow."""
+
+    def call(*arguments: Any) -> Any:
+        return getattr(import_module("calibrant.files.tables"), name)(*arguments)
+
+    return call
+
 
 OPENERS: dict[str, Callable[[Path], Content]] = {
-    ".arrow": open_arrow,
-    ".csv": open_csv,
-    ".csv.gz": open_csv,
-    ".feather": open_arrow,
+    ".arrow": in_tables("open_arrow"),
+    ".csv": in_tables("open_csv"),
+    ".csv.gz": in_tables("open_csv"),
+    ".feather": in_tables("open_arrow"),
     ".npz": open_npz,
-    ".parquet": open_parquet,
+    ".parquet": in_tables("open_parquet"),
     ".pt": open_torch,
     ".pth": open_torch,
     ".safetensors": open_safetensors,
@@ -130,8 +138,8 @@ def load_detailed(source: Any, options: LoadOptions) -> tuple[Predictions | TopL
     if isinstance(source, str | os.PathLike):
         path = existing_file(source)
         content = OPENERS[suffix_of(path)](path)
-    elif is_frame(source):
-        content = open_frame(source)
+    elif hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):  # a data frame
+        content = in_tables("open_frame")(source)
     elif isinstance(source, Mapping):
         content = open_mapping(source)
     else:
@@ -174,7 +182,7 @@ def choose(content: Content, options: LoadOptions) -> ColumnChoice:
 def is_reserved_name(name: str) -> bool:
     """Return whether a column name is reserved for scores or labels."""
     known = {*_LABELS, "predictions", "confidence", "correct"}.union(*_SCORES.values())
-    return name in known or name.startswith(tuple(_PREFIXES.values()))
+    return name in known or name.startswith(tuple(PREFIXES.values()))
 
 
 def _kinds(options: LoadOptions) -> tuple[Kind, ...]:
@@ -195,7 +203,7 @@ def _kinds(options: LoadOptions) -> tuple[Kind, ...]:
     if top:
         return ("top-label",)
     if options.scores is not None:
-        for named, prefix in _PREFIXES.items():
+        for named, prefix in PREFIXES.items():
             if options.scores in _SCORES[named] or options.scores == prefix:
                 return (named,)
         raise InputError(
@@ -236,12 +244,12 @@ def _score_names(content: Content, kind: Kind, requested: str | None) -> _ScoreN
     if kind == "probs" and "ground_truth" in content.names:
         known = (*known, "predictions")
     whole = _find_column(content, known, requested, "scores")
-    group = None if requested is not None else _group(content, _PREFIXES[kind])
+    group = None if requested is not None else _group(content, PREFIXES[kind])
     if whole and group:
         raise content.error(
             f"{content.title} must have one set of {kind}; found {whole!r} and {group[0][0]!r}, {group[0][1]!r}, ... ",
             *("Pass ", Argument("kind", kind), " with ", Argument("scores", whole), " or "),
-            *(Argument("scores", _PREFIXES[kind]), "."),
+            *(Argument("scores", PREFIXES[kind]), "."),
         )
     return group or ((whole,) if whole else (), None)
 
@@ -334,7 +342,7 @@ def _scores_like(content: Content) -> str | None:
     ends = Counter(match[1] for name in content.names if (match := re.fullmatch(r"(.*\D)\d+", name)))
     if ends and ends.most_common(1)[0][1] > 1:
         prefix = ends.most_common(1)[0][0]
-        return None if prefix in _PREFIXES.values() else prefix
+        return None if prefix in PREFIXES.values() else prefix
     wide = [name for name in content.names[:_SHOWN] if content.names.count(name) == 1 and len(content.shape(name)) == 2]
     return wide[0] if len(wide) == 1 and not is_reserved_name(wide[0]) else None
 

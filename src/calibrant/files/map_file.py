@@ -410,14 +410,10 @@ def save_map(
 
 
 def load_map(path: str | os.PathLike[str]) -> Map:
-    """Load the map in a file, on the CPU, with the summary of its fit.
+    """Load the map in a file, on the CPU, with the summary of its fit; a FileError if the file is damaged or another.
 
     Give it the kind of input it was fitted on: some maps (``vector``, ``matrix``, ``ms_odir``) map logits differently
     from the logarithms of the same probabilities. ``read_map_file(path).document["inputs"]`` has the kind.
-
-    Raises:
-        FileError: If the file is truncated or altered, is not a calibrant map, was written by a newer version, or holds
-            a map that needs features (:func:`load_feature_map`); the message says which.
     """
     loaded = read_map_file(path).map
     if isinstance(loaded, ProximityMap):

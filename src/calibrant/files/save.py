@@ -1,12 +1,10 @@
 """Save predictions, one writer per format; load scores with all other columns, to save them again calibrated."""
 
-import gzip
 import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, final
 
@@ -16,31 +14,20 @@ from torch import Tensor
 
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.errors import FileError, InputError
-from calibrant.files.load import Kind, LoadOptions, is_reserved_name, load_detailed, suffix_of
-from calibrant.files.source import Column, Content, Words
+from calibrant.files.load import LoadOptions, in_tables, is_reserved_name, load_detailed, suffix_of
+from calibrant.files.source import Arrays, ClassNames, Column, Content, Kind, Words, as_numpy
 from calibrant.predictions import Predictions, TopLabel
 
-Arrays = dict[str, Column]
-Names = tuple[str, ...] | None
 
-_PREFIXES = {"logits": "logit_", "probs": "prob_"}  # a matrix becomes one column per class
-
-
-def _numpy(array: Column) -> Any:
-    if isinstance(array, Words):
-        return np.array(array.distinct, dtype=np.str_)[array.codes.numpy()]
-    return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
-
-
-def _write_npz(arrays: Arrays, names: Names, file: Path) -> None:
-    held: dict[str, Any] = {name: _numpy(array) for name, array in arrays.items()}
+def _write_npz(arrays: Arrays, names: ClassNames, file: Path) -> None:
+    held: dict[str, Any] = {name: as_numpy(array) for name, array in arrays.items()}
     if names is not None:
         held["class_names"] = np.array(names, dtype=np.str_)
     with file.open("wb") as opened:
         np.savez(opened, **held)
 
 
-def _write_safetensors(arrays: Arrays, names: Names, file: Path) -> None:
+def _write_safetensors(arrays: Arrays, names: ClassNames, file: Path) -> None:
     save_tensors(_tensors(arrays), file, None if names is None else {"class_names": json.dumps(names)})
 
 
@@ -51,102 +38,17 @@ def _tensors(arrays: Arrays) -> dict[str, Tensor]:
     return {name: array for name, array in arrays.items() if isinstance(array, Tensor)}
 
 
-def _write_torch(arrays: Arrays, names: Names, file: Path) -> None:
+def _write_torch(arrays: Arrays, names: ClassNames, file: Path) -> None:
     torch.save(_tensors(arrays) | ({} if names is None else {"class_names": list(names)}), file)
 
 
-def _table(arrays: Arrays, names: Names) -> Any:
-    """Return a table with one column per class."""
-    import pyarrow as pa
-
-    columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name not in _PREFIXES}
-    for name in _PREFIXES.keys() & arrays.keys():
-        columns = {**_by_class(arrays[name], _PREFIXES[name]), **columns}
-    table = pa.table({name: _column(array) for name, array in columns.items()})
-    return table if names is None else table.replace_schema_metadata({"class_names": json.dumps(names)})
-
-
-def _by_class(scores: Column, prefix: str) -> Arrays:
-    assert isinstance(scores, Tensor)
-    by_class = scores.reshape(len(scores), -1).T.contiguous()
-    if len(by_class) == 1:  # the one logit of two classes
-        return {prefix.removesuffix("_"): by_class[0]}
-    return {f"{prefix}{place}": column for place, column in enumerate(by_class)}
-
-
-def _column(array: Column) -> Any:
-    """Return a zero-copy Arrow array; `pa.array` would import pandas."""
-    import pyarrow as pa
-
-    if isinstance(array, Words):
-        return pa.array(list(array.distinct), pa.string()).take(_column(array.codes))
-    values = _numpy(array.byte() if array.dtype == torch.bool else array)
-    column = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
-    return column.cast(pa.bool_()) if array.dtype == torch.bool else column
-
-
-def _write_parquet(arrays: Arrays, names: Names, file: Path) -> None:
-    import pyarrow.parquet as pq
-
-    # Scores hardly ever repeat, so a dictionary of them only costs time.
-    pq.write_table(_table(arrays, names), file, use_dictionary=False, write_page_checksum=True)
-
-
-def _write_arrow(arrays: Arrays, names: Names, file: Path) -> None:
-    import pyarrow as pa
-
-    table = _table(arrays, names)
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-
-
-def _write_csv(arrays: Arrays, names: Names, file: Path, *, compressed: bool = False) -> None:
-    from pyarrow import csv
-
-    # Digits of scores are close to noise: higher levels take four times as long for a twentieth less.
-    with gzip.GzipFile(file, "wb", compresslevel=1, mtime=0) if compressed else file.open("wb") as sink:
-        csv.write_csv(_csv_table(arrays, names), sink)
-
-
-def _csv_table(arrays: Arrays, names: Names) -> Any:
-    """Return a table with all numbers as float64 and the class names in the names of the columns."""
-    import pyarrow as pa
-
-    # The digits of a float32 read as float64 would be another number; those of the same number as float64 are not.
-    wide = {
-        name: array.double() if isinstance(array, Tensor) and array.is_floating_point() else array
-        for name, array in arrays.items()
-    }
-    table = _table(wide, None)
-    if names is None or names == tuple(str(place) for place in range(len(names))):
-        return table
-    _check_words(names)
-    prefix = next(prefix for name, prefix in _PREFIXES.items() if name in arrays)
-    columns = {f"{prefix}{name}": table[place] for place, name in enumerate(names)}
-    if "labels" in arrays:
-        columns["label"] = pa.array(list(names), pa.string()).take(_column(arrays["labels"]))
-    others = {name: table[name] for name in arrays if name not in _PREFIXES and name != "labels"}
-    return pa.table({**columns, **others})
-
-
-def _check_words(names: tuple[str, ...]) -> None:
-    """Check that class names can be read back from the names of columns."""
-    numbers = [name for name in names if not name or (name.isascii() and name.isdecimal())]
-    if numbers or len(set(names)) < len(names):
-        got = f"{numbers[0]!r}" if numbers else "the same name twice"
-        raise FileError(
-            f"class names in a CSV file must be different words, not numbers, as its columns are named after them; "
-            f"got {got}. Save as .parquet, or leave the class names out."
-        )
-
-
-WRITERS: dict[str, Callable[[Arrays, Names, Path], None]] = {
-    ".arrow": _write_arrow,
-    ".csv": _write_csv,
-    ".csv.gz": partial(_write_csv, compressed=True),
-    ".feather": _write_arrow,
+WRITERS: dict[str, Callable[[Arrays, ClassNames, Path], None]] = {
+    ".arrow": in_tables("write_arrow"),
+    ".csv": in_tables("write_csv"),
+    ".csv.gz": in_tables("write_csv_gz"),
+    ".feather": in_tables("write_arrow"),
     ".npz": _write_npz,
-    ".parquet": _write_parquet,
+    ".parquet": in_tables("write_parquet"),
     ".pt": _write_torch,
     ".pth": _write_torch,
     ".safetensors": _write_safetensors,
@@ -182,7 +84,7 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
         raise InputError(f"what is saved must be Predictions or a TopLabel; got {type(predictions).__name__}.")
 
 
-def _write_arrays(arrays: Mapping[str, Column], names: Names, path: str | os.PathLike[str]) -> None:
+def _write_arrays(arrays: Mapping[str, Column], names: ClassNames, path: str | os.PathLike[str]) -> None:
     write = WRITERS[suffix_of(path)]
     with atomic_path(path) as file:
         try:
@@ -278,11 +180,8 @@ def save_scores(scores: Scores, path: str | os.PathLike[str]) -> tuple[str, ...]
     """Save logits or probabilities, with the labels, the class names and the other columns of their source.
 
     No probability is written as 0, which would claim that a class is impossible: the smallest is the smallest normal
-    number of its type. One logit a row stays one, except in a CSV file with class names, whose columns are
-    named after the classes.
-
-    Returns:
-        The names of the columns that the format cannot hold: matrices in a table, text in an archive of tensors.
+    number of its type. One logit a row stays one, except in a CSV file with class names, whose columns are named after
+    the classes. Returns the columns that the format cannot hold: matrices in a table, text in an archive of tensors.
     """
     rows, suffix = scores.predictions, suffix_of(path)
     others = {name: column for name, column in scores.others.items() if _can_hold(suffix, column)}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
@@ -35,6 +35,11 @@ class Words:
 
 
 Column = Tensor | Words
+Arrays = dict[str, Column]
+ClassNames = tuple[str, ...] | None
+Kind = Literal["logits", "probs", "top-label"]
+# In a table a matrix of scores is one column per class, named so.
+PREFIXES: dict[Kind, str] = {"logits": "logit_", "probs": "prob_"}
 
 
 @final
@@ -45,8 +50,8 @@ class Content:
     path: Path | None  # None if the source is in memory
     noun: str  # "array" or "column", for messages
     names: tuple[str, ...]  # in the source's order
-    class_names: tuple[str, ...] | None
-    read: Callable[[Sequence[str], str | None], dict[str, Column]]  # second argument: the column that may hold text
+    class_names: ClassNames
+    read: Callable[[Sequence[str], str | None], Arrays]  # second argument: the column that may hold text
     shape: Callable[[str], tuple[int | None, ...]]  # for messages; None where it is not known
     hint: str = ""  # shown after a list of the names
 
@@ -84,7 +89,14 @@ def as_column(values: object, name: str) -> Column:
     return as_tensor(array, name)
 
 
-def as_class_names(names: object) -> tuple[str, ...] | None:
+def as_numpy(column: Column) -> Any:
+    """Return a column as an array; bfloat16, which NumPy lacks, as float32."""
+    if isinstance(column, Words):
+        return np.array(column.distinct, dtype=np.str_)[column.codes.numpy()]
+    return (column.float() if column.dtype == torch.bfloat16 else column).numpy()
+
+
+def as_class_names(names: object) -> ClassNames:
     """Return the class names of a source, a list or an array of text, as a tuple."""
     if names is None:
         return None
@@ -100,7 +112,7 @@ _CLASS_NAMES = "class_names"
 def open_mapping(arrays: Mapping[str, Any], *, path: Path | None = None) -> Content:
     """Open a mapping of names to arrays or tensors; ``class_names`` names the classes."""
 
-    def read(wanted: Sequence[str], _text_column: str | None) -> dict[str, Column]:
+    def read(wanted: Sequence[str], _text_column: str | None) -> Arrays:
         return {name: as_column(arrays[name], name) for name in wanted}
 
     def shape(name: str) -> tuple[int | None, ...]:
@@ -113,7 +125,7 @@ def open_mapping(arrays: Mapping[str, Any], *, path: Path | None = None) -> Cont
 def open_npz(path: Path) -> Content:
     """Open an archive of NumPy (``.npz``)."""
 
-    def read(wanted: Sequence[str], _text_column: str | None) -> dict[str, Column]:
+    def read(wanted: Sequence[str], _text_column: str | None) -> Arrays:
         with numpy_archive(path) as archive:
             return {name: as_column(values, name) for name, values in zip(wanted, archive.read(wanted), strict=True)}
 
@@ -136,7 +148,7 @@ def open_safetensors(path: Path) -> Content:
 
     form = "safetensors file"
 
-    def read(wanted: Sequence[str], _text_column: str | None) -> dict[str, Column]:
+    def read(wanted: Sequence[str], _text_column: str | None) -> Arrays:
         with reading(path, form), safe_open(str(path), framework="pt") as file:
             # A copy: the tensor is the file's own memory, which changes if the file is written to.
             return {name: file.get_tensor(name).clone() for name in wanted}

@@ -1,4 +1,4 @@
-"""Read tables: ``.csv``, ``.parquet``, ``.feather``, ``.arrow``, and any data frame with ``__arrow_c_stream__``."""
+"""Read and write tables: CSV, Parquet, Feather and Arrow files, and data frames with ``__arrow_c_stream__``."""
 
 import gzip
 import io
@@ -9,17 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
+import pyarrow as pa
+import torch
+from pyarrow import csv
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from calibrant.errors import InputError, check_expansion, check_memory, reading
-from calibrant.files.source import Column, Content, Words, as_class_names
+from calibrant.errors import FileError, InputError, check_expansion, check_memory, reading
+from calibrant.files.source import PREFIXES, Arrays, ClassNames, Column, Content, Words, as_class_names, as_numpy
 
 
 def column_of(column: Any, name: str) -> Column:
     """Return a ``pyarrow.ChunkedArray`` as a tensor (n,), lists as a tensor (n, k), text or categories as words."""
-    from pyarrow import types
-
     if not len(column):
         raise InputError(f"column {name!r} must have at least one row; got none.")
     if column.null_count:
@@ -27,22 +28,18 @@ def column_of(column: Any, name: str) -> Column:
     column = _as_basic_type(column)
     if _is_list(column.type):
         return _matrix(column, name)
-    if types.is_string(column.type) or types.is_large_string(column.type):
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         encoded = _combined(column).dictionary_encode()
         return Words(tuple(encoded.dictionary.to_pylist()), from_dlpack(encoded.indices).long())
     return _numbers(column, name)
 
 
 def _is_list(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _as_basic_type(column: Any) -> Any:
     """Convert tensor types to lists, categories to their values, text to one type, decimals to float64."""
-    import pyarrow as pa
-
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return _as_basic_type(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))
@@ -59,8 +56,6 @@ def _as_basic_type(column: Any) -> Any:
 
 def _numbers(column: Any, name: str) -> Tensor:
     """Return a zero-copy tensor, not to be written to; `to_numpy` would import pandas."""
-    import pyarrow as pa
-
     if pa.types.is_boolean(column.type):
         return from_dlpack(_combined(column.cast(pa.uint8()))).bool()
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
@@ -69,7 +64,6 @@ def _numbers(column: Any, name: str) -> Tensor:
 
 
 def _matrix(column: Any, name: str) -> Tensor:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     lengths = pc.list_value_length(column)
@@ -112,15 +106,8 @@ _BATCH = 1 << 22  # numbers of a Parquet file that are decoded together
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # kinds of Arrow messages
 
 
-def is_frame(source: object) -> bool:
-    """Return whether an object has Arrow's C interface."""
-    return hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
-
-
 def open_frame(frame: Any) -> Content:
     """Open a data frame with Arrow's C interface. The index of a pandas frame is not a column."""
-    import pyarrow as pa
-
     try:
         # pa.table() takes either, but imports pandas to test whether the frame is a pandas one.
         stream = hasattr(frame, "__arrow_c_stream__")
@@ -135,7 +122,6 @@ def open_frame(frame: Any) -> Content:
 
 def open_parquet(path: Path) -> Content:
     """Open a Parquet file; page checksums are verified where it has them."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     form = "Parquet file"
@@ -158,8 +144,6 @@ def open_arrow(path: Path) -> Content:
 
     A file is a stream with a list of its batches at the end, and is read as one.
     """
-    import pyarrow as pa
-
     form = "Feather (version 2) or Arrow file"
 
     def table(names: list[str] | None) -> Any:
@@ -249,13 +233,10 @@ def _compressed_buffers(metadata: bytes) -> tuple[int, list[int]]:
 
 def open_csv(path: Path) -> Content:
     """Open comma-separated values with the names in the first row, plain or compressed (``.csv.gz``)."""
-    import pyarrow as pa
-    from pyarrow import csv
-
     form = "CSV file"
     quoted_lines = csv.ParseOptions(newlines_in_values=True)
 
-    def read(wanted: Sequence[str], text_column: str | None) -> dict[str, Column]:
+    def read(wanted: Sequence[str], text_column: str | None) -> Arrays:
         # Labels are read as text first: a class called "true", "nan" or "2024-01-01" must stay a word.
         types = {} if text_column is None else {text_column: pa.string()}
         convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
@@ -280,7 +261,6 @@ def open_csv(path: Path) -> Content:
 
 def _labels(column: Any) -> Any:
     """Return a column of text as int64 if every row is a whole number, else unchanged."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
@@ -296,8 +276,6 @@ def _is_gzip(path: Path) -> bool:
 @contextmanager
 def _csv_text(path: Path) -> Iterator[Any]:
     """Open the bytes of a CSV file, decompressed in bounded steps."""
-    import pyarrow as pa
-
     if _is_gzip(path):
         with gzip.open(path) as unpacked:
             yield _BoundedFile(unpacked, path)
@@ -345,7 +323,7 @@ def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any])
     shown = ", ".join(map(repr, index))
     hint = f"(A pandas index is not a column: {shown}; reset_index() makes it one.)" if index else ""
 
-    def read(wanted: Sequence[str], _text_column: str | None) -> dict[str, Column]:
+    def read(wanted: Sequence[str], _text_column: str | None) -> Arrays:
         table = select(list(wanted))
         return {name: column_of(table[name], name) for name in wanted}
 
@@ -373,3 +351,87 @@ def _pandas_index(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
         return tuple(name for name in noted if isinstance(name, str))
     except (ValueError, AttributeError, TypeError):
         return ()  # another library's metadata under pandas' key
+
+
+def _table(arrays: Arrays, names: ClassNames) -> Any:
+    """Return a table with one column per class."""
+    columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name not in PREFIXES}
+    for name in PREFIXES.keys() & arrays.keys():
+        columns = {**_by_class(arrays[name], PREFIXES[name]), **columns}
+    table = pa.table({name: _column(array) for name, array in columns.items()})
+    return table if names is None else table.replace_schema_metadata({"class_names": json.dumps(names)})
+
+
+def _by_class(scores: Column, prefix: str) -> Arrays:
+    assert isinstance(scores, Tensor)
+    by_class = scores.reshape(len(scores), -1).T.contiguous()
+    if len(by_class) == 1:  # the one logit of two classes
+        return {prefix.removesuffix("_"): by_class[0]}
+    return {f"{prefix}{place}": column for place, column in enumerate(by_class)}
+
+
+def _column(array: Column) -> Any:
+    """Return a zero-copy Arrow array; `pa.array` would import pandas."""
+    if isinstance(array, Words):
+        return pa.array(list(array.distinct), pa.string()).take(_column(array.codes))
+    values = as_numpy(array.byte() if array.dtype == torch.bool else array)
+    column = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+    return column.cast(pa.bool_()) if array.dtype == torch.bool else column
+
+
+def write_parquet(arrays: Arrays, names: ClassNames, file: Path) -> None:
+    """Write a Parquet file with checksums."""
+    import pyarrow.parquet as pq
+
+    # Scores hardly ever repeat, so a dictionary of them only costs time.
+    pq.write_table(_table(arrays, names), file, use_dictionary=False, write_page_checksum=True)
+
+
+def write_arrow(arrays: Arrays, names: ClassNames, file: Path) -> None:
+    """Write Arrow's file format (Feather version 2)."""
+    table = _table(arrays, names)
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def write_csv(arrays: Arrays, names: ClassNames, file: Path) -> None:
+    """Write comma-separated values, with the class names in the names of the columns."""
+    with file.open("wb") as sink:
+        csv.write_csv(_csv_table(arrays, names), sink)
+
+
+def write_csv_gz(arrays: Arrays, names: ClassNames, file: Path) -> None:
+    """Write comma-separated values, compressed."""
+    # Digits of scores are close to noise: higher levels take four times as long for a twentieth less.
+    with gzip.GzipFile(file, "wb", compresslevel=1, mtime=0) as sink:
+        csv.write_csv(_csv_table(arrays, names), sink)
+
+
+def _csv_table(arrays: Arrays, names: ClassNames) -> Any:
+    """Return a table with all numbers as float64 and the class names in the names of the columns."""
+    # The digits of a float32 read as float64 would be another number; those of the same number as float64 are not.
+    wide = {
+        name: array.double() if isinstance(array, Tensor) and array.is_floating_point() else array
+        for name, array in arrays.items()
+    }
+    table = _table(wide, None)
+    if names is None or names == tuple(str(place) for place in range(len(names))):
+        return table
+    _check_words(names)
+    prefix = next(prefix for name, prefix in PREFIXES.items() if name in arrays)
+    columns = {f"{prefix}{name}": table[place] for place, name in enumerate(names)}
+    if "labels" in arrays:
+        columns["label"] = pa.array(list(names), pa.string()).take(_column(arrays["labels"]))
+    others = {name: table[name] for name in arrays if name not in PREFIXES and name != "labels"}
+    return pa.table({**columns, **others})
+
+
+def _check_words(names: tuple[str, ...]) -> None:
+    """Check that class names can be read back from the names of columns."""
+    numbers = [name for name in names if not name or (name.isascii() and name.isdecimal())]
+    if numbers or len(set(names)) < len(names):
+        got = f"{numbers[0]!r}" if numbers else "the same name twice"
+        raise FileError(
+            f"class names in a CSV file must be different words, not numbers, as its columns are named after them; "
+            f"got {got}. Save as .parquet, or leave the class names out."
+        )
