@@ -74,10 +74,8 @@ def samples_digest(samples: LabelledInputs) -> str:
 class Journal:
     """Partial results of a fit in a folder, from which it resumes: named entries of tensors, each written atomically.
 
-    Args:
-        folder: Created if necessary; None to write nothing.
-        identity: Fingerprint of the fit. A folder of another fit is refused.
-        every: Seconds between two writes of an entry that is not final.
+    ``identity`` is the fit's fingerprint: a folder of another fit is refused. Without a folder nothing is written.
+    Between two writes of entries that are not final there are at least ``every`` seconds.
     """
 
     def __init__(self, folder: Path | None, identity: Mapping[str, Any], *, every: float = 30.0) -> None:
@@ -95,17 +93,16 @@ class Journal:
 
     def read(self, name: str) -> dict[str, Tensor] | None:
         """Return the tensors of an entry, or None if there is none."""
-        path = self._path(name)
+        path = None if self._folder is None else self._folder / f"{name}.journal"
         return None if path is None or not path.exists() else self._read(path)
 
     def write(self, name: str, tensors: Mapping[str, Tensor], *, final: bool = False) -> None:
         """Write an entry, unless one was written a moment ago and this is not final."""
-        path = self._path(name)
-        if path is None or not (final or time.monotonic() - self._written >= self._every):
+        if self._folder is None or not (final or time.monotonic() - self._written >= self._every):
             return
         plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-        with atomic_path(path) as temporary:
-            metadata = {"format": _FORMAT, "identity": self._identity, "digest": state_digest(plain)}
+        metadata = {"format": _FORMAT, "identity": self._identity, "digest": state_digest(plain)}
+        with atomic_path(self._folder / f"{name}.journal") as temporary:
             save_tensors(plain, temporary, metadata)
         self._written = time.monotonic()
 
@@ -114,9 +111,6 @@ class Journal:
         if self._folder is not None:
             for path in self._folder.glob("*.journal"):
                 path.unlink(missing_ok=True)
-
-    def _path(self, name: str) -> Path | None:
-        return None if self._folder is None else self._folder / f"{name}.journal"
 
     def _read(self, path: Path) -> dict[str, Tensor]:
         try:
@@ -141,13 +135,9 @@ def _stored_fingerprint(metadata: Mapping[str, str]) -> str | None:
     """Return the fingerprint in an entry's metadata, under today's names; None if there is none."""
     if metadata.get("format") != _EARLIER or "identity" not in metadata:
         return metadata.get("identity") if metadata.get("format") == _FORMAT else None
-    identity = json.loads(metadata["identity"])
-    renamed = {
-        "settings": migrate_settings(identity.get("settings", {})),
-        "network": identity.get("network"),
-        "samples": identity.get("rows"),
-    }
-    return json.dumps(renamed, sort_keys=True)
+    earlier = json.loads(metadata["identity"])
+    identity = {"settings": migrate_settings(earlier.get("settings", {})), "network": earlier.get("network")}
+    return json.dumps(identity | {"samples": earlier.get("rows")}, sort_keys=True)
 
 
 class FitResult(NamedTuple):
@@ -289,12 +279,9 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
     logits = passes.logits(start)
     before = float(objective.sample_losses(logits, passes.labels).double().mean()) + objective.penalty_of(start)
 
-    def note(state: StochasticState, *, final: bool = False) -> None:
-        tensors = (*state[:-1], torch.tensor(state.epochs))
-        run.journal.write(entry, dict(zip(_STOCHASTIC_KEYS, tensors, strict=True)), final=final)
-
     def after_epoch(state: StochasticState) -> None:
-        note(state)
+        tensors = dict(zip(_STOCHASTIC_KEYS, (*state[:-1], torch.tensor(state.epochs)), strict=True))
+        run.journal.write(entry, tensors, final=state.epochs == solver.epochs)
         run.progress(f"learning δ and T at λ = {strength:.3g} per sample, γ = {gamma:g}", state.epochs)
 
     one = torch.ones((), dtype=start.dtype, device=start.device)
@@ -303,14 +290,11 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
         delta, temperature, *momenta = (saved[key].to(start.device) for key in _STOCHASTIC_KEYS[:-1])
         first = StochasticState(delta, temperature, momenta[0], momenta[1], int(saved["epochs"]))
     state = descend_stochastically(passes, objective, solver, first, after_epoch=after_epoch)
-    note(state, final=True)
     head = Scale(state.temperature.double(), n_classes=logits.shape[1])
-    slope = passes.logits_and_gradient(state.delta, head, objective)
-    loss = objective.mean_loss(head, slope.logits, passes.view_labels)
-    gradient = slope.gradient + objective.penalty_gradient(state.delta.double())
-    certificate = Certificate(
-        loss + objective.penalty_of(state.delta), float(gradient.abs().max()), solver.epochs, solver.epochs + 1.0
-    )
+    logits, gradient = passes.logits_and_gradient(state.delta, head, objective)
+    after = objective.mean_loss(head, logits, passes.view_labels) + objective.penalty_of(state.delta)
+    steepest = float((gradient + objective.penalty_gradient(state.delta.double())).abs().max())
+    certificate = Certificate(after, steepest, solver.epochs, solver.epochs + 1.0)
     if not (certificate.objective <= before or passes.augments):
         warnings.warn(
             CalibrantWarning(
@@ -435,11 +419,7 @@ class StrengthCrossValidation:
             self._folds.append(self._start_fold(fold_of == fold, at_zero))
 
     def choose(self, strengths: Sequence[float] | None = None) -> ChosenStrength:
-        """Follow the path from strong to weak.
-
-        All strengths given are tried; the default ones are those whose δ predict from 1e-4 to 100 less log-loss, to
-        first order.
-        """
+        """Follow the path from strong to weak; of the strengths given, if any, all are tried."""
         zero = torch.zeros_like(self._folds[0].descent.coefficients)
         best = ChosenStrength(math.inf, zero, CurvatureMemory(), ())
         trials: list[StrengthTrial] = []
@@ -478,6 +458,9 @@ class StrengthCrossValidation:
         return self._shared_passes + sum(fold.descent.passes_taken for fold in self._folds)
 
     def _trial(self, number: int, strength: float) -> StrengthTrial:
+        def after_step() -> None:
+            self._run.progress(f"cross-validation: λ = {strength:.3g}", self._passes_taken())
+
         objective, changes, norms = replace(self._objective, strength=strength), [], []
         for place, (descent, held_out, baseline) in enumerate(self._folds):
             entry = f"strength-{number}-fold-{place}"
@@ -485,13 +468,7 @@ class StrengthCrossValidation:
             if saved is not None:
                 descent.restore(saved)
             else:
-                descent.minimise(
-                    objective,
-                    self._solver,
-                    after_step=lambda: self._run.progress(
-                        f"cross-validation: λ = {strength:.3g}", self._passes_taken()
-                    ),
-                )
+                descent.minimise(objective, self._solver, after_step=after_step)
                 saved = descent.state() | {"losses": self._held_out_losses(held_out, descent)}
                 self._run.journal.write(entry, saved, final=True)
             changes.append(saved["losses"].to(baseline) - baseline)

@@ -317,22 +317,15 @@ class NeuralClamping:
                 "several gammas can only be chosen from by choose_by='calibration-ece', as in the paper: a held-out "
                 "log-loss would always prefer gamma 0, which minimises it."
             )
+        path, term = Argument("strength", "path"), Argument("strength", "tenth-as-term")
         if self.strength == "path" and self.choose_by == "calibration-ece":
-            raise InputError(
-                Argument("strength", "path"), " is chosen by held-out log-loss; give candidates for calibration-ece."
-            )
+            raise InputError(path, " is chosen by held-out log-loss; give candidates for calibration-ece.")
         if self.strength == "path" and self.penalty == "norm":
-            raise InputError(
-                Argument("strength", "path"),
-                " has strengths for the squared penalty only; give some, or penalty='squared'.",
-            )
+            raise InputError(path, " has strengths for the squared penalty only; give some, or penalty='squared'.")
         if self._is_cross_validated and not isinstance(self.start, ZeroStart):
             raise InputError("start must be ZeroStart() where strengths are cross-validated, which begins at δ = 0.")
         if self.strength == "tenth-as-term" and isinstance(self.start, ZeroStart):
-            raise InputError(
-                Argument("strength", "tenth-as-term"),
-                " divides by the size of the first δ; give a start that is not 0.",
-            )
+            raise InputError(term, " divides by the size of the first δ; give a start that is not 0.")
         is_stochastic = isinstance(self.solver, StochasticSolver)
         if is_stochastic and self._is_cross_validated:
             raise InputError("the stochastic solver cannot be cross-validated; give a strength, or the exact solver.")

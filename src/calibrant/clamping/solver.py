@@ -104,7 +104,7 @@ class Descent:
 
     @property
     def coefficients(self) -> Tensor:
-        """Current coefficients of δ, (p,)."""
+        """Coefficients of the current δ, (p,)."""
         return self._start if self._point is None else self._point.coefficients
 
     @property
@@ -154,9 +154,8 @@ class Descent:
             # A pass is reserved for the gradient at the best temperature, where the last one is of another temperature.
             left = int(solver.max_passes - (self.passes_taken - before)) - (point.temperature_lag > _LAG)
             is_near = predicted_decrease <= solver.tolerance * (highest - point.value(objective)) + negligible * highest
-            trial = None
-            if not is_near and left > 0:
-                trial = self._step(point, direction, gradient, objective, left)
+            can_step = not is_near and left > 0
+            trial = self._step(point, direction, gradient, objective, left) if can_step else None
             if trial is not None:
                 self._memory.learn(trial.coefficients - point.coefficients, trial.gradient - point.gradient)
                 self._point, steps = trial, steps + 1
@@ -164,33 +163,26 @@ class Descent:
             elif point.temperature_lag > _LAG:
                 # This gradient was that of another temperature: no step along it need lead down.
                 self._point = self.profiled.evaluate(point.coefficients, point.head, objective)
-            elif left > 0 and not is_near and len(self._memory):
+            elif can_step and len(self._memory):
                 # Curvature learned on the other side of a kink does not hold on this one.
                 self._memory = CurvatureMemory()
             else:
                 break
-        passes = self.passes_taken - before
-        certificate = Certificate(point.value(objective), float(gradient.abs().max()), steps, passes)
+        passes, steepest = self.passes_taken - before, float(gradient.abs().max())
+        certificate = Certificate(point.value(objective), steepest, steps, passes)
         return DescentResult(
             certificate, predicted_decrease, "near" if is_near else "stuck" if left > 0 else "out of passes"
         )
 
     def state(self) -> dict[str, Tensor]:
         """Return what is needed to resume from here."""
-        tensors = {"coefficients": self.coefficients, **self._memory.state()}
-        numbers: dict[str, Any] = {
-            "steepness": self.initial_gradient_norm,
-            "passes": self.passes_taken,
-            "begun_at": (self._strength, self._initial_value),
-        }
-        if self._point is not None and isinstance(self._point.head, Scale):
+        point, tensors = self._point, {"coefficients": self.coefficients, **self._memory.state()}
+        numbers: dict[str, Any] = {"steepness": self.initial_gradient_norm, "passes": self.passes_taken}
+        numbers["begun_at"] = (self._strength, self._initial_value)
+        if point is not None and isinstance(point.head, Scale):
             # Without them the gradient would be recomputed, and not lag: another path to the same optimum.
-            tensors |= {"gradient": self._point.gradient, "temperature": self._point.head.temperature}
-            numbers |= {
-                "loss": self._point.loss,
-                "lag": self._point.temperature_lag,
-                "n_classes": self._point.head.n_classes,
-            }
+            tensors |= {"gradient": point.gradient, "temperature": point.head.temperature}
+            numbers |= {"loss": point.loss, "lag": point.temperature_lag, "n_classes": point.head.n_classes}
         return tensors | {name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -199,7 +191,7 @@ class Descent:
         self._start, self._point = state["coefficients"], None
         if "gradient" in state:
             head = Scale(state["temperature"], n_classes=int(state["n_classes"]))
-            lag, loss = float(state["lag"]), float(state["loss"])
+            loss, lag = float(state["loss"]), float(state["lag"])
             self._point = ProfilePoint(self._start, head, loss, state["gradient"], lag)
         self._memory.restore(state)
         self.initial_gradient_norm, self.profiled.passes_taken = float(state["steepness"]), float(state["passes"])
@@ -385,14 +377,19 @@ def descend_stochastically(
             changes = torch.autograd.grad(size * losses.mean(), (delta, temperature))
             with torch.no_grad():
                 delta_change = changes[0] + size * objective.penalty_gradient(delta)
-                for value, momentum, change in zip(
-                    (delta, temperature), momenta, (delta_change, changes[1]), strict=True
-                ):
+                moved = zip((delta, temperature), momenta, (delta_change, changes[1]), strict=True)
+                for value, momentum, change in moved:
                     momentum.mul_(solver.momentum).add_(change)
                     value.sub_(solver.learning_rate * momentum)
         state = StochasticState(delta.detach(), temperature.detach(), momenta[0], momenta[1], epoch + 1)
         if not (float(state.temperature) > 0 and bool(state.delta.isfinite().all())):
-            _check_samples(passes, first)
+            logits = passes.logits(first)  # samples with which a descent at any rate would diverge?
+            passes.check_finite(logits)
+            if bool((logits.argmax(dim=1) == passes.labels).all()):
+                raise SeparableError(
+                    "some predictions must be wrong for T to have an optimum above 0; at the first δ all are right, "
+                    "and the loss falls until T = 0, at any rate. Give samples that the network was not trained on."
+                )
             raise FitError(
                 f"T must stay above 0 and δ finite; after {state.epochs} epochs at rate {solver.learning_rate:g} and "
                 f"λ = {objective.strength:.3g} per sample they are not (T = {float(state.temperature):.3g}). Lower the "
@@ -400,14 +397,3 @@ def descend_stochastically(
             )
         after_epoch(state)
     return state
-
-
-def _check_samples(passes: Passes, first: Tensor) -> None:
-    """Check whether the samples, with the first δ, would make a descent at any rate diverge."""
-    logits = passes.logits(first)
-    passes.check_finite(logits)
-    if bool((logits.argmax(dim=1) == passes.labels).all()):
-        raise SeparableError(
-            "some predictions must be wrong for T to have an optimum above 0; at the first δ all are right, and the "
-            "loss falls until T = 0, at any rate. Give samples that the network was not trained on."
-        )

@@ -72,10 +72,6 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
         path: File written by :func:`save_confidence`.
         model: The classifier that it was fitted for, with the weights it had, which is not copied; for what
             ``ConfidNet.fit`` made. Its device becomes that of the result, which is else on the CPU.
-
-    Raises:
-        FileError: If the file is cut short or was altered, holds something else, or was written by a newer version.
-        InputError: If it was fitted for another classifier, or one is needed and not given, or given and not needed.
     """
     file = existing_file(path, holding="a confidence")
     with reading(file, "confidence saved by calibrant"):

@@ -343,29 +343,6 @@ def held_out_value(criterion: ChooseEpochBy, log_odds: Tensor, target: Tensor, c
 
 
 @final
-class BestEpoch:
-    """Keeps a copy of the best weights of some modules, the first of equals; the current ones have ``value``."""
-
-    def __init__(self, modules: Sequence[nn.Module], criterion: ChooseEpochBy, value: float | None = None) -> None:
-        self._tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
-        self._criterion, self.epoch, self.value = criterion, 0, value
-        self._kept = self._copies()
-
-    def record(self, epoch: int, value: float) -> None:
-        """Keep the current weights if their value is better than the best so far."""
-        if self.value is None or is_better(self._criterion, value, self.value):
-            self.epoch, self.value, self._kept = epoch, value, self._copies()
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        for tensor, kept in zip(self._tensors, self._kept, strict=True):
-            tensor.copy_(kept)
-
-    def _copies(self) -> list[Tensor]:
-        return [tensor.detach().clone() for tensor in self._tensors]
-
-
-@final
 @dataclass(frozen=True)
 class ConfidNet:
     """Learn the probability of the true class from a frozen classifier's features, and use it as confidence.
@@ -451,10 +428,6 @@ class ConfidNet:
                 loader is read once, in its order; fine-tuning needs samples by number and refuses a loader.
             progress: Called after every epoch with a text and the number of epochs so far.
 
-        Raises:
-            SeparableError: If the criterion ranks predictions, and (almost) all are correct or all wrong.
-            FitError: If training diverges.
-
         Warns:
             CalibrantWarning: If no prediction is wrong, or the softmax separates held-out samples as well.
         """
@@ -508,8 +481,7 @@ class ConfidNet:
             def log_odds_of_features(chosen: Tensor) -> Iterator[Tensor]:
                 return (head(known.features[batch]) for batch in chosen.split(self.batch_size))
 
-            best = self._train([head], log_odds_of_features, known, parts, progress)
-            epoch, value = best.epoch, best.value
+            epoch, value = self._train([head], log_odds_of_features, known, parts, progress)
             if self.fine_tune_epochs and model is not None and source is not None:
                 tuned = encoder_copy(model, trained=True)
 
@@ -517,11 +489,9 @@ class ConfidNet:
                     for inputs, _, _ in source.read(chosen.cpu(), self.batch_size):
                         yield head(features_of(tuned, to_device(inputs, device_of(head))))
 
-                best = self._train([head, tuned], log_odds_of_inputs, known, parts, progress, value=value)
+                fine_tuned, value = self._train([head, tuned], log_odds_of_inputs, known, parts, progress, value)
                 tuned.requires_grad_(requires_grad=False).zero_grad()
-                fine_tuned, value = best.epoch, best.value
                 encoder = tuned if fine_tuned else None
-        assert value is not None  # at least one epoch is recorded
         held_out = parts[1].to(known.target.device)
         softmax = held_out_value(
             self.choose_by, known.softmax_log_odds[held_out], known.target[held_out], known.correct[held_out]
@@ -543,13 +513,12 @@ class ConfidNet:
         known: _Gathered,
         parts: tuple[Tensor, Tensor],
         progress: Progress | None,
-        *,
         value: float | None = None,
-    ) -> BestEpoch:
-        """Train the head, or the head and an encoder; leave the weights of the epoch that is best on held-out samples.
+    ) -> tuple[int, float]:
+        """Train the head, or the head and an encoder; return the epoch that is best on held-out samples, and its value.
 
-        Each batch of ``log_odds_of`` follows the step of the one before. ``value`` is that of the current weights,
-        which are kept unless an epoch is better; None to keep any epoch.
+        Its weights are left, those of the first of equals. Each batch of ``log_odds_of`` follows the step of the one
+        before. ``value`` is that of the current weights, epoch 0, if they may be the best.
         """
         name, epochs, rate, before = "head", self.epochs, self.learning_rate, 0
         if len(modules) > 1:
@@ -557,7 +526,8 @@ class ConfidNet:
         device, fitted = known.target.device, parts[0]
         held_out = parts[1].to(device)
         target = known.target.to(next(modules[0].parameters()).dtype)
-        best = BestEpoch(modules, self.choose_by, value)
+        tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+        best, kept = 0, [tensor.detach().clone() for tensor in tensors]
         optimiser = torch.optim.Adam([weights for module in modules for weights in module.parameters()], lr=rate)
         order = torch.Generator().manual_seed(self.seed)
         for epoch in range(1, epochs + 1):
@@ -577,9 +547,13 @@ class ConfidNet:
                     "rate, or bring the features to a size of about one."
                 )
             now = held_out_value(self.choose_by, log_odds, known.target[held_out], known.correct[held_out])
-            best.record(epoch, now)
+            if value is None or is_better(self.choose_by, now, value):
+                best, value, kept = epoch, now, [tensor.detach().clone() for tensor in tensors]
             if progress is not None:
                 detail = f"squared error {float(total) / len(shuffled):.3g}, held out {self.choose_by} {now:.3g}"
                 progress(f"{name}, epoch {epoch} of {epochs}: {detail}", before + epoch)
-        best.restore()
-        return best
+        with torch.no_grad():
+            for tensor, at_best in zip(tensors, kept, strict=True):
+                tensor.copy_(at_best)
+        assert value is not None  # at least one epoch is run
+        return best, value

@@ -73,11 +73,6 @@ class NeighbourConfidence(nn.Module):
         reference: Features of training samples, (r, d), finite.
         classes: Classes of these samples, (r,), whole numbers.
         n_classes: Number of classes; larger than every class number.
-
-    Example:
-        >>> trust = NeighbourConfidence(torch.tensor([[0.0], [4.0]]), torch.tensor([0, 1]), n_classes=2)
-        >>> trust.scores(torch.tensor([[1.0], [3.0]]), torch.tensor([0, 0])).tolist()
-        [3.0, 0.3333333333333333]
     """
 
     reference: Tensor

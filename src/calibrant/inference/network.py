@@ -304,36 +304,32 @@ def _check_other_sizes(
     """Check that one sample alone gets the same logits, and that the largest batch is taken."""
     if len(few) == 1:
         return
-    try:
-        alone = _logits(model, few[:1])
-    except Exception as error:
-        advice = _batch_norm_advice(model)
-        raise InputError(
-            f"the network must take any number of samples; it takes {len(few)}, and for one it raised "
-            f"{one_line(error)}. {advice or f'Name the axes that it squeezes; if it is exported, {_DYNAMIC_EXPORT}'}",
-            argument="model",
-        ) from error
+    statistics = _batch_norm_advice(model)
+    advice = statistics or f"Name the axes that it squeezes; if it is exported, {_DYNAMIC_EXPORT}"
+    alone = _logits_of_other_size(model, few[:1], f"any number of samples; it takes {len(few)}, and for one", advice)
     tolerance = max(_ROUNDING, _ROUNDINGS * max(torch.finfo(tensor.dtype).eps for tensor in (logits, few)))
     if not float((alone - logits[:1]).abs().max()) <= tolerance * float(logits.max() - logits.min()):
         warnings.warn(
             "the logits of a sample must not depend on the others in its batch; these do, so δ and the head hold only "
             "for batches like those of the fit. "
-            + (_batch_norm_advice(model) or "Look for what mixes samples, or for dropout that is always on."),
+            + (statistics or "Look for what mixes samples, or for dropout that is always on."),
             CalibrantWarning,
             stacklevel=3,
         )
     for size in {None, batch_size}:
         batch, _ = next(samples.batches(device=few.device, batch_size=size))
-        if len(batch) <= len(few):
-            continue
-        try:
-            _logits(model, batch)
-        except Exception as error:
-            raise InputError(
-                f"the network must take a batch of {len(batch)} samples; it takes {len(few)}, and for a batch it "
-                f"raised {one_line(error)}. Give a smaller batch_size.",
-                argument="model",
-            ) from error
+        if len(batch) > len(few):
+            sizes = f"a batch of {len(batch)} samples; it takes {len(few)}, and for a batch"
+            _logits_of_other_size(model, batch, sizes, "Give a smaller batch_size.")
+
+
+def _logits_of_other_size(model: nn.Module, inputs: Tensor, sizes: str, advice: str) -> Tensor:
+    try:
+        return _logits(model, inputs)
+    except Exception as error:
+        raise InputError(
+            f"the network must take {sizes} it raised {one_line(error)}. {advice}", argument="model"
+        ) from error
 
 
 def _batch_norm_advice(model: nn.Module) -> str:

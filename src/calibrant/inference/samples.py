@@ -407,18 +407,12 @@ class LabelledInputs:
         order, each once. Where all samples are read and lie on the device already, inputs are views, which must not be
         changed. Data whose labels differ from those of the first pass are an error.
         """
-        if batch_size is not None:
-            batch_size = check_batch_size(batch_size)
-        size = batch_size or self.batch_size
+        device, size = torch.device(device), self.batch_size if batch_size is None else check_batch_size(batch_size)
         if size is None and not self.is_stream:
-            size = default_batch_size(self.input_shape, torch.device(device))
-        return self._pass(chosen, torch.device(device), size)
-
-    def _pass(self, chosen: Tensor | None, device: torch.device, size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
-        expected = len(self) if chosen is None else len(chosen)
+            size = default_batch_size(self.input_shape, device)
+        n_read, expected = 0, len(self) if chosen is None else len(chosen)
         if expected == 0:
             return
-        n_read = 0
         for inputs, labels, positions in self.source.read(chosen, size):
             n_read += len(positions)
             if n_read > expected:

@@ -156,10 +156,6 @@ class ResNet(Classifier):
         self.head = nn.Linear(block.expansion * _WIDTHS[-1], n_classes)
         he_init(self)
 
-    def blocks(self) -> Iterator[nn.Module]:
-        yield self.stem
-        yield from self.body
-
     def features(self, images: Tensor) -> Tensor:
         return self.body(self.stem(images)).mean((2, 3))
 
@@ -190,10 +186,6 @@ class CifarResNet(Classifier):
         self.body = _stages(partial(BasicBlock, shortcut=PaddedShortcut), 16, (16, 32, 64), [(depth - 2) // 6] * 3)
         self.head = nn.Linear(64, n_classes)
         he_init(self)
-
-    def blocks(self) -> Iterator[nn.Module]:
-        yield self.stem
-        yield from self.body
 
     def features(self, images: Tensor) -> Tensor:
         return self.body(self.stem(images)).mean((2, 3))

@@ -55,6 +55,8 @@ class Classifier(nn.Module, ABC):
         return self.head(self.features(inputs))
 
     def blocks(self) -> Iterator[nn.Module]:
+        if isinstance(getattr(self, "stem", None), ConvUnit):
+            yield self.get_submodule("stem")
         yield from self.get_submodule("body").children()
 
 

@@ -76,7 +76,7 @@ def _text_cnn(sizes: Sizes) -> nn.Module:
 def build_model(
     name: str, *, n_classes: int, in_channels: int = 3, image_size: int = 32, n_words: int | None = None, seed: int = 0
 ) -> nn.Module:
-    """Build a network with random weights that depend on the seed alone.
+    """Build a :class:`Network` in training mode, with random weights that depend on the seed alone.
 
     It is built on the CPU, whatever torch's default device is, and torch's random state is restored.
 
@@ -88,13 +88,6 @@ def build_model(
         n_words: Size of the vocabulary of texts, (n, length), with word numbers 0 (no word) to n_words - 1; None for
             images.
         seed: Random seed of the weights.
-
-    Returns:
-        A :class:`~calibrant.models.Network`, in training mode.
-
-    Raises:
-        UnknownNameError: If there is no such network; the message names the closest.
-        InputError: If the network cannot take such images or texts.
 
     Example:
         >>> network = build_model("resnet20", n_classes=10)
