@@ -194,9 +194,6 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
         n_bins: Number of bins of the binned calibration errors.
         resamples: Number of bootstrap draws of intervals and tests.
         seed: Random seed; the same seed gives the same numbers.
-
-    Warns:
-        CalibrantWarning: If the sets share samples, or differ in accuracy beyond noise.
     """
     summary, head = _summary(clamped), head or TemperatureScaling()
     cautions = check_held_out(calibration, before)

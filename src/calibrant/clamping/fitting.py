@@ -5,6 +5,7 @@ tried from strong to weak, each warm-started from the δ before, on all folds bu
 that one. Infinite strength, δ = 0, is the head alone; it stays the result unless another is better by more than chance.
 """
 
+import copy
 import hashlib
 import json
 import math
@@ -79,9 +80,8 @@ class Journal:
     """
 
     def __init__(self, folder: Path | None, identity: Mapping[str, Any], *, every: float = 30.0) -> None:
-        self._folder, self._every = folder, every
+        self._folder, self._every, self._written = folder, every, time.monotonic()
         self._identity = json.dumps(dict(identity), sort_keys=True)
-        self._written = time.monotonic()
         if folder is None:
             return
         try:
@@ -223,10 +223,8 @@ def _strength_by_rule(run: FitRun, rule: StrengthRule, gamma: float) -> float:
         return tenth
     term = objective.penalty_of(start)
     if term == 0:
-        raise InputError(
-            Argument("strength", "tenth-as-term"),
-            " divides by the size of the first δ; here it is 0. Give another start.",
-        )
+        problem = " divides by the size of the first δ; here it is 0. Give another start."
+        raise InputError(Argument("strength", "tenth-as-term"), problem)
     return tenth / term
 
 
@@ -244,17 +242,14 @@ def _fit_exactly(
         run.journal.write(entry, descent.state())
         run.progress(f"learning δ at λ = {strength:.3g} per sample, γ = {gamma:g}", descent.passes_taken)
 
-    minimum = descent.minimise(objective, run.solver, after_step=after_step)
-    if minimum.end == "out of passes":
-        warnings.warn(
-            CalibrantWarning(
-                f"δ is not quite at its optimum after {minimum.certificate.passes:.0f} passes: the next step should "
-                f"lower the objective, {minimum.certificate.objective:.4f}, by {minimum.predicted_decrease:.1e}. "
-                "Allow more max_passes, or give a larger strength.",
-                caveat=Caveat.not_at_optimum,
-            ),
-            stacklevel=2,
+    certificate, decrease, end = descent.minimise(objective, run.solver, after_step=after_step)
+    if end == "out of passes":
+        problem = (
+            f"δ is not quite at its optimum after {certificate.passes:.0f} passes: the next step should lower the "
+            f"objective, {certificate.objective:.4f}, by {decrease:.1e}. Allow more max_passes, or give a larger "
+            "strength."
         )
+        warnings.warn(CalibrantWarning(problem, caveat=Caveat.not_at_optimum), stacklevel=2)
     run.journal.write(entry, descent.state(), final=True)
     if run.passes.first_layer is not None and not descent.profiled.agrees_with_full_network(descent.point, objective):
         # The network is not linear as far out as δ is, so the shortcut led to another network's optimum.
@@ -262,11 +257,10 @@ def _fit_exactly(
         return _fit_exactly(without_shortcut, gamma, strength, start, entry)
     kink = (
         "δ ended at a kink of the objective, where no step leads further down; without it the next step would "
-        f"lower it by {minimum.predicted_decrease:.1e}."
+        f"lower it by {decrease:.1e}."
     )
-    notes = [kink] if minimum.end == "stuck" else []
-    head = run.best_head(descent.delta, gamma)
-    return run.result(descent.delta, head, gamma, strength, minimum.certificate, *notes)
+    head, notes = run.best_head(descent.delta, gamma), [kink] if end == "stuck" else []
+    return run.result(descent.delta, head, gamma, strength, certificate, *notes)
 
 
 def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tensor, entry: str) -> FitResult:
@@ -295,16 +289,12 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
     after = objective.mean_loss(head, logits, passes.view_labels) + objective.penalty_of(state.delta)
     steepest = float((gradient + objective.penalty_gradient(state.delta.double())).abs().max())
     certificate = Certificate(after, steepest, solver.epochs, solver.epochs + 1.0)
-    if not (certificate.objective <= before or passes.augments):
-        warnings.warn(
-            CalibrantWarning(
-                f"the objective rose from {before:.4g} to {certificate.objective:.4g} per sample, so the rate "
-                f"{solver.learning_rate:g} is too high for λ = {strength:.3g} per sample. Lower either, or use the "
-                "exact solver.",
-                caveat=Caveat.objective_rose,
-            ),
-            stacklevel=2,
+    if not (after <= before or passes.augments):
+        problem = (
+            f"the objective rose from {before:.4g} to {after:.4g} per sample, so the rate {solver.learning_rate:g} is "
+            f"too high for λ = {strength:.3g} per sample. Lower either, or use the exact solver."
         )
+        warnings.warn(CalibrantWarning(problem, caveat=Caveat.objective_rose), stacklevel=2)
     try:
         with without_our_warnings():  # about a head that is not used
             best = run.best_head(state.delta, gamma)
@@ -422,9 +412,8 @@ class StrengthCrossValidation:
         """Follow the path from strong to weak; of the strengths given, if any, all are tried."""
         zero = torch.zeros_like(self._folds[0].descent.coefficients)
         best = ChosenStrength(math.inf, zero, CurvatureMemory(), ())
-        trials: list[StrengthTrial] = []
         notes: tuple[str, ...] = ()
-        best_change, n_without_gain = 0.0, 0
+        trials, best_change, n_without_gain = list[StrengthTrial](), 0.0, 0
         given = [strength for strength in strengths or () if strength != math.inf]
         square = sum(fold.descent.initial_gradient_norm**2 for fold in self._folds) / len(self._folds)
         for strength in sorted(given or (square / (4 * gain) for gain in _PREDICTED_GAINS), reverse=True):
@@ -439,7 +428,7 @@ class StrengthCrossValidation:
             best_change, n_without_gain = (trial.change, 0) if is_better else (best_change, n_without_gain + 1)
             if is_better and trial.change + _STANDARD_ERRORS * trial.standard_error < 0:
                 mean = torch.stack([fold.descent.coefficients for fold in self._folds]).mean(dim=0)
-                best = ChosenStrength(strength, mean, self._folds[0].descent.known_curvature(), ())
+                best = ChosenStrength(strength, mean, copy.deepcopy(self._folds[0].descent.memory), ())
             if n_without_gain >= _PATIENCE and not given:
                 break
         return best._replace(trials=tuple(trials), notes=notes)

@@ -60,10 +60,8 @@ class InputSpace:
     clips: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            object.__setattr__(self, name, _number(getattr(self, name), name))
-        for name in ("mean", "std"):
-            object.__setattr__(self, name, _numbers(getattr(self, name), name))
+        for name, check in {"low": _number, "high": _number, "mean": _numbers, "std": _numbers}.items():
+            object.__setattr__(self, name, check(getattr(self, name), name))
         check_bool(self.clips, "clips")
         if not self.low < self.high:
             raise InputError(f"low must be below high; got {self.low:g} and {self.high:g}.")

@@ -25,8 +25,6 @@ from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import to_working_precision
 
-_MIN_BYTES = 4  # per number of δ: fewer are too few digits
-
 
 class ClampingOutcome(StrEnum):
     """Whether δ helps on held-out samples."""
@@ -201,8 +199,7 @@ class ClampedModel(nn.Module):
         if not isinstance(head, Map):
             raise InputError(f"head must be a fitted map of logits (calibrant.maps); got {type(head).__name__}.")
         if not isinstance(delta, Tensor) or not delta.is_floating_point():
-            got = delta.dtype if isinstance(delta, Tensor) else type(delta).__name__
-            raise InputError(f"delta must be a tensor of floating point; got {got}.")
+            raise InputError(f"delta must be a tensor of floating point; got {_kind(delta)}.")
         if not delta.isfinite().all():
             raise InputError("delta must be finite; got NaN or infinity in it. The fit that made it diverged.")
         self.model, self.head = model, head.train(is_training(model))
@@ -233,10 +230,9 @@ class ClampedModel(nn.Module):
     def perturbed(self, inputs: Tensor) -> Tensor:
         """Return the network's input x + δ, clipped where the space says so; (n, ...) -> the same."""
         if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
-            got = inputs.dtype if isinstance(inputs, Tensor) else type(inputs).__name__
             raise InputError(
-                f"inputs must be a tensor of floating point, as the network takes them; got {got}. δ cannot be added "
-                "to whole numbers, such as tokens."
+                f"inputs must be a tensor of floating point, as the network takes them; got {_kind(inputs)}. δ cannot "
+                "be added to whole numbers, such as tokens."
             )
         if inputs.shape[1:] != self.delta.shape:
             raise InputError(
@@ -278,9 +274,13 @@ class ClampedModel(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, values in before.items():
             after = self.get_buffer(name)
-            if after.element_size() < _MIN_BYTES:
+            if after.element_size() < 4:  # bytes: fewer are too few digits
                 setattr(self, name, values.to(after.device))
         return self
+
+
+def _kind(value: object) -> str:
+    return str(value.dtype) if isinstance(value, Tensor) else type(value).__name__
 
 
 _CONTAINER = Container("calibrant.clamped", 3, "a clamped model", "Make one with save_clamped.")

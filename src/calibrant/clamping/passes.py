@@ -6,12 +6,13 @@ ends at the first layer's output.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from calibrant.checks import are_images
 from calibrant.clamping.inputs import InputPreparation
@@ -217,26 +218,19 @@ class FirstLayer:
             without_delta = self._output(self._probe)
         return self._output(self._probe + delta.to(self._probe)) - without_delta
 
-    @contextmanager
-    def adding(self, output_shift: Tensor) -> Iterator[None]:
-        """Add the shift to every output of the layer within the block."""
-        handle = self._layer.register_forward_hook(lambda _layer, _inputs, output: output + output_shift.to(output))
-        try:
-            yield
-        finally:
-            handle.remove()
+    def adding(self, output_shift: Tensor) -> RemovableHandle:
+        """Add the shift to every output of the layer, until the end of a ``with`` block."""
+        return self._layer.register_forward_hook(lambda _layer, _inputs, output: output + output_shift.to(output))
 
     def _output(self, inputs: Tensor) -> Tensor:
         def stop(_layer: nn.Module, _inputs: object, output: Tensor) -> None:
             raise _Reached(output)
 
-        handle = self._layer.register_forward_hook(stop)
-        try:
-            self._model(inputs.clone())  # a copy, for networks that write into their input
-        except _Reached as reached:
-            return reached.output
-        finally:
-            handle.remove()
+        with self._layer.register_forward_hook(stop):
+            try:
+                self._model(inputs.clone())  # a copy, for networks that write into their input
+            except _Reached as reached:
+                return reached.output
         raise InputError(
             "the network must run through the same layers for any δ; at this one it skipped its first. Give a larger "
             "strength, so that δ stays smaller.",
@@ -247,17 +241,11 @@ class FirstLayer:
 def find_first_layer(model: nn.Module, inputs: Tensor) -> FirstLayer | None:
     """Return the network's first layer, if on these inputs δ can be added to its output instead of the input."""
     called: list[nn.Module] = []
-    handles = [
-        module.register_forward_pre_hook(lambda module, _inputs: called.append(module))
-        for module in model.modules()
-        if isinstance(module, _LINEAR)
-    ]
-    try:
-        with torch.no_grad():
-            model(inputs[:1].clone())
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks, torch.no_grad():
+        for layer in model.modules():
+            if isinstance(layer, _LINEAR):
+                hooks.enter_context(layer.register_forward_pre_hook(lambda module, _inputs: called.append(module)))
+        model(inputs[:1].clone())
     if not called or called.count(called[0]) > 1:
         return None
     first = FirstLayer(model, called[0], inputs[:1])

@@ -92,7 +92,7 @@ class Descent:
         self, passes: Passes, basis: Basis, head: HeadFit, start: Tensor, *, known: CurvatureMemory | None = None
     ) -> None:
         self.profiled = ProfileLoss(passes, basis, head, start.dtype)
-        self._memory = known or CurvatureMemory()
+        self.memory = known or CurvatureMemory()  # curvature learned so far
         self.initial_gradient_norm = 0.0  # norm of the loss's gradient at the start
         self._strength = self._initial_value = math.nan  # of the current descent: its strength, its first objective
         self._point: ProfilePoint | None = None
@@ -118,12 +118,6 @@ class Descent:
         assert self._point is not None, "begin first"
         return self._point
 
-    def known_curvature(self) -> CurvatureMemory:
-        """Return a copy of the curvature learned so far."""
-        known = CurvatureMemory()
-        known.restore(self._memory.state())
-        return known
-
     def begin(self, objective: Objective, *, logits: Tensor | None = None) -> None:
         """Evaluate the start: its best head, and the gradient there; logits of a pass without gradient may be known."""
         if self._point is not None:
@@ -146,7 +140,7 @@ class Descent:
             point = self.point
             gradient = point.gradient + objective.penalty_gradient(point.coefficients)
             ridge = objective.penalty_curvature(point.coefficients)
-            direction = self._memory.direction(gradient, ridge=ridge)
+            direction = self.memory.direction(gradient, ridge=ridge)
             if direction is None:
                 steepest = _FIRST_GAIN * point.value(objective) / max(float(gradient @ gradient), _TINY)
                 direction = -gradient * min(steepest, 1 / ridge if ridge else math.inf)
@@ -157,15 +151,15 @@ class Descent:
             can_step = not is_near and left > 0
             trial = self._step(point, direction, gradient, objective, left) if can_step else None
             if trial is not None:
-                self._memory.learn(trial.coefficients - point.coefficients, trial.gradient - point.gradient)
+                self.memory.learn(trial.coefficients - point.coefficients, trial.gradient - point.gradient)
                 self._point, steps = trial, steps + 1
                 after_step()
             elif point.temperature_lag > _LAG:
                 # This gradient was that of another temperature: no step along it need lead down.
                 self._point = self.profiled.evaluate(point.coefficients, point.head, objective)
-            elif can_step and len(self._memory):
+            elif can_step and len(self.memory):
                 # Curvature learned on the other side of a kink does not hold on this one.
-                self._memory = CurvatureMemory()
+                self.memory = CurvatureMemory()
             else:
                 break
         passes, steepest = self.passes_taken - before, float(gradient.abs().max())
@@ -176,7 +170,7 @@ class Descent:
 
     def state(self) -> dict[str, Tensor]:
         """Return what is needed to resume from here."""
-        point, tensors = self._point, {"coefficients": self.coefficients, **self._memory.state()}
+        point, tensors = self._point, {"coefficients": self.coefficients, **self.memory.state()}
         numbers: dict[str, Any] = {"steepness": self.initial_gradient_norm, "passes": self.passes_taken}
         numbers["begun_at"] = (self._strength, self._initial_value)
         if point is not None and isinstance(point.head, Scale):
@@ -193,7 +187,7 @@ class Descent:
             head = Scale(state["temperature"], n_classes=int(state["n_classes"]))
             loss, lag = float(state["loss"]), float(state["lag"])
             self._point = ProfilePoint(self._start, head, loss, state["gradient"], lag)
-        self._memory.restore(state)
+        self.memory.restore(state)
         self.initial_gradient_norm, self.profiled.passes_taken = float(state["steepness"]), float(state["passes"])
         self._strength, self._initial_value = state["begun_at"].tolist()
 
@@ -202,7 +196,7 @@ class Descent:
     ) -> "ProfilePoint | None":
         """Return a lower point, or None if the line search ends without one."""
         value, slope, length = point.value(objective), float(gradient @ direction), 1.0
-        shortest = _SHORTEST if len(self._memory) else _SHORTEST_BLIND
+        shortest = _SHORTEST if len(self.memory) else _SHORTEST_BLIND
         for _ in range(left):
             trial = self.profiled.evaluate(point.coefficients + length * direction, point.head, objective)
             excess = trial.value(objective) - value - length * slope

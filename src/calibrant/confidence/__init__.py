@@ -1,7 +1,4 @@
-"""Scores that replace the softmax confidence: learned from features, or by distance to training samples.
-
-Both keep every prediction, and give a :class:`~calibrant.predictions.TopLabel` that all metrics take.
-"""
+"""Scores that replace the softmax confidence: learned from features, or by distance to training samples."""
 
 from calibrant.confidence.confidence_file import AnyConfidence as AnyConfidence
 from calibrant.confidence.confidence_file import load_confidence as load_confidence

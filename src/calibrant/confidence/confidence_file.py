@@ -1,10 +1,9 @@
 """Save and load a fitted confidence as one safetensors file, with the record of its fit.
 
 The tensors of a head are its weights, under ``head.``, and those of a fine-tuned copy, under ``encoder.``; those of a
-trust score are its reference samples and their classes. The metadata has one JSON document under the key ``calibrant``:
-the format's version, which kind it is, its sizes, the summary of the fit, and a fingerprint of the classifier that it
-was fitted for. A digest of all of it is checked on reading, and sizes are compared with the numbers before anything is
-made of them. Nothing in a file is executed.
+trust score are its reference samples and their classes. The metadata is one JSON document: the format's version, the
+kind, its sizes, the summary of the fit, and a fingerprint of the classifier. A digest of all of it is checked on
+reading, and sizes are compared with the numbers before anything is made of them. Nothing in a file is executed.
 """
 
 import os

@@ -15,20 +15,17 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, final, get_arg
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
-from torch.utils.data import DataLoader
 
 from calibrant.checks import as_features, check_at_least, check_known, check_labels, check_positive, check_seed
 from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError, one_line
 from calibrant.inference import (
     HOW_TO_WRAP,
     SampleSource,
-    StreamedSamples,
-    check_batch_size,
     device_of,
     forward_errors,
     frozen,
-    open_samples,
-    read_checked,
+    labelled_batches,
+    sample_source,
     set_evaluating,
     to_device,
     with_features,
@@ -243,20 +240,6 @@ def features_of(model: nn.Module, inputs: Tensor) -> Tensor:
             f"features must have a row for each of {len(inputs)} inputs; got {len(features)}. {HOW_TO_WRAP}"
         )
     return features
-
-
-def sample_source(data: object) -> SampleSource:
-    """Open ``(inputs, labels)`` or a map-style ``Dataset``, read by number, or a ``DataLoader``, read in its order."""
-    return StreamedSamples(data) if isinstance(data, DataLoader) else open_samples(data)
-
-
-def labelled_batches(
-    source: SampleSource, *, device: torch.device, batch_size: int
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Read all samples: inputs and checked labels on the device, positions on the CPU; a loader has its own batches."""
-    size = check_batch_size(batch_size)
-    for inputs, labels, positions in read_checked(source, None if source.n_samples is None else size):
-        yield to_device(inputs, device), labels.to(device), positions
 
 
 class _Gathered(NamedTuple):

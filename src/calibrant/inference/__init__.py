@@ -18,8 +18,6 @@ from calibrant.inference.network import warn_if_training as warn_if_training
 from calibrant.inference.network import with_features as with_features
 from calibrant.inference.samples import LabelledInputs as LabelledInputs
 from calibrant.inference.samples import SampleSource as SampleSource
-from calibrant.inference.samples import StreamedSamples as StreamedSamples
-from calibrant.inference.samples import check_batch_size as check_batch_size
-from calibrant.inference.samples import open_samples as open_samples
-from calibrant.inference.samples import read_checked as read_checked
+from calibrant.inference.samples import labelled_batches as labelled_batches
+from calibrant.inference.samples import sample_source as sample_source
 from calibrant.inference.samples import to_device as to_device

@@ -146,11 +146,9 @@ def with_features(model: object) -> "Network":
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     features, head = getattr(model, "features", None), getattr(model, "head", None)
-    missing = [
-        # A layer named features, as in torchvision's networks, gives activations long before the last layer.
-        *(["method features"] if not callable(features) or isinstance(features, nn.Module) else []),
-        *(["layer head"] if not isinstance(head, nn.Module) else []),
-    ]
+    # A layer named features, as in torchvision's networks, gives activations long before the last layer.
+    missing = ["method features"] if not callable(features) or isinstance(features, nn.Module) else []
+    missing += ["layer head"] if not isinstance(head, nn.Module) else []
     if missing:
         raise InputError(
             f"model must expose its features and its last layer; {type(model).__name__} has no "
@@ -167,10 +165,7 @@ def network_state(model: nn.Module) -> dict[str, Tensor]:
 
 
 def network_digest(model: nn.Module) -> str:
-    """Return a fingerprint of a network's parameters and buffers: names, types, shapes and every bit.
-
-    It does not depend on the device, the memory layout, or whether :func:`torch.compile` wraps the network.
-    """
+    """Return a fingerprint of a network's parameters and buffers, the same on any device and if it is compiled."""
     return state_digest(network_state(model))
 
 

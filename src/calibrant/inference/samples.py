@@ -54,28 +54,20 @@ def open_samples(data: object) -> SampleSource:
     if isinstance(data, Dataset):
         return _open_dataset(DataLoader(data, batch_sampler=[]), torch.arange(_length(data)))
     if isinstance(data, tuple) and len(data) == 2:
-        return _open_tensors(as_tensor(data[0], "inputs"), as_tensor(data[1], "labels"))
+        return TensorSamples(*data)
     got = f"a tuple of {len(data)}" if isinstance(data, tuple) else type(data).__name__
     raise InputError(
         f"data must be a tuple (inputs, labels), a Dataset or a DataLoader; got {got}. Pass both in one tuple."
     )
 
 
-def _open_tensors(inputs: Tensor, labels: Tensor, indices: Tensor | None = None) -> "TensorSamples":
-    if inputs.ndim == 0:
-        raise InputError("inputs must have one input per sample, shape (n, ...); got a single number.")
-    check_same_length(inputs, "inputs", labels, "labels")
-    return TensorSamples(inputs, check_class_numbers(labels), indices)
-
-
 def _open_loader(loader: DataLoader[Any]) -> SampleSource:
-    if type(loader).__iter__ is not DataLoader.__iter__:  # a subclass, which may do more than load
+    is_own = type(loader).__iter__ is not DataLoader.__iter__  # a subclass, which may do more than load
+    if is_own or loader.batch_sampler is None:  # or the data set makes the batches
         return StreamedSamples(loader)
     if isinstance(loader.dataset, IterableDataset):
         # The last batch may be smaller: no sample is dropped.
         return StreamedSamples(_rebuilt(loader, None, loader.generator) if loader.drop_last else loader)
-    if loader.batch_sampler is None:  # the data set makes the batches
-        return StreamedSamples(loader)
     return _open_dataset(loader, _sampled_indices(loader))
 
 
@@ -90,10 +82,10 @@ def _open_dataset(loader: DataLoader[Any], indices: Tensor) -> SampleSource:
         return LoaderSamples(loader, indices)
     for subset in subsets:
         indices = torch.as_tensor(subset.indices, dtype=torch.int64)[indices]
-    inputs, labels = dataset.tensors
-    indices = indices.where(indices >= 0, indices + len(labels))  # a subset may count from the end
-    is_whole = torch.equal(indices, torch.arange(len(labels)))
-    source = _open_tensors(as_tensor(inputs, "inputs"), as_tensor(labels, "labels"), None if is_whole else indices)
+    n = len(dataset.tensors[1])
+    indices = indices.where(indices >= 0, indices + n)  # a subset may count from the end
+    is_whole = torch.equal(indices, torch.arange(n))
+    source = TensorSamples(*dataset.tensors, indices=None if is_whole else indices)
     source.own_batch_size = _batch_size_of(loader)
     return source
 
@@ -132,14 +124,18 @@ def _length(dataset: Dataset[Any]) -> int:
 class TensorSamples(SampleSource):
     """Samples in memory, or those at ``indices``; a pass over all of them copies nothing."""
 
-    def __init__(self, inputs: Tensor, labels: Tensor, indices: Tensor | None = None) -> None:
-        self._inputs, self._indices = inputs, indices
-        self._labels = labels.cpu() if indices is None else labels.cpu()[indices]
+    def __init__(self, inputs: object, labels: object, indices: Tensor | None = None) -> None:
+        self._inputs, given, self._indices = as_tensor(inputs, "inputs"), as_tensor(labels, "labels"), indices
+        if self._inputs.ndim == 0:
+            raise InputError("inputs must have one input per sample, shape (n, ...); got a single number.")
+        check_same_length(self._inputs, "inputs", given, "labels")
+        self._labels = check_class_numbers(given).cpu()
+        self._labels = self._labels if indices is None else self._labels[indices]
         self.n_samples = len(self._labels)
         # Gathering would undo a channels-last layout, at three times the cost; gathering in memory order keeps it.
-        in_memory_order = inputs.movedim(1, -1) if inputs.ndim > 1 else inputs
-        self._channels_last = in_memory_order.is_contiguous() and not inputs.is_contiguous()
-        self._gathered_from = in_memory_order if self._channels_last else inputs
+        in_memory_order = self._inputs.movedim(1, -1) if self._inputs.ndim > 1 else self._inputs
+        self._channels_last = in_memory_order.is_contiguous() and not self._inputs.is_contiguous()
+        self._gathered_from = in_memory_order if self._channels_last else self._inputs
 
     def read(self, chosen: Tensor | None, batch_size: int | None) -> Iterator[LabelledBatch]:
         n = len(self._labels)
@@ -344,6 +340,18 @@ def read_checked(source: SampleSource, batch_size: int | None) -> Iterator[Label
         raise InputError("data must have at least one sample; got none.")
 
 
+def sample_source(data: object) -> SampleSource:
+    """Open ``(inputs, labels)`` or a map-style ``Dataset``, read by number, or a ``DataLoader``, read in its order."""
+    return StreamedSamples(data) if isinstance(data, DataLoader) else open_samples(data)
+
+
+def labelled_batches(source: SampleSource, *, device: torch.device, batch_size: int) -> Iterator[LabelledBatch]:
+    """Read all samples: inputs and checked labels on the device, positions on the CPU; a loader has its own batches."""
+    size = check_batch_size(batch_size)
+    for inputs, labels, positions in read_checked(source, None if source.n_samples is None else size):
+        yield to_device(inputs, device), labels.to(device), positions
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class LabelledInputs:
@@ -410,6 +418,9 @@ class LabelledInputs:
         device, size = torch.device(device), self.batch_size if batch_size is None else check_batch_size(batch_size)
         if size is None and not self.is_stream:
             size = default_batch_size(self.input_shape, device)
+        return self._pass(chosen, device, size)
+
+    def _pass(self, chosen: Tensor | None, device: torch.device, size: int | None) -> Iterator[tuple[Tensor, Tensor]]:
         n_read, expected = 0, len(self) if chosen is None else len(chosen)
         if expected == 0:
             return

@@ -55,7 +55,7 @@ def all_models() -> dict[str, ModelSpec]:
         ModelSpec("vgg16", "VGG-16", VGG.paper, "image", _image(VGG, depth=16, normalised=False), 16),
         ModelSpec("vit_small", "ViT-Lite-7/4", VisionTransformer.paper, "image", _sized(VisionTransformer), 4),
         ModelSpec("mixer_small", "Mixer-S/4", MLPMixer.paper, "image", _sized(MLPMixer), 4),
-        ModelSpec("text_cnn", "8-layer 1-D CNN", TextCNN.paper, "text", _text_cnn, 0),
+        ModelSpec("text_cnn", "8-layer 1-D CNN", TextCNN.paper, "text", _text, 0),
         ModelSpec("digits_cnn", "Small CNN", None, "image", _sized(DigitsCNN), 4),
     ]
     return {spec.name: spec for spec in specs}
@@ -69,7 +69,7 @@ def _sized(kind: Callable[..., nn.Module]) -> Callable[[Sizes], nn.Module]:
     return lambda sizes: _image(kind, image_size=sizes.image_size)(sizes)
 
 
-def _text_cnn(sizes: Sizes) -> nn.Module:
+def _text(sizes: Sizes) -> nn.Module:
     return TextCNN(n_words=sizes.n_words, n_classes=sizes.n_classes)
 
 

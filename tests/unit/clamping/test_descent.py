@@ -1,5 +1,7 @@
 """The descent ends at the joint optimum of δ and head that another minimiser finds, and says how near it is."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -255,7 +257,7 @@ def test_every_step_goes_down_and_is_reported():
 def test_what_another_learned_of_the_curvature_saves_passes():
     objective, first = Objective(strength=0.01), descent()
     first.minimise(objective, TIGHT)
-    blind, knowing = descent(), descent(known=first.known_curvature())
+    blind, knowing = descent(), descent(known=copy.deepcopy(first.memory))
     taken = [
         element.minimise(objective, ExactSolver(tolerance=1e-4)).certificate.passes for element in (blind, knowing)
     ]

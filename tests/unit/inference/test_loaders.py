@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 
 from calibrant.errors import InputError
-from calibrant.inference import open_samples, read_checked
+from calibrant.inference.samples import open_samples, read_checked
 
 TOKENS = torch.arange(8 * N, dtype=torch.int32).view(N, 8)
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.inference import check_batch_size, to_device
-from calibrant.inference.samples import default_batch_size
+from calibrant.inference import to_device
+from calibrant.inference.samples import check_batch_size, default_batch_size
 
 CPU = torch.device("cpu")
 
