@@ -8,6 +8,7 @@ from benchmarks.bounds import Bound
 from benchmarks.peers import Rows, dirichletcal
 from benchmarks.timing import in_turns
 from calibrant import Predictions, catalogue
+from calibrant.maps import Affine
 
 __all__ = ["report"]
 
@@ -23,6 +24,7 @@ def report() -> str:
     ours = in_turns({"ours": lambda: method.fit(predictions[:])}, rounds=3)["ours"]
     theirs = in_turns({"theirs": lambda: made.append(dirichletcal.fit(rows))}, rounds=1)["theirs"]
     fitted = method.fit(predictions)
+    assert isinstance(fitted, Affine)
     their_weights = torch.from_numpy(np.array(made[0].weights, dtype=np.float64))
     our_weights = torch.cat([fitted.weight, fitted.bias[:, None]], dim=1)
     about = (

@@ -1,6 +1,7 @@
 """What a loss costs in a training step, beyond torch's cross-entropy."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -101,7 +102,8 @@ def _added_on_gpu(place: Place) -> tuple[float, dict[str, float]]:
     return times[UNIT] / STEPS, {name: 100 * (times[name] / times[UNIT] - 1) for name in times}
 
 
-def _session(loss: nn.Module, data: DeviceData) -> Session:
+def _session(loss: Any, data: DeviceData) -> Session:
+    """Train with one of our losses or torch's own."""
     return Session(build_model(NETWORK, n_classes=CLASSES), loss, data, RECIPE, RuntimeOptions(traced=False))
 
 

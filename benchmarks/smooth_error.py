@@ -1,5 +1,8 @@
 """smECE of a million confidences, against the reference implementation."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 
 from benchmarks.peers import Rows, rivals
@@ -15,8 +18,8 @@ def report() -> str:
     for n in (10_000, 1_000_000):
         rows = Rows.make(n, 10).prepare()
         top = TopLabel(torch.from_numpy(rows.confidence), torch.from_numpy(rows.correct))
-        tasks = {"ours": lambda top=top: smece(top)}
-        tasks |= {name: (lambda run=run, rows=rows: run(rows)) for name, run in rivals("smece").items()}
+        tasks: dict[str, Callable[[], object]] = {"ours": partial(smece, top)}
+        tasks |= {name: partial(run, rows) for name, run in rivals("smece").items()}
         times = in_turns(tasks)
         ours = times.pop("ours")
         peers = ", ".join(f"{name} {seconds / ours:.1f}" for name, seconds in times.items())

@@ -1,5 +1,8 @@
 """One temperature for all logits: against cross-entropy passes over the same array, and against the peers."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from scipy.optimize import brentq
 from torch import Tensor
@@ -9,6 +12,7 @@ from benchmarks.peers import Rows, rivals
 from benchmarks.timing import in_turns
 from calibrant import Predictions
 from calibrant.calibrators import TemperatureScaling
+from calibrant.maps import Scale
 
 __all__ = ["report"]
 
@@ -49,16 +53,18 @@ def _measure(rows: Rows, most: float | None, bounds: list[Bound], *, beside_peer
         },
         rounds=9,
     )
-    ours = float(TemperatureScaling().fit(predictions).temperature)
+    fitted = TemperatureScaling().fit(predictions)
+    assert isinstance(fitted, Scale)
+    ours = float(fitted.temperature)
     error = abs(ours / best - 1)
     if most is not None:
         bounds.append(Bound(f"passes at {size}", times["ours"] / times["unit"], at_most=most))
     bounds.append(Bound(f"error of T at {size}", error, at_most=CLOSE))
     words = []
     for name, run in rivals("temperature").items() if beside_peers else ():
-        theirs = in_turns(
-            {"peer": lambda run=run: run(rows), "ours": lambda: TemperatureScaling().fit(predictions[:])}, rounds=2
-        )
+        tasks: dict[str, Callable[[], object]] = {"ours": lambda: TemperatureScaling().fit(predictions[:])}
+        tasks["peer"] = partial(run, rows)
+        theirs = in_turns(tasks, rounds=2)
         slower = theirs["peer"] / theirs["ours"]
         words.append(f"{name} {theirs['peer'] / times['unit']:.0f} ({slower:.0f}), {abs(run(rows) / best - 1):.0e}")
         bounds.append(Bound(f"times faster than {name} at {size}", slower, at_least=TIMES_FASTER))

@@ -109,7 +109,8 @@ def one_epoch_each(sessions: list[Session]) -> Callable[[], None]:
 def _plain_loop(network: str, rows: Samples, recipe: Recipe, place: Place) -> Callable[[], None]:
     """An epoch as one writes it by hand, with the images on the device."""
     device = place.device
-    model = build_model(network, n_classes=CLASSES).to(device, memory_format=torch.channels_last).train()
+    model = build_model(network, n_classes=CLASSES).to(device).train()
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimiser = torch.optim.SGD(
         model.parameters(), recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
     )

@@ -15,9 +15,9 @@ def main(n: int = 5_000, k: int = 20) -> None:
             answer = run(rows)
             print(f"{peer:24} {task:28} {answer:.6f} {time.process_time() - start:8.3f} s")
     for peer, fits in FITS.items():
-        for fit, run in fits.items():
+        for fit, train in fits.items():
             start = time.process_time()
-            fitted = run(rows)
+            fitted = train(rows)
             seconds = time.process_time() - start
             print(f"{peer:24} {fit:28} {float(fitted(rows).max(axis=1).mean()):.6f} {seconds:8.3f} s")
     for peer, reason in UNAVAILABLE.items():

@@ -57,7 +57,7 @@ PUBLISHED = {
 }
 COLUMNS = {"error": 2, "nll": 3, "ece": 2, "mce": 2, "ace": 2, "sce": 3}  # and digits
 MAPS = {"none": "uncalibrated", "temperature": "temperature", "histogram": "histogram", "svs": "SVS"}
-_WHOLE_WORDS: dict[str, bool] = {"break_long_words": False, "break_on_hyphens": False}
+_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 MARKS = {"better": " ✓", "worse": " ✗", "alike": "", "higher": " ▲", "lower": " ▼"}
 
 AFTER_A_MAP = """\

@@ -21,6 +21,7 @@ from calibrant.metrics import ACE, AUROC, ECE, MCE, NLL, SCE, Accuracy, Metric
 from calibrant.models import build_model
 from calibrant.predictions import Predictions
 from calibrant.training import RECIPES, EpochRecord, RuntimeOptions, Session, TrainingData
+from calibrant.training.recipe import Selection
 from calibrant.training.record import features_of
 from calibrant.training.session import selected_epoch
 from experiments.meta_regularization.results import numbers_of, page_of
@@ -44,7 +45,7 @@ LOSSES = {
 }
 LENGTH: dict[str, Scalar] = {"length": "paper", "epochs": 350, "batch_size": 128}
 SEEDS = range(3)
-RULES = ("last", "best", "best-nll")
+RULES: tuple[Selection, ...] = ("last", "best", "best-nll")
 MEASURED: tuple[Metric, ...] = (Accuracy(), NLL(), ECE(), MCE(), ACE(), SCE(), AUROC())
 METHODS = {"TS": TemperatureScaling(), "TS (grid)": TemperatureScaling("ece-meta-regularization")}
 RESAMPLES = 200
@@ -82,20 +83,14 @@ def _grid() -> Iterator[dict[str, Scalar]]:
     common: dict[str, Scalar] = {"network": "resnet18", "data": "cifar100", "judge_every": 10}
     for seed in SEEDS:
         for name, loss in LOSSES.items():
-            yield {"method": name, "loss": loss, "seed": seed} | LENGTH | common
+            yield {"method": name, "loss": loss, "seed": seed, **LENGTH, **common}
 
 
 def _quick_grid() -> Iterator[dict[str, Scalar]]:
     common: dict[str, Scalar] = {"network": "digits_cnn", "data": "digits", "judge_every": 2}
     for name in ("CE", "FLγ-SECE"):
-        yield {
-            "method": name,
-            "loss": LOSSES[name],
-            "seed": 0,
-            "length": "quick",
-            "epochs": 6,
-            "batch_size": 64,
-        } | common
+        length: dict[str, Scalar] = {"length": "quick", "epochs": 6, "batch_size": 64}
+        yield {"method": name, "loss": LOSSES[name], "seed": 0, **length, **common}
 
 
 class _Snapshot(NamedTuple):
@@ -166,7 +161,7 @@ def _evaluated(snapshot: _Snapshot, labels: Mapping[str, Tensor]) -> dict[str, A
     calibration, test = (
         Predictions.from_logits(snapshot.logits[part], labels[part]) for part in ("calibration", "test")
     )
-    fitted = {name: method.fit(calibration) for name, method in METHODS.items()}
+    fitted: dict[str, Any] = {name: method.fit(calibration) for name, method in METHODS.items()}
     rows = {"none": test} | {name: each.transform(test) for name, each in fitted.items()}
     return {
         "epoch": snapshot.epoch,

@@ -3,7 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -52,9 +52,10 @@ class Graphed(nn.Module):
         flags = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
         try:
-            graph: Callable[[Tensor], Tensor] = torch.cuda.make_graphed_callables(
+            captured: Any = torch.cuda.make_graphed_callables(
                 lambda images: network(images.contiguous(memory_format=torch.channels_last)), (sample,)
             )
+            graph: Callable[[Tensor], Tensor] = captured
         except RuntimeError as error:
             warnings.warn(f"the network could not be captured and runs as it is: {error}", stacklevel=2)
             return self.model
@@ -88,4 +89,5 @@ def folded(model: nn.Module) -> nn.Module:
                 conv = getattr(module, name.replace("norm", "conv"))
                 setattr(module, name.replace("norm", "conv"), fuse_conv_bn_eval(conv, norm))
                 setattr(module, name, nn.Identity())
-    return network.requires_grad_(False).to(memory_format=torch.channels_last)
+    # Torch's annotations know this keyword only with other arguments.
+    return network.requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -84,8 +85,8 @@ def _numbers_of_starts(
 ) -> dict[str, Number]:
     if min(len(random), len(driven)) < 2:
         return {}
-    spreads = [stdev(fit["rows"]["joint"]["metrics"][name][0] for fit in fits) for fits in (driven, random)]
-    ratio = _ratio_of_spreads(*spreads, len(driven), len(random))
+    first, second = (stdev(fit["rows"]["joint"]["metrics"][name][0] for fit in fits) for fits in (driven, random))
+    ratio = _ratio_of_spreads(first, second, len(driven), len(random))
     return {f"fig3.spread.{name}": ratio} | _paired(f"fig3.driven - random.{name}", random, driven, name)
 
 
@@ -423,11 +424,14 @@ def _draw_starts(starts: dict[str, list[dict[str, Any]]], records: Sequence[Reco
     def grid(read: Callable[[dict[str, Any]], float]) -> torch.Tensor:
         return torch.tensor([[read(fit) for fit in fits] for fits in kept.values()], dtype=torch.float64)
 
+    def value_of(fit: dict[str, Any], name: str) -> float:
+        return fit["rows"]["joint"]["metrics"][name][0]
+
     names = ("entropy", "ece", "ace", "sce", "nll", "accuracy")
     diagram = StartSpread(
         starts=tuple(kept),
         seeds=tuple(seeds),
-        values={name: grid(lambda fit, name=name: fit["rows"]["joint"]["metrics"][name][0]) for name in names},
+        values={name: grid(partial(value_of, name=name)) for name in names},
         temperature=grid(lambda fit: fit["T"]),
         norm=grid(lambda fit: fit["norm"]),
         n=_only(records, method="baselines")[0]["images"]["test"],

@@ -96,14 +96,14 @@ class NeuralClampingStudy(Study):
 
 
 def _grid() -> Iterator[dict[str, Scalar]]:
-    network = {"network": "resnet110", "data": "cifar100"}
-    yield {"method": "baselines"} | network
+    network: dict[str, Scalar] = {"network": "resnet110", "data": "cifar100"}
+    yield {"method": "baselines", **network}
     for images in (CALIBRATION, 1_000, 100):
         for eta in EFFICIENT:
-            yield {"method": "efficient", "eta": eta, "images": images} | network
+            yield {"method": "efficient", "eta": eta, "images": images, **network}
 
     def clamped(start: str, gamma: float, seed: int) -> dict[str, Scalar]:
-        return {"method": "clamping", "start": start, "gamma": gamma, "seed": seed} | network
+        return {"method": "clamping", "start": start, "gamma": gamma, "seed": seed, **network}
 
     for start in STARTS:
         yield from (clamped(start, 1.0, seed) for seed in SEEDS)
@@ -115,10 +115,10 @@ def _grid() -> Iterator[dict[str, Scalar]]:
 
 
 def _quick_grid() -> Iterator[dict[str, Scalar]]:
-    network = {"network": "digits-cnn", "data": "digits"}
-    yield {"method": "baselines"} | network
+    network: dict[str, Scalar] = {"network": "digits-cnn", "data": "digits"}
+    yield {"method": "baselines", **network}
     for eta in EFFICIENT:
-        yield {"method": "efficient", "eta": eta, "images": 400} | network
+        yield {"method": "efficient", "eta": eta, "images": 400, **network}
     for start, gamma, seed in (
         ("random", 1.0, 0),
         ("random", 1.0, 1),
@@ -126,7 +126,7 @@ def _quick_grid() -> Iterator[dict[str, Scalar]]:
         ("data-driven", 1.0, 1),
         ("random", 0.0, 0),
     ):
-        yield {"method": "clamping", "start": start, "gamma": gamma, "seed": seed} | network
+        yield {"method": "clamping", "start": start, "gamma": gamma, "seed": seed, **network}
 
 
 @final
@@ -164,7 +164,7 @@ class _Bench:
         after = {}
         for name, method in methods.items():
             began = time.perf_counter()
-            fitted = method.fit(calibration)
+            fitted: Any = method.fit(calibration)
             found["seconds"][name] = _rounded(time.perf_counter() - began + forward)
             after[name] = fitted.transform(test)
             found["rows"][name] = self._row(after[name], float(fitted.temperature))
@@ -263,7 +263,7 @@ class _Bench:
         }
 
 
-def reliability(predictions: Predictions, n_bins: int = 15) -> list[list[float]]:
+def reliability(predictions: Predictions, n_bins: int = 15) -> list[list[float | None]]:
     """Return count, mean confidence and accuracy of each bin of equal width that has samples."""
     confidence, correct = predictions.confidence.double(), predictions.correct.double()
     places = (confidence * n_bins).ceil().clamp(1, n_bins).long() - 1
@@ -348,7 +348,7 @@ def _network(
     inputs = Standardise(scale)(images).to(device)
     labels = labels.to(device)
     return Network(
-        copy.deepcopy(model).to(device, memory_format=torch.contiguous_format).eval(),
+        copy.deepcopy(model).to(device, memory_format=torch.contiguous_format).eval(),  # type: ignore[call-overload]
         InputSpace(mean=scale.mean, std=scale.std),
         (inputs[:n_calibration], labels[:n_calibration]),
         (inputs[n_calibration:], labels[n_calibration:]),

@@ -76,8 +76,8 @@ def _reading(network: str, records: list[dict[str, Any]]) -> str:
 
 def _filled(text: str) -> str:
     """Return the text with the lines of its paragraphs filled."""
-    options = {"break_long_words": False, "break_on_hyphens": False}
-    return "\n\n".join(fill(paragraph, 120, **options) for paragraph in text.strip("\n").split("\n\n"))
+    paragraphs = text.strip("\n").split("\n\n")
+    return "\n\n".join(fill(paragraph, 120, break_long_words=False, break_on_hyphens=False) for paragraph in paragraphs)
 
 
 def _recipe(records: list[dict[str, Any]]) -> str:
