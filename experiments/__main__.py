@@ -10,6 +10,7 @@ from experiments.dark_side.study import DarkSideStudy
 from experiments.earlier import EARLIER
 from experiments.meta_regularization.study import MetaRegularizationStudy
 from experiments.neural_clamping.study import NeuralClampingStudy
+from experiments.overconfidence.study import OverconfidenceStudy
 from experiments.posthoc_maps.study import PosthocMapsStudy
 from experiments.published import findings, read_published
 from experiments.records import Records
@@ -17,7 +18,14 @@ from experiments.runner import Cell, Place, Study, finished, run_cells
 
 STUDIES: dict[str, Study] = {
     study.name: study
-    for study in (NeuralClampingStudy(), PosthocMapsStudy(), DarkSideStudy(), MetaRegularizationStudy(), *EARLIER)
+    for study in (
+        NeuralClampingStudy(),
+        PosthocMapsStudy(),
+        DarkSideStudy(),
+        MetaRegularizationStudy(),
+        OverconfidenceStudy(),
+        *EARLIER,
+    )
 }
 _ROOT = Path(__file__).parents[1]
 

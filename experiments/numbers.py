@@ -3,13 +3,16 @@
 import math
 from collections.abc import Sequence
 from statistics import mean, stdev
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-__all__ = ["Number", "over_seeds", "pooled"]
+__all__ = ["Estimate", "Number", "minus", "over_seeds", "pooled"]
 
 # Two-sided 95 % quantiles of Student's t with 1 to 9 degrees of freedom; more are close to the normal one.
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 _NORMAL = 1.96
+
+
+Estimate: TypeAlias = tuple[float, float, float]  # value and the ends of its interval over test samples
 
 
 class Number(NamedTuple):
@@ -50,6 +53,14 @@ def pooled(estimates: Sequence[Sequence[float]]) -> Number:
     seeds = _half([each[0] for each in estimates])
     about = f"{len(estimates)} seeds and the test images"
     return Number(value, value - math.hypot(value - low, seeds), value + math.hypot(high - value, seeds), about)
+
+
+def minus(first: Estimate, second: Estimate) -> Estimate:
+    """Return the difference of two networks' numbers, as if they were independent, which makes the interval wide."""
+    value = first[0] - second[0]
+    down = math.hypot(first[0] - first[1], second[2] - second[0])
+    up = math.hypot(first[2] - first[0], second[0] - second[1])
+    return value, value - down, value + up
 
 
 def _half(values: Sequence[float]) -> float:

@@ -1,12 +1,11 @@
 """What the records of the meta-regularisation study say: numbers to check, and the page with its figure."""
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from experiments.numbers import Number, pooled
+from experiments.numbers import Estimate, Number, minus, pooled
 from experiments.page import claims, interval, joined, number_by_number, provenance
 from experiments.published import Claim, Published, findings, read_published
 from experiments.records import Record
@@ -46,7 +45,7 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
         for other, rule, metric in product({"Focal", "CE"} - {method}, RULES, COLUMNS):
             others = groups.get((length, other), {})
             differences = [
-                _minus(*(_estimate(run[rule]["rows"]["none"], metric) for run in (runs[seed], others[seed])))
+                minus(*(_estimate(run[rule]["rows"]["none"], metric) for run in (runs[seed], others[seed])))
                 for seed in sorted(runs.keys() & others.keys())
             ]
             if differences:
@@ -208,22 +207,11 @@ def _runs(records: Sequence[Record], length: str, method: str) -> list[dict[str,
     return [each["numbers"] for each in sorted(own, key=lambda each: each["cell"]["seed"])]
 
 
-Estimate: TypeAlias = tuple[float, float, float]  # value and the ends of its interval over test images
-
-
 def _estimate(row: Mapping[str, Sequence[float]], metric: str) -> Estimate:
     """Return one network's number as the page shows it. Accuracy becomes error."""
     _, scale, _ = COLUMNS[metric]
     value, low, high = (scale * end for end in row[metric])
     return (100 - value, 100 - high, 100 - low) if metric == "accuracy" else (value, low, high)
-
-
-def _minus(first: Estimate, second: Estimate) -> Estimate:
-    """Return the difference of two networks' numbers, as if they were independent, which makes the interval wide."""
-    value = first[0] - second[0]
-    down = math.hypot(first[0] - first[1], second[2] - second[0])
-    up = math.hypot(first[2] - first[0], second[0] - second[1])
-    return value, value - down, value + up
 
 
 def _draw(records: Sequence[Record], path: Path) -> None:

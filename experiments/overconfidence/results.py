@@ -1,0 +1,212 @@
+"""What the records of the study of overconfidence say: numbers to check, and the page with its figures."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from calibrant import catalogue
+from calibrant.diagnosis.over_seeds import two_sample
+from experiments.numbers import Estimate, Number, minus, over_seeds, pooled
+from experiments.page import claims, interval, joined, number_by_number, provenance
+from experiments.published import findings, read_published
+from experiments.records import Record
+
+__all__ = ["draw_losses", "loss_curve", "numbers_of", "page_of"]
+
+PUBLISHED = Path(__file__).parent / "published.toml"
+DATA = {
+    "cifar100": "CIFAR-100",
+    "cifar10": "CIFAR-10",
+    "svhn": "SVHN",
+    "newsgroups": "20 Newsgroups",
+    "digits": "digits",
+}
+ROWS = ("none", "TS (grid)", "TS", "HB", "HB (equal mass)", "SVS")
+METRICS = {"accuracy": 100, "nll": 1, "ece": 100, "auroc": 100}
+MARKS = {"higher": " ▲", "lower": " ▼", "alike": ""}
+# The curves of Fig. 6a.
+CURVES = (
+    "focal(gamma=3)",
+    "focal(gamma=1)",
+    "ce",
+    "inverse_focal(gamma=1)",
+    "inverse_focal(gamma=2)",
+    "inverse_focal(gamma=3)",
+)
+Runs: TypeAlias = dict[int, dict[str, Any]]  # numbers by seed
+
+
+def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
+    """Return every number and difference that the paper's are held against, by data set, method, row and metric.
+
+    A difference to the cross-entropy is taken seed by seed, over the seeds that both have.
+
+    Args:
+        records: Successful ones.
+    """
+    found: dict[str, Number] = {}
+    groups = _groups(records)
+    for (data, method), runs in groups.items():
+        for name in ("TS (grid)", "TS"):
+            if temperatures := [run["T"][name] for run in runs.values() if name in run["T"]]:
+                found[f"{data}.{method}.{name}.T"] = over_seeds(temperatures)
+        for row in ROWS:
+            for metric in METRICS:
+                ours = {seed: _estimate(run, row, metric) for seed, run in runs.items() if row in run["rows"]}
+                if not ours:
+                    continue
+                number = pooled(list(ours.values()))
+                found[f"{data}.{method}.{row}.{metric}"] = number._replace(low=max(number.low, 0.0))
+                baseline = groups.get((data, "CE"), {}) if method != "CE" else {}
+                differences = [
+                    minus(ours[seed], _estimate(baseline[seed], row, metric))
+                    for seed in sorted(ours.keys() & baseline.keys())
+                    if row in baseline[seed]["rows"]
+                ]
+                if differences:
+                    number = pooled(differences)
+                    about = "1 seed, test samples" if len(differences) == 1 else number.about
+                    found[f"{data}.{method} - CE.{row}.{metric}"] = number._replace(about=about)
+    return found
+
+
+def page_of(records: Sequence[Record], *, images: Path | None) -> str:
+    """Return the page, and draw its figures where a folder is given.
+
+    Args:
+        records: Successful ones.
+        images: Folder of the figures; None draws none.
+    """
+    numbers = numbers_of(records)
+    entries = findings(read_published(PUBLISHED), numbers)
+    parts = [
+        f"""
+# Overconfidence: regularised losses before and after a map
+
+<!-- Written by `python -m experiments table overconfidence` from its records.jsonl. -->
+
+Wang et al. (2021), Tables 1 and 2: what label smoothing, the L1 norm of the logits and focal loss do to the calibration
+error, and what is left of it after a map fitted on held-out samples. ResNet-32 on images, an 8-layer CNN on texts; a
+tenth of the training samples fits the maps. TS (grid) and HB are the paper's: the temperature of a grid with the lowest
+ECE, and 15 bins of equal width; TS is the temperature with the lowest log-loss. Accuracy and ECE in percent, 15 bins.
+In brackets the 95 % interval: of the test samples, and of the seeds where there are several; ▲ and ▼ are the paper's
+two-sample t-test over seeds against the cross-entropy. **A verdict from one seed is about those networks alone.**
+{provenance(records)}{_earlier(records)}
+"""
+    ]
+    parts += [claims(entries), *(_table(data, records, numbers) for data in DATA), number_by_number(entries)]
+    if images is not None:
+        draw_losses(images / "overconfidence-losses.png")
+    parts.append(
+        """
+## The losses
+
+Fig. 6a of the paper: what a sample costs by the probability of its class. Where a sample is nearly certain, focal loss
+is flat, and inverse focal loss steeper than the cross-entropy.
+
+![Focal loss, cross-entropy and inverse focal loss by probability](images/overconfidence-losses.png)
+"""
+    )
+    return joined(parts)
+
+
+def _earlier(records: Sequence[Record]) -> str:
+    n = sum("TS (grid)" not in each["numbers"]["rows"] for each in records)
+    return (
+        f" {n} of the networks are those of [an earlier study](training-study.md), without the paper's maps."
+        if n
+        else ""
+    )
+
+
+def _groups(records: Sequence[Record]) -> dict[tuple[str, str], Runs]:
+    """Return the numbers of each data set and method by seed."""
+    groups: dict[tuple[str, str], Runs] = {}
+    for record in records:
+        cell = record["cell"]
+        groups.setdefault((cell["data"], cell["method"]), {})[cell["seed"]] = record["numbers"]
+    return groups
+
+
+def _estimate(run: Mapping[str, Any], row: str, metric: str) -> Estimate:
+    value, low, high = (METRICS[metric] * end for end in run["rows"][row][metric])
+    return value, low, high
+
+
+def _table(data: str, records: Sequence[Record], numbers: Mapping[str, Number]) -> str:
+    groups = {method: runs for (name, method), runs in _groups(records).items() if name == data}
+    if not groups:
+        return ""
+    rows = [row for row in ROWS if any(row in run["rows"] for runs in groups.values() for run in runs.values())]
+    heads = ["loss", "seeds", "accuracy", *("ECE" if row == "none" else f"ECE, {row}" for row in rows), "T"]
+    lines = [f"## {DATA[data]}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for method, runs in groups.items():
+        cells = [method, str(len(runs)), interval(numbers[f"{data}.{method}.none.accuracy"], 2)]
+        for row in rows:
+            number = numbers.get(f"{data}.{method}.{row}.ece")
+            mark = MARKS[two_sample(*(_errors(each, row) for each in (groups.get("CE", {}), runs))).side]
+            cells.append(interval(number, 2) + mark if number else "")
+        temperature = numbers.get(f"{data}.{method}.TS (grid).T") or numbers[f"{data}.{method}.TS.T"]
+        lines.append(f"| {' | '.join([*cells, interval(temperature, 2)])} |")
+    return "\n".join([*lines, *_best_coefficients(groups)])
+
+
+def _best_coefficients(groups: Mapping[str, Runs]) -> list[str]:
+    """Name the coefficient of each pool with the lowest ECE on test samples, as the paper does, and on others."""
+    lines: list[str] = []
+    for family in ("LS", "L1", "Focal"):
+        pool = {
+            method: {"test": runs[0]["rows"]["none"]["ece"][0], "calibration": runs[0]["calibration_ece"]}
+            for method, runs in groups.items()
+            if method.startswith(f"{family} (") and method.endswith(")") and "calibration_ece" in runs.get(0, {})
+        }
+        if len(pool) > 1:
+            words = (
+                f"on the {part} samples {min(pool, key=lambda each, part=part: pool[each][part])}"
+                for part in ("test", "calibration")
+            )
+            lines.append(f"- Lowest ECE among {', '.join(pool)}: {'; '.join(words)}.")
+    return ["", *lines] if lines else []
+
+
+def _errors(runs: Runs, row: str) -> list[float]:
+    return [run["rows"][row]["ece"][0] for run in runs.values() if row in run["rows"]]
+
+
+def loss_curve(loss: str, probabilities: Tensor) -> Tensor:
+    """Return what a sample of two classes costs at each probability of its class, (n,).
+
+    Args:
+        loss: Name and options, as on the command line.
+        probabilities: Between 0 and 1, (n,).
+    """
+    name, _, options = loss.rstrip(")").partition("(")
+    rowwise = catalogue.losses.parse(f"{name}({options + ',' if options else ''}reduction=none)")
+    logits = torch.stack([probabilities.log(), torch.log1p(-probabilities)], dim=1)
+    curve: Tensor = rowwise(logits, torch.zeros(len(logits), dtype=torch.int64))
+    return curve
+
+
+def draw_losses(path: Path) -> None:
+    """Draw Fig. 6a: focal loss, cross-entropy and inverse focal loss by the probability of the true class."""
+    from calibrant.plots.layout import SIZES, bare_axes, horizontal_lines, name_axes, new_figure, theme_named
+
+    theme = theme_named("light")
+    figure = new_figure(theme, width=6.4, height=4.2)
+    ax = figure.add_subplot()
+    bare_axes(ax, theme)
+    horizontal_lines(ax, theme)
+    x = torch.linspace(0.02, 0.998, 400, dtype=torch.float64)
+    colours = (theme.under, theme.under, theme.ink, theme.over, theme.over, theme.over)
+    lines = ("-", ":", "-", ":", "--", "-")
+    for loss, colour, line in zip(CURVES, colours, lines, strict=True):
+        label = loss.replace("_", " ").replace("(gamma=", ", γ = ").rstrip(")").replace("ce", "cross-entropy")
+        ax.plot(x.numpy(), loss_curve(loss, x).numpy(), color=colour, linestyle=line, linewidth=1.8, label=label)
+    name_axes(ax, theme, "Probability of the true class", "Loss")
+    ax.set_ylim(0, 5)
+    ax.legend(frameon=False, fontsize=SIZES["note"], labelcolor=theme.ink)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110, metadata={"Software": None})

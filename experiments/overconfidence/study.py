@@ -1,0 +1,220 @@
+"""The grid of the study of overconfidence, and how one of its networks is trained and evaluated.
+
+Cross-entropy, label smoothing, the L1 norm of the logits and focal loss with the coefficients of the paper's Table 1,
+its pools of coefficients (Fig. 1), and inverse focal loss (Fig. 6). A tenth of the training samples fits the maps.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from calibrant import catalogue
+from calibrant.calibrators import Calibrator, HistogramBinning, StructuredVectorScaling, TemperatureScaling
+from calibrant.datasets import CIFAR10, CIFAR100, SVHN, Dataset, DatasetReader, DigitsReader, Newsgroups, split_dataset
+from calibrant.errors import FitError, InputError
+from calibrant.evidence import estimate
+from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Metric
+from calibrant.models import build_model
+from calibrant.predictions import Predictions
+from calibrant.training import RECIPES, EpochRecord, RuntimeOptions, Session, TrainingData
+from experiments.numbers import Number
+from experiments.overconfidence.results import numbers_of, page_of
+from experiments.records import Record
+from experiments.runner import Cell, Place, Report, RunCells, Scalar, Settings, Study
+from experiments.side_by_side import train_side_by_side
+
+__all__ = ["OverconfidenceStudy"]
+
+SEEDS = range(5)
+# The paper's coefficients of label smoothing, the L1 norm and focal loss, by data set.
+COEFFICIENTS = {
+    "cifar100": (0.09, 0.01, 5),
+    "newsgroups": (0.09, 0.01, 5),
+    "cifar10": (0.05, 0.05, 3),
+    "svhn": (0.01, 0.01, 1),
+}
+POOLS = {"LS": (0.01, 0.03, 0.05, 0.07, 0.09), "L1": (0.001, 0.005, 0.01, 0.05, 0.1), "Focal": (1, 3, 5, 7, 9)}
+LOSSES = {"LS": "label_smoothing(smoothing={})", "L1": "logit_norm(weight={},p=1)", "Focal": "focal(gamma={})"}
+OTHERS = {
+    "Inverse focal (2)": "inverse_focal(gamma=2)",
+    "Focal (5), weight detached": "focal(gamma=5,detach_weight=true)",
+}
+READERS: dict[str, type[DatasetReader]] = {
+    "cifar100": CIFAR100,
+    "cifar10": CIFAR10,
+    "svhn": SVHN,
+    "newsgroups": Newsgroups,
+    "digits": DigitsReader,
+}
+MEASURED: tuple[Metric, ...] = (Accuracy(), NLL(), ECE(), AUROC())
+# The first of each pair is the paper's.
+METHODS: dict[str, Calibrator] = {
+    "TS (grid)": TemperatureScaling("ece-overconfidence"),
+    "TS": TemperatureScaling(),
+    "HB": HistogramBinning(bins="equal_width"),
+    "HB (equal mass)": HistogramBinning(),
+    "SVS": StructuredVectorScaling(),
+}
+RESAMPLES = 200
+
+
+@final
+class OverconfidenceStudy(Study):
+    """Tables 1 and 2 of the paper."""
+
+    name: ClassVar[str] = "overconfidence"
+    title: ClassVar[str] = "Do Not Be Afraid of Overconfidence, Wang et al. 2021"
+    folder: ClassVar[Path] = Path(__file__).parent
+
+    def cells(self, *, quick: bool) -> Sequence[Cell]:
+        return [Cell(settings) for settings in (_quick_grid() if quick else _grid())]
+
+    def prepare(self, place: Place, *, quick: bool) -> RunCells:
+        torch.backends.cudnn.benchmark = True
+        if not quick and (place.data is None or not place.data.exists()):
+            raise InputError(f"--data must name the folder of the publishers' files; got {place.data}.")
+        return _Trainer(place.data, torch.device("cpu" if quick else place.device)).run
+
+    def numbers(self, records: Sequence[Record]) -> dict[str, Number]:
+        return numbers_of(records)
+
+    def page(self, records: Sequence[Record], *, images: Path | None) -> str:
+        return page_of(records, images=images)
+
+
+def _grid() -> Iterator[dict[str, Scalar]]:
+    for data, coefficients in COEFFICIENTS.items():
+        is_text = data == "newsgroups"
+        common: dict[str, Scalar] = {
+            "data": data,
+            "network": "text_cnn" if is_text else "resnet32",
+            "recipe": "overconfidence-newsgroups" if is_text else "overconfidence",
+            "evaluate_every": 10,
+        }
+        chosen = {
+            f"{name} ({value})": loss.format(value)
+            for (name, loss), value in zip(LOSSES.items(), coefficients, strict=True)
+        }
+        losses = {"CE": "ce"} | chosen | (OTHERS if data == "cifar100" else {})
+        for seed in SEEDS:
+            for method, loss in losses.items():
+                yield {"method": method, "loss": loss, "seed": seed} | common
+        pool = {f"{name} ({value})": LOSSES[name].format(value) for name, values in POOLS.items() for value in values}
+        for method, loss in pool.items():
+            if method not in losses:
+                yield {"method": method, "loss": loss, "seed": 0} | common
+
+
+def _quick_grid() -> Iterator[dict[str, Scalar]]:
+    for method, loss in (
+        ("CE", "ce"),
+        ("LS (0.09)", LOSSES["LS"].format(0.09)),
+        ("L1 (0.01)", LOSSES["L1"].format(0.01)),
+    ):
+        common: dict[str, Scalar] = {"data": "digits", "network": "digits_cnn", "recipe": "overconfidence"}
+        yield (
+            {"method": method, "loss": loss, "seed": 0} | common | {"evaluate_every": 2, "epochs": 4, "batch_size": 64}
+        )
+
+
+class _Loaded(NamedTuple):
+    dataset: Dataset
+    parts: TrainingData
+
+
+@final
+class _Trainer:
+    """Trains one network per cell, all given cells of one data set together."""
+
+    def __init__(self, folder: Path | None, device: torch.device) -> None:
+        self._folder, self._device = folder, device
+        self._loaded: dict[str, _Loaded] = {}
+
+    def run(self, cells: Sequence[Settings], report: Report) -> None:
+        """Report each cell's numbers, uncalibrated and after every map, and its epochs."""
+        for data in dict.fromkeys(str(cell["data"]) for cell in cells):
+            places = [place for place, cell in enumerate(cells) if cell["data"] == data]
+            try:
+                loaded = self._load(data)
+            except InputError as error:
+                for place in places:
+                    report(place, error)
+            else:
+                self._train({_session(cells[place], loaded): place for place in places}, loaded.parts, cells, report)
+
+    def _load(self, data: str) -> _Loaded:
+        if data not in self._loaded:
+            reader = READERS[data]()
+            dataset = reader.read() if isinstance(reader, DigitsReader) else reader.read(self._folder)
+            parts = TrainingData.of(dataset, split_dataset(dataset, "holdout", seed=0)).on(self._device)
+            self._loaded[data] = _Loaded(dataset, parts)
+        return self._loaded[data]
+
+    def _train(
+        self, sessions: Mapping[Session, int], parts: TrainingData, cells: Sequence[Settings], report: Report
+    ) -> None:
+        labels = {name: part.labels.cpu() for name, part in parts.held_out.items()}
+
+        def after_epoch(session: Session, record: EpochRecord) -> None:
+            place = sessions[session]
+            if record.held_out:  # of a training of minutes or hours
+                test = record.held_out["test"]
+                print(f"{cells[place]['method']} epoch {record.epoch} {record.seconds:.2f} s {test}", flush=True)
+            if session.is_finished:
+                logits = {name: each.cpu() for name, each in session.held_out_logits.items()}
+                epochs = [_in_short(each) for each in session.records if each.held_out]
+                try:
+                    report(place, _evaluated(logits, labels) | {"epochs": epochs})
+                except FitError as error:
+                    report(place, error)
+
+        def after_failure(session: Session, error: FitError) -> None:
+            report(sessions[session], error)
+
+        train_side_by_side(list(sessions), after_epoch=after_epoch, after_failure=after_failure)
+
+
+def _session(cell: Settings, loaded: _Loaded) -> Session:
+    seed, shape, n_words = int(cell["seed"]), loaded.dataset.training.inputs.shape, loaded.dataset.n_words
+    sizes = {} if n_words else {"in_channels": shape[1], "image_size": shape[-1]}
+    model = build_model(str(cell["network"]), n_classes=loaded.dataset.n_classes, n_words=n_words, seed=seed, **sizes)
+    changes = {name: cell[name] for name in ("epochs", "batch_size", "seed") if name in cell}
+    return Session(
+        model,
+        catalogue.parse_any_loss(str(cell["loss"])),
+        loaded.parts,
+        RECIPES[str(cell["recipe"])].changed(changes),
+        RuntimeOptions(evaluate_every=int(cell["evaluate_every"])),
+        name=str(cell["method"]),
+    )
+
+
+def _evaluated(logits: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> dict[str, Any]:
+    calibration, test = (Predictions.from_logits(logits[part], labels[part]) for part in ("calibration", "test"))
+    fitted = {name: method.fit(calibration) for name, method in METHODS.items()}
+    rows = {"none": test} | {name: each.transform(test) for name, each in fitted.items()}
+    temperatures = {name: float(fitted[name].temperature) for name in ("TS (grid)", "TS")}
+    return {
+        "calibration_ece": _rounded(float(ECE()(calibration))),
+        "T": {name: _rounded(value) for name, value in temperatures.items()},
+        "rows": {
+            name: {
+                metric: [_rounded(number) for number in (each.value, each.low, each.high)]
+                for metric, each in estimate(row, MEASURED, resamples=RESAMPLES, seed=0).items()
+            }
+            for name, row in rows.items()
+        },
+    }
+
+
+def _in_short(record: EpochRecord) -> dict[str, float]:
+    test = record.held_out["test"]
+    numbers = {"loss": record.loss, "accuracy": test.accuracy, "ece": test.ece, "optimal_ece": test.optimal_ece}
+    return {"epoch": record.epoch} | {name: _rounded(value) for name, value in numbers.items()}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")

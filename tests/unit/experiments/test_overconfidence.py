@@ -1,0 +1,94 @@
+"""The study of overconfidence: the small grid end to end, and what its records are turned into."""
+
+import pytest
+import torch
+from experiments.__main__ import STUDIES, main
+from experiments.overconfidence.results import loss_curve, numbers_of, page_of
+
+
+def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
+    records = str(tmp_path / "records.jsonl")
+    assert main(["run", "overconfidence", "--quick", "--records", records, "--together", "3"]) == 0
+    assert main(["check", "overconfidence", "--quick", "--records", records]) == 0
+    assert main(["table", "overconfidence", "--quick", "--records", records, "--out", str(tmp_path)]) == 0
+    page = (tmp_path / "overconfidence-study.md").read_text(encoding="utf-8")
+    assert "| L1 (0.01) | 1 | " in page
+    assert (tmp_path / "images" / "overconfidence-losses.png").exists()
+    assert "3 cells done" in capfd.readouterr().out
+
+
+def test_the_records_say_what_published_toml_says_they_say(capsys):
+    assert main(["check", "overconfidence"]) == 0, capsys.readouterr().out
+
+
+def test_a_data_set_that_is_not_there_fails_its_own_cells(tmp_path, capsys):
+    records = tmp_path / "records.jsonl"
+    run = [
+        "run",
+        "overconfidence",
+        "--records",
+        str(records),
+        "--data",
+        str(tmp_path),
+        "--device",
+        "cpu",
+        "--only",
+        "seed=4",
+    ]
+    assert main([*run, "--only", "data=cifar10", "--only", "data=svhn", "--together", "8"]) == 1
+    printed = capsys.readouterr().out
+    assert "8 failed" in printed
+    assert "svhn" in printed.lower()
+
+
+def test_the_grid_has_the_papers_coefficients_and_five_seeds():
+    cells = [cell.settings for cell in STUDIES["overconfidence"].cells(quick=False)]
+    table = [
+        cell
+        for cell in cells
+        if cell["data"] == "cifar10" and cell["method"] in ("CE", "LS (0.05)", "L1 (0.05)", "Focal (3)")
+    ]
+    assert len(table) == 20
+    assert {cell["loss"] for cell in cells if cell["method"] == "L1 (0.01)"} == {"logit_norm(weight=0.01,p=1)"}
+
+
+def test_curves_of_losses_are_their_formulas():
+    p = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
+    torch.testing.assert_close(loss_curve("ce", p), -p.log())
+    torch.testing.assert_close(loss_curve("focal(gamma=3)", p), -((1 - p) ** 3) * p.log())
+    torch.testing.assert_close(loss_curve("inverse_focal(gamma=2)", p), -((1 + p) ** 2) * p.log())
+
+
+def trained(method, seed, ece, calibration_ece=0.1):
+    row = {
+        "accuracy": [0.7, 0.69, 0.71],
+        "nll": [1.0, 0.9, 1.1],
+        "ece": [ece, ece - 0.003, ece + 0.004],
+        "auroc": [0.8] * 3,
+    }
+    numbers = {"T": {"TS": 1.5, "TS (grid)": 1.4}, "rows": dict.fromkeys(("none", "TS (grid)"), row)}
+    where = {"device": "cpu", "torch": "2", "commit": "0" * 40}
+    return {
+        "cell": {"data": "cifar100", "method": method, "seed": seed},
+        "numbers": numbers | {"calibration_ece": calibration_ece, "epochs": []},
+        **where,
+    }
+
+
+def test_a_difference_to_the_cross_entropy_is_taken_over_the_seeds_that_both_have():
+    records = [trained("CE", 0, 0.2), trained("CE", 1, 0.3), trained("L1 (0.01)", 1, 0.1)]
+    number = numbers_of(records)["cifar100.L1 (0.01) - CE.none.ece"]
+    assert number[:3] == pytest.approx((-20, -20.5, -19.5))
+    assert number.about == "1 seed, test samples"
+
+
+def test_the_page_marks_what_the_t_test_finds_and_names_the_best_coefficients():
+    errors = {"CE": (0.20, 0.21, 0.19), "LS (0.09)": (0.02, 0.03, 0.01)}
+    records = [trained(method, seed, ece) for method, eces in errors.items() for seed, ece in enumerate(eces)]
+    page = page_of([*records, trained("LS (0.01)", 0, 0.05, calibration_ece=0.04)], images=None)
+    row = next(line for line in page.splitlines() if line.startswith("| LS (0.09) "))
+    assert "▼" in row
+    assert (
+        "- Lowest ECE among LS (0.09), LS (0.01): on the test samples LS (0.09); on the calibration samples LS (0.01)."
+        in page
+    )
