@@ -77,15 +77,9 @@ def epoch_curves(candidate: Candidate, part: str = "test") -> EpochCurves | None
     optimal = numbers["optimal_ece"].mean
     lowest = int(np.argmin(optimal))
     return EpochCurves(
-        candidate=candidate.name,
-        part=part,
-        runs=len(runs),
-        epochs=tuple(epochs),
-        numbers=numbers,
-        lowest_epoch=epochs[lowest],
-        rise=optimal[-1] - optimal[lowest],
-        learned=_learned(records, epochs),
-    )
+        candidate=candidate.name, part=part, runs=len(runs), epochs=tuple(epochs), numbers=numbers,
+        lowest_epoch=epochs[lowest], rise=optimal[-1] - optimal[lowest], learned=_learned(records, epochs),
+    )  # fmt: skip
 
 
 def _learned(records: Sequence[Sequence[EpochRecord]], epochs: list[int]) -> dict[str, Band]:
@@ -167,12 +161,12 @@ def learned_epoch_groups(
 
 
 def _traces(candidate: Candidate) -> list[_Traced]:
-    traces = []
-    for run in candidate.runs:
-        if (learning := run.learning) is not None:
-            epoch = learning.learned_epoch.numpy()
-            traces.append(_Traced(epoch, epoch > run.settings.recipe.epochs, learning.max_logit.double().numpy()))
-    return traces
+    learned = [(run.learning, run.settings.recipe.epochs) for run in candidate.runs]
+    return [
+        _Traced(one.learned_epoch.numpy(), (one.learned_epoch > epochs).numpy(), one.max_logit.double().numpy())
+        for one, epochs in learned
+        if one is not None
+    ]
 
 
 def _bounds(epochs: np.ndarray, groups: int) -> list[tuple[int, int]]:

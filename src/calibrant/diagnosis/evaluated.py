@@ -320,14 +320,8 @@ def verdict(
     uncalibrated, scaled = differences[UNCALIBRATED], differences[TEMPERATURE]["ece"]
     sides = {scaled.side, uncalibrated["auroc"].side} - {"alike"}
     return CandidateVerdict(
-        candidate=candidate.name,
-        baseline=baseline.name,
-        raw_ece=uncalibrated["ece"],
-        ece_after_temperature=scaled,
-        auroc=uncalibrated["auroc"],
-        accuracy=uncalibrated["accuracy"],
-        overall="mixed" if len(sides) > 1 else next(iter(sides), "alike"),
-        runs=len(candidate.runs),
-        baseline_runs=len(baseline.runs),
-        n_compared=n_compared,
-    )
+        candidate=candidate.name, baseline=baseline.name, raw_ece=uncalibrated["ece"], ece_after_temperature=scaled,
+        auroc=uncalibrated["auroc"], accuracy=uncalibrated["accuracy"],
+        overall="mixed" if len(sides) > 1 else next(iter(sides), "alike"), runs=len(candidate.runs),
+        baseline_runs=len(baseline.runs), n_compared=n_compared,
+    )  # fmt: skip

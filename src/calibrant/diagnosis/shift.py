@@ -317,21 +317,10 @@ def _shift_rows(
                 name: spread([new - old for old, new in zip(before[name].values, after.values, strict=True)])
                 for name, after in metrics.items()
             }
-            rows.append(
-                ShiftRow(
-                    candidate=candidate.name,
-                    map=direction.map,
-                    shift=summary.shift,
-                    source=summary.source,
-                    severity=summary.severity,
-                    n=summary.n,
-                    metrics=metrics,
-                    change=change,
-                    direction=direction,
-                    differences=differences.get(direction.map, {}),
-                    by_seed=by_seed.get(direction.map, {}),
-                )
-            )
+            rows.append(ShiftRow(
+                candidate.name, direction.map, **vars(summary), metrics=metrics, change=change, direction=direction,
+                differences=differences.get(direction.map, {}), by_seed=by_seed.get(direction.map, {}),
+            ))  # fmt: skip
     return rows
 
 

@@ -18,7 +18,7 @@ from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 # Dots worse than a good one (a third of the way down) by more than this many times its distance from the best are
 # shown at the edge, so that differences between the good ones are visible.
 _FAR = 3
-_LINE, _HEAD = 0.37, 0.75  # inches a method, and that title and legend need
+_LINE, _HEAD = 0.37, 0.75  # inches: a method; title and legend
 _LONGEST_TITLE = 34  # characters in a line of a method's title
 
 

@@ -8,7 +8,7 @@ from matplotlib.ticker import FuncFormatter
 from torch import Tensor
 
 from calibrant.diagrams import DeltaPicture
-from calibrant.plots.layout import SIZES, Theme, ThemeName, draw_head, open_figure, percent, theme_named
+from calibrant.plots.layout import DOT, SIZES, Theme, ThemeName, draw_head, open_figure, percent, theme_named
 
 # Inches: least width of an input; title; colour scale of δ with its numbers; a line of text.
 _SIDE, _HEAD, _SCALE, _WORDS = 1.3, 0.55, 0.75, 0.25
@@ -26,7 +26,12 @@ def plot_delta(picture: DeltaPicture, *, figure: Figure | None = None, theme: Th
     width = max(_NARROWEST, wide + _SCALE + side * inputs + 0.6)
     figure = open_figure(figure, colours, width=width, height=_HEAD + body + 0.3)
     grid = figure.add_gridspec(2, 3, height_ratios=(_HEAD, body), width_ratios=(wide, _SCALE, side * inputs))
-    _draw_head(figure.add_subplot(grid[0, :]), picture, colours)
+    detail = "δ = 0: nothing is added"
+    if picture.maps.any():
+        beyond = f"{DOT}{percent(picture.outside)} of x + δ beyond black or white" if picture.outside > 0 else ""
+        unit = "pixels" if picture.in_pixels else "units of the network's inputs"
+        detail = f"in {unit}, drawn {picture.factor:.2g} × as strong as x{DOT}‖δ‖ = {picture.norm:.3g}{beyond}"
+    draw_head(figure.add_subplot(grid[0, :]), colours, "The δ that is added to every input", detail)
     scale = Normalize(-picture.limit, picture.limit)
     # The background is at 0, so that pixels that δ does not change are invisible.
     signed = LinearSegmentedColormap.from_list("signed", [colours.under, colours.background, colours.over])
@@ -58,9 +63,8 @@ def _draw_scale(ax: Axes, signed: ScalarMappable, limit: float, theme: Theme) ->
     """Draw the colours of δ with their numbers."""
     ax.axis("off")
     bar = ax.figure.colorbar(signed, cax=ax.inset_axes((0, 0.04, 0.16, 0.88)), ticks=[-limit, 0, limit])
-    bar.ax.yaxis.set_major_formatter(
-        FuncFormatter(lambda value, _: f"{value:+.2g}".replace("-", "−") if value else "0")
-    )
+    signed_ticks = FuncFormatter(lambda value, _: f"{value:+.2g}".replace("-", "−") if value else "0")
+    bar.ax.yaxis.set_major_formatter(signed_ticks)
     bar.ax.tick_params(length=3, width=0.8, color=theme.muted, labelcolor=theme.muted, labelsize=SIZES["tick"])
     bar.outline.set(edgecolor=theme.muted, linewidth=0.8)
 
@@ -70,13 +74,3 @@ def _frame(ax: Axes, theme: Theme, words: str) -> None:
     for spine in ax.spines.values():
         spine.set(color=theme.muted, linewidth=0.8, visible=True)
     ax.set_title(words, loc="left", color=theme.muted, fontsize=SIZES["note"], pad=3)
-
-
-def _draw_head(ax: Axes, picture: DeltaPicture, theme: Theme) -> None:
-    if picture.maps.any():
-        beyond = f"  ·  {percent(picture.outside)} of x + δ beyond black or white" if picture.outside > 0 else ""
-        unit = "pixels" if picture.in_pixels else "units of the network's inputs"
-        detail = f"in {unit}, drawn {picture.factor:.2g} × as strong as x  ·  ‖δ‖ = {picture.norm:.3g}{beyond}"
-    else:
-        detail = "δ = 0: nothing is added"
-    draw_head(ax, theme, "The δ that is added to every input", detail)

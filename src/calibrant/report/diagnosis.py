@@ -1,12 +1,12 @@
 """The report of a diagnosis: trained networks side by side over losses and seeds, on both sides of calibration."""
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from calibrant import catalogue
-from calibrant.diagnosis import Band, Calibratability, CandidateVerdict, CoefficientCurve, Diagnosis, EpochCurves
-from calibrant.diagnosis.curves import LearnedGroup, SizePoint
+from calibrant.diagnosis import Calibratability, CandidateVerdict, CoefficientCurve, Diagnosis, Spread
+from calibrant.diagnosis.curves import Band, EpochCurves, LearnedGroup, SizePoint
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import NOT_AN_IDENTITY, ORACLE, SEPARATION, Refinement, RefinementRow
 from calibrant.evidence import Side
@@ -149,19 +149,15 @@ def _refinement(record: Diagnosis) -> Table:
 
 def _splits(record: Diagnosis) -> list[Section]:
     """Return log-loss and Brier score of the networks, and how much of them a temperature removes."""
-    parts = {"": "total", " calibration": "calibration", " refinement": "refinement"}
-    divided = [one for one in _in_order(record, record.refinement) if one.splits]
-    if not divided:
-        return []
-    rows = [
-        [
-            code(one.candidate),
-            *(spread_text(getattr(split, field)) for split in one.splits.values() for field in parts.values()),
-        ]
-        for one in divided
-    ]
-    header = ["candidate", *(f"{score}{part}" for score in divided[0].splits for part in parts)]
-    return [Section("Log-loss and Brier score decomposed", (table(header, rows),), legend=_SPLITS)]
+    rows: list[tuple[Sequence[str], Row]] = []
+    for one in _in_order(record, record.refinement):
+        spreads: dict[str, Spread] = {}
+        for score, split in one.splits.items():
+            spreads |= {score: split.total, f"{score} calibration": split.calibration}
+            spreads[f"{score} refinement"] = split.refinement
+        if spreads:
+            rows.append((["candidate", *spreads], [code(one.candidate), *map(spread_text, spreads.values())]))
+    return [Section("Log-loss and Brier score decomposed", _tables(rows), legend=_SPLITS)] if rows else []
 
 
 def _terms(record: Diagnosis) -> Table:
@@ -235,18 +231,24 @@ def _coefficient(curve: CoefficientCurve, record: Diagnosis) -> Table:
     return table([curve.option.rpartition(".")[2], *record.maps, "optimal", "T", "accuracy"], rows)
 
 
+def _tables(rows: Iterable[tuple[Sequence[str], Row]], *, text: Sequence[int] = (0,)) -> tuple[Table, ...]:
+    """Return a table for each header, with its rows."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for header, row in rows:
+        groups.setdefault(tuple(header), []).append(row)
+    return tuple(table(header, members, text=text) for header, members in groups.items())
+
+
 def _sizes(record: Diagnosis) -> tuple[Table, ...]:
     """Return a table for each set of numbers of calibration samples."""
-    tables = []
-    for members in _grouped(record, record.validation_sizes, lambda one: tuple(p.rows for p in one.points)):
-        rows = [
-            [code(one.candidate), name, *(_size_text(point, name) for point in one.points)]
-            for one in members
+    rows: list[tuple[Sequence[str], Row]] = []
+    for one in _in_order(record, record.validation_sizes):
+        header = ["candidate", "map", *(counted(point.rows, "sample") for point in one.points)]
+        rows += [
+            (header, [code(one.candidate), name, *(_size_text(point, name) for point in one.points)])
             for name in record.maps[1:]
         ]
-        header = ["candidate", "map", *(counted(point.rows, "sample") for point in members[0].points)]
-        tables.append(table(header, rows, text=(0, 1)))
-    return tuple(tables)
+    return _tables(rows, text=(0, 1))
 
 
 def _size_text(point: SizePoint, name: str) -> str:
@@ -259,33 +261,27 @@ def _size_text(point: SizePoint, name: str) -> str:
 
 def _epochs(record: Diagnosis) -> tuple[Table, ...]:
     """Return a table for each set of epochs."""
-    tables = []
-    for members in _grouped(record, record.epochs, lambda one: one.epochs):
-        shown = _shown_epochs(members[0])
-        rows: list[Row] = []
-        for one in members:
-            band = one.numbers["optimal_ece"]
-            lowest = band.mean[one.epochs.index(one.lowest_epoch)]
-            ends = [f"{lowest:.4f}", str(one.lowest_epoch), f"{one.rise:+.4f}"]
-            rows.append([code(one.candidate), *_band_texts(one, band, shown, ".4f"), *ends])
-        header = ["candidate", *(f"epoch {epoch}" for epoch in shown), "lowest", "at epoch", "rise to the end"]
-        tables.append(table(header, rows))
-    return tuple(tables)
+    rows: list[tuple[Sequence[str], Row]] = []
+    for one in _in_order(record, record.epochs):
+        shown, band = _shown_epochs(one), one.numbers["optimal_ece"]
+        lowest = band.mean[one.epochs.index(one.lowest_epoch)]
+        ends = {"lowest": f"{lowest:.4f}", "at epoch": str(one.lowest_epoch), "rise to the end": f"{one.rise:+.4f}"}
+        header = ["candidate", *(f"epoch {epoch}" for epoch in shown), *ends]
+        rows.append((header, [code(one.candidate), *_band_texts(one, band, shown, ".4f"), *ends.values()]))
+    return _tables(rows)
 
 
 def _learned_losses(record: Diagnosis) -> tuple[Table, ...]:
     """Return the parameters that learned losses report, such as the mean γ, over the epochs."""
-    tables = []
-    learned = [one for one in record.epochs if one.learned]
-    for members in _grouped(record, learned, lambda one: one.epochs):
-        shown = _shown_epochs(members[0])
-        rows = [
-            [code(one.candidate), name, *_band_texts(one, band, shown, _LEARNED)]
-            for one in members
+    rows: list[tuple[Sequence[str], Row]] = []
+    for one in _in_order(record, record.epochs):
+        shown = _shown_epochs(one)
+        header = ["candidate", "", *(f"epoch {epoch}" for epoch in shown)]
+        rows += [
+            (header, [code(one.candidate), name, *_band_texts(one, band, shown, _LEARNED)])
             for name, band in one.learned.items()
         ]
-        tables.append(table(["candidate", "", *(f"epoch {epoch}" for epoch in shown)], rows, text=(0, 1)))
-    return tuple(tables)
+    return _tables(rows, text=(0, 1))
 
 
 def _shown_epochs(curves: EpochCurves) -> list[int]:
@@ -316,14 +312,6 @@ def _group_name(group: LearnedGroup) -> str:
     if group.first is None:
         return "never"
     return f"epoch {group.first}" if group.first == group.last else f"epochs {group.first}–{group.last}"
-
-
-def _grouped(record: Diagnosis, records: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
-    """Return records with the same key together, in order of first appearance, the baseline's first."""
-    groups: dict[Hashable, list[Any]] = {}
-    for one in _in_order(record, records):
-        groups.setdefault(key(one), []).append(one)
-    return list(groups.values())
 
 
 # Legends.

@@ -6,6 +6,7 @@ columns, and finally continues in a second block of columns below the first.
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -19,11 +20,8 @@ from calibrant.report.page import Cell, Column, Page, Section, Table, Tone
 _WIDEST, _NARROWEST = 120, 60
 _STYLES: dict[Side, str] = {"better": "green", "worse": "red", "alike": ""}
 _TONES: dict[Tone, tuple[str, str]] = {
-    "good": ("✓ ", "bold green"),
-    "bad": ("✗ ", "bold red"),
-    "open": ("? ", "bold yellow"),
-    "neutral": ("", "bold"),
-}
+    "good": ("✓ ", "bold green"), "bad": ("✗ ", "bold red"), "open": ("? ", "bold yellow"), "neutral": ("", "bold"),
+}  # fmt: skip
 # Where a word that is longer than its column may be broken: after one of these.
 _BREAKS = "/\\_+-(,=:;"
 _PIECE = re.compile(rf"[^{re.escape(_BREAKS)}]*[{re.escape(_BREAKS)}]|[^{re.escape(_BREAKS)}]+")
@@ -32,25 +30,13 @@ _NO_BREAK = re.compile(r"(?<=\d) (?=%)|(?<=[=<>≤≥±−]) (?=[\d.])|(?<=\bp) 
 
 
 def show(page: Page, *, full: bool = False, console: Console | None = None) -> None:
-    """Print a page.
-
-    Args:
-        page: The report.
-        full: Whether to print all numbers, or the brief form.
-        console: Where to print; standard output unless given. Its width decides the layout.
-    """
+    """Print a page, all numbers or the brief form, to standard output unless given; the width decides the layout."""
     console = console or Console(markup=False)
     console.print(to_terminal(page, width=console.width, full=full), soft_wrap=True, highlight=False)
 
 
 def to_terminal(page: Page, *, width: int = _WIDEST, full: bool = False) -> Text:
-    """Return a page as styled text.
-
-    Args:
-        page: The report.
-        width: Columns of the terminal; lines are never longer than 120.
-        full: Whether to show all numbers, or the brief form.
-    """
+    """Return a page as styled text for so many columns, at most 120: all numbers or the brief form."""
     width = max(_NARROWEST, min(width, _WIDEST))
     mark, style = _TONES[page.tone]
     lines = [*_paragraph(f"{page.heading} ({page.facts})", width, style="dim"), Text()]
@@ -180,9 +166,8 @@ def _mark(cell: Cell, column: Column) -> str:
 
 
 def _longest_piece(texts: Iterable[str]) -> int:
-    return max(
-        (cell_len(piece) for text in texts for word in text.split(" ") for piece in _PIECE.findall(word)), default=0
-    )
+    words = [word for text in texts for word in text.split(" ")]
+    return max((cell_len(piece) for word in words for piece in _PIECE.findall(word)), default=0)
 
 
 def _total(widths: Sequence[int], shown: Sequence[int], gap: int) -> int:
@@ -208,23 +193,17 @@ def _table(table: Table, layout: _Layout, width: int) -> list[Text]:
         lines += [Text()] * bool(place)
         header = [_wrap(terminal_text(table.columns[i].heading), layout.widths[i]) for i in block]
         if any(line for heading in header for line in heading):
-            depth = max(map(len, header))
-            cells = [[""] * (depth - len(heading)) + heading for heading in header]
-            for line in range(depth):
-                parts = [
-                    _set(Text(cells[at][line], style="bold"), table.columns[i], layout.widths[i])
-                    for at, i in enumerate(block)
-                ]
+            # The last lines of all headings stand above the numbers.
+            for texts in reversed(list(zip_longest(*map(reversed, header), fillvalue=""))):
+                titled = zip(block, texts, strict=True)
+                parts = [_set(Text(text, style="bold"), table.columns[i], layout.widths[i]) for i, text in titled]
                 lines.append(_joined(parts, layout.gap))
         for row in table.rows:
             lines += _row(row, block, table.columns, layout)
     if layout.description is not None and table.rows:
-        known = [
-            f"{row[0].text.split(' ')[0]}: {row[layout.description].text}"
-            for row in table.rows
-            if row[layout.description].text
-        ]
-        lines += _paragraph("; ".join(known), width, style="dim")
+        described = [(row[0].text.split(" ")[0], row[layout.description].text) for row in table.rows]
+        known = "; ".join(f"{name}: {text}" for name, text in described if text)
+        lines += _paragraph(known, width, style="dim")
     return lines
 
 
@@ -236,14 +215,13 @@ def _row(row: Sequence[Cell], block: Sequence[int], columns: Sequence[Column], l
         for i in block
     ]
     lines = []
-    for line in range(max(map(len, wrapped))):
+    for line, texts in enumerate(zip_longest(*wrapped, fillvalue="")):
         parts = []
-        for at, i in enumerate(block):
-            cell = row[i]
-            text = Text(wrapped[at][line] if line < len(wrapped[at]) else "", style="bold" if cell.bold else "")
+        for i, piece in zip(block, texts, strict=True):
+            text = Text(piece, style="bold" if row[i].bold else "")
             if line == 0:
-                mark = _mark(cell, columns[i])
-                text.append(mark if columns[i].is_text else mark.ljust(layout.marks[i]), style=_STYLES[cell.side])
+                mark = _mark(row[i], columns[i])
+                text.append(mark if columns[i].is_text else mark.ljust(layout.marks[i]), style=_STYLES[row[i].side])
             parts.append(_set(text, columns[i], layout.widths[i]))
         lines.append(_joined(parts, layout.gap))
     return lines

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from calibrant.diagnosis import Calibratability, CandidateVerdict, DensityCurves, Diagnosis, Refinement, RefinementRow
+from calibrant.diagnosis import Calibratability, CandidateVerdict, Diagnosis, Refinement, RefinementRow
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
 from calibrant.plots import layout
@@ -25,7 +25,7 @@ _LANE, _GAP, _HEAD, _FOOT, _NAMES, _KEY = 0.115, 0.16, 0.8, 0.95, 2.5, 1.62
 _LONGEST_NAME = 28
 _MAP_WIDTH, _MAP_HEIGHT = 9.0, 6.2  # inches of the two-sided map
 _ROOM = 0.14  # margin above and below, as a share of the span of AUROC
-_DENSITY = 0.85  # inches a panel of densities
+_DENSITY = 0.85  # inches: height of a panel of densities
 # Where a name may stand, seen from its point, the nearest first: to the sides before above and below.
 _WAYS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
 _DISTANCES = (9, 18, 30, 44, 60)  # points
@@ -36,7 +36,7 @@ _COVER, _CROSS, _LEAVE = 10, 5, 50
 
 
 def plot_calibratability(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
-    """Draw a line a candidate, with a mark for the uncalibrated network and for each map.
+    """Draw a row for each candidate, with a mark for the uncalibrated network and for each map.
 
     A mark is the mean over runs, on the range from the lowest to the highest. The columns on the right give the rank
     of each candidate by its mean, uncalibrated and after temperature scaling: where they differ, the uncalibrated ECE
@@ -108,7 +108,7 @@ class _NamedPoint(NamedTuple):
 
 
 def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
-    """Draw a point a candidate: ECE after temperature scaling across, AUROC of the uncalibrated network upwards.
+    """Draw a point for each candidate: ECE after temperature scaling across, AUROC uncalibrated upwards.
 
     Upper left is better. Lines through a point are its range over runs. An upright triangle is better than the
     baseline beyond noise on one side and not worse on the other, an inverted one the reverse; a diamond is better on
@@ -128,13 +128,22 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
     grid = figure.add_gridspec(2, 1, height_ratios=(_HEAD, _MAP_HEIGHT - _HEAD))
     missing = [names[point.name] for point in points if point not in shown]
     baseline: Look = {"marker": "s", "markersize": 7, "markeredgewidth": 0, "color": colours.ink}
-    _draw_two_sided_head(figure.add_subplot(grid[0]), diagnosis, missing, baseline, colours)
+    mixed: Look = {"marker": "D", "markersize": 6, "markeredgewidth": 0, "color": colours.muted}
+    kinds = {"baseline (dashed lines)": baseline}
+    if diagnosis.verdicts:
+        kinds |= {"better": dot_look("better", colours), "worse": dot_look("worse", colours)}
+        kinds |= {"better and worse": mixed, "no difference beyond noise": dot_look("alike", colours)}
+    handles = [Line2D([], [], label=words, linestyle="none", **look) for words, look in kinds.items()]
+    parts = [panels.seeds_words(panels.has_seeds(diagnosis)), f"{diagnosis.n:,} test samples"]
+    parts += [f"not available for {', '.join(missing)}"] if missing else []
+    heading = "Error left by temperature scaling, and separation of errors"
+    layout.draw_head(figure.add_subplot(grid[0]), colours, heading, DOT.join(parts), handles)
     ax = figure.add_subplot(grid[1])
     layout.bare_axes(ax, colours)
     verdicts = {verdict.candidate: verdict for verdict in diagnosis.verdicts}
     for point in shown:
         is_baseline = point.name == diagnosis.baseline
-        look = baseline if is_baseline else _verdict_look(verdicts[point.name], colours)
+        look = baseline if is_baseline else _look(verdicts[point.name], mixed, colours)
         ax.hlines(point.y, point.left, point.right, color=look["color"], linewidth=1.2, alpha=0.7, zorder=2)
         ax.vlines(point.x, point.low, point.high, color=look["color"], linewidth=1.2, alpha=0.7, zorder=2)
         ax.plot(point.x, point.y, linestyle="none", zorder=4, **look)
@@ -157,28 +166,10 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
     return figure
 
 
-def _verdict_look(verdict: CandidateVerdict, theme: Theme) -> Look:
+def _look(verdict: CandidateVerdict, mixed: Look, theme: Theme) -> Look:
     """Return the look, by shape and colour, of the two sides that the map shows."""
-    sides = {verdict.ece_after_temperature.side, verdict.auroc.side}
-    if {"better", "worse"} <= sides:
-        return _mixed_look(theme)
-    return dot_look("better" if "better" in sides else "worse" if "worse" in sides else "alike", theme)
-
-
-def _mixed_look(theme: Theme) -> Look:
-    return {"marker": "D", "markersize": 6, "markeredgewidth": 0, "color": theme.muted}
-
-
-def _draw_two_sided_head(ax: Axes, diagnosis: Diagnosis, missing: Sequence[str], baseline: Look, theme: Theme) -> None:
-    kinds = {"baseline (dashed lines)": baseline}
-    if diagnosis.verdicts:
-        kinds |= {"better": dot_look("better", theme), "worse": dot_look("worse", theme)}
-        kinds |= {"better and worse": _mixed_look(theme), "no difference beyond noise": dot_look("alike", theme)}
-    handles = [Line2D([], [], label=words, linestyle="none", **look) for words, look in kinds.items()]
-    parts = [panels.seeds_words(panels.has_seeds(diagnosis)), f"{diagnosis.n:,} test samples"]
-    parts += [f"not available for {', '.join(missing)}"] if missing else []
-    heading = "Error left by temperature scaling, and separation of errors"
-    layout.draw_head(ax, theme, heading, DOT.join(parts), handles)
+    sides = {verdict.ece_after_temperature.side, verdict.auroc.side} - {"alike"}
+    return mixed if len(sides) > 1 else dot_look(next(iter(sides), "alike"), theme)
 
 
 def _name_points(ax: Axes, points: Sequence[_NamedPoint], theme: Theme, *, taken: Sequence[Bbox] = ()) -> None:
@@ -233,7 +224,7 @@ def _move(ax: Axes, name: Annotation, way: tuple[int, int], reach: float, theme:
 
 
 def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
-    """Draw two panels a candidate, uncalibrated above and after temperature scaling below.
+    """Draw two panels for each candidate, uncalibrated above and after temperature scaling below.
 
     Correct predictions stand on the line, wrong ones hang from it, hatched; every density is drawn to the same height,
     so that a few wrong predictions are visible beside many sharp correct ones. What matters is where they lie, and that
@@ -268,19 +259,16 @@ def _draw_densities(ax: Axes, row: RefinementRow, theme: Theme) -> None:
     if row.density is None:
         ax.text(0.5, 0.3, "could not be fitted", ha="center", color=theme.muted, fontsize=SIZES["note"])
         return
-    for right in (True, False):
-        _draw_side(ax, row.density, theme, right=right)
-
-
-def _draw_side(ax: Axes, density: DensityCurves, theme: Theme, *, right: bool) -> None:
-    heights = density.right if right else density.wrong
-    median = (density.median_right if right else density.median_wrong).mean
-    if math.isnan(median) or not max(heights):
-        return
-    sign, tallest = (1 if right else -1), max(heights)
-    scaled = [sign * height / tallest for height in heights]
-    ax.fill_between(density.confidence, 0, scaled, linewidth=0.8, zorder=2, **(theme.good if right else theme.bad))
-    ax.vlines(median, min(0, sign), max(0, sign), color=theme.ink, linewidth=1.4, zorder=4)
+    density = row.density
+    for heights, median, look, sign in (
+        (density.right, density.median_right.mean, theme.good, 1),
+        (density.wrong, density.median_wrong.mean, theme.bad, -1),
+    ):
+        if not math.isnan(median) and max(heights):
+            tallest = max(heights)
+            scaled = [sign * height / tallest for height in heights]
+            ax.fill_between(density.confidence, 0, scaled, linewidth=0.8, zorder=2, **look)
+            ax.vlines(median, min(0, sign), max(0, sign), color=theme.ink, linewidth=1.4, zorder=4)
 
 
 def _auroc_words(refinement: Refinement) -> str:

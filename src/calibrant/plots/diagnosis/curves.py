@@ -23,7 +23,7 @@ from calibrant.plots.layout import DASHED, DOT, Look, Theme, ThemeName
 _WIDE, _TALL = 3.4, 2.4  # inches of a large panel
 _SIZE = 1.6  # inches: height of a panel over calibration samples
 _EPOCHS = (1.2, 0.7)  # inches: heights of the two panels over epochs
-_GROUP, _TALLEST = 0.38, 0.86  # inches a group of samples, and the share of it that its histogram takes
+_GROUP, _TALLEST = 0.38, 0.86  # inches: a group of samples; the share of it that its histogram takes
 _LONGEST_NAME = 20
 _ASIDE = 5  # points between the marks of two maps at the same coefficient
 _ABOVE = 1.25  # an uncalibrated error so many times above all others is written, not drawn
@@ -149,7 +149,7 @@ def _failures(curve: ValidationSize) -> str:
 
 
 def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
-    """Draw two panels a candidate, epoch by epoch: the two errors, and the temperature below.
+    """Draw two panels for each candidate, epoch by epoch: the two errors, and the temperature below.
 
     Optimal ECE and temperature are an oracle's, searched on the very samples that are shown. An error that rises while
     the optimal one does not is only a temperature; a rise of the optimal one is what no temperature brings back (Wang

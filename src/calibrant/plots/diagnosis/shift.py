@@ -29,7 +29,7 @@ _SAME = "accuracy, the same for both"  # a temperature keeps every prediction
 def plot_shift(
     panel: ShiftPanel, *, source: ShiftSource = "corruption", figure: Figure | None = None, theme: ThemeName = "light"
 ) -> Figure:
-    """Draw three panels a candidate over severity, in the mean over corruptions; severity 0 is the clean samples.
+    """Draw three panels for each candidate over severity, means over corruptions; severity 0 is the clean samples.
 
     The maps were fitted on clean samples. The gap above a candidate is its mean confidence minus its accuracy at the
     highest severity: above 0 it is overconfident. Temperature scaling leaves the accuracy unchanged.
@@ -108,7 +108,7 @@ def _gaps(by_map: Mapping[str, Sequence[ShiftLevel]]) -> str:
 
 
 def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
-    """Draw three panels a set, a line a candidate: the clean samples first, on the same axes.
+    """Draw three panels for each set, with a row for each candidate: the clean samples first, on the same axes.
 
     A mark is the mean over runs, on the range from the lowest to the highest. The maps were fitted on clean samples.
 
