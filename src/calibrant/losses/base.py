@@ -131,11 +131,6 @@ NO_LABEL = -(2**62)
 def log_losses(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """Return ``-log p_y`` of each sample, (n,): torch's cross-entropy to the bit, except that no label is ignored.
 
-    Args:
-        logits: Shape (n, k).
-        labels: Shape (n,), int64; or (n, k), soft.
-        smoothing: Share of the uniform distribution that is mixed into the labels.
-
     Example:
         >>> log_losses(torch.tensor([[0.25, 0.75]]).log(), torch.tensor([0])).exp()
         tensor([4.])
@@ -227,9 +222,6 @@ class RowLoss(NamedLoss, nn.Module, ABC):
     Args:
         reduction: As in torch: ``mean`` or ``sum`` over the samples, or ``none`` for a loss per sample.
         ignore_index: Samples with this label are left out; under ``none`` their loss is 0. None keeps all samples.
-
-    Raises:
-        InputError: If an option is out of range.
     """
 
     takes_soft_labels: ClassVar[bool] = False
@@ -249,11 +241,8 @@ class RowLoss(NamedLoss, nn.Module, ABC):
 
         Args:
             logits: Shape (n, k), or (n, k, ...) as in torch.
-            labels: Shape (n,) or (n, ...), whole numbers; or soft ones of the logits' shape, where the loss takes them.
-
-        Raises:
-            InputError: If the shapes do not fit, a label is out of range (checked on the CPU only), or soft labels are
-                given to a loss that is not defined for them.
+            labels: Shape (n,) or (n, ...), whole numbers, whose range is checked on the CPU only; or soft ones of the
+                logits' shape, where the loss takes them.
         """
         batch = Batch.of(logits, labels, owner=self.name, ignore_index=self.ignore_index, soft=self.takes_soft_labels)
         with full_precision(logits):
@@ -291,9 +280,6 @@ class PenalisedLoss(NamedLoss, nn.Module, ABC):
         base: Loss of the samples; the cross-entropy if None.
         reduction: ``mean``, or ``sum``: the mean times the number of samples. There is no loss per sample.
         ignore_index: Samples with this label are left out. None keeps all samples.
-
-    Raises:
-        InputError: If an option is out of range.
     """
 
     takes_soft_labels: ClassVar[bool] = False

@@ -31,7 +31,7 @@ def soft_accuracy(probs: Tensor, labels: Tensor, *, temperature: float = 100.0) 
     Args:
         probs: Shape (n, k).
         labels: Shape (n,), int64.
-        temperature: t, by which differences are multiplied, as in the paper's code: larger is harder.
+        temperature: t, which multiplies differences, as in the paper's code: larger is harder.
 
     Example:
         >>> soft_accuracy(torch.tensor([[0.8, 0.2], [0.5, 0.5], [0.1, 0.9]]), torch.tensor([0, 0, 0]))

@@ -19,12 +19,7 @@ __all__ = [
 
 
 def focal_weighted(losses: Tensor, gamma: float | Tensor, *, detach_weight: bool = False) -> Tensor:
-    """Multiply the cross-entropy of each sample by ``(1 - p_y)^γ``.
-
-    Args:
-        losses: ``-log p_y`` of each sample, (n,).
-        gamma: A number, a tensor of one, or one per sample (n,); a tensor may carry a gradient of its own.
-        detach_weight: Whether the weight is a constant to the gradient.
+    """Multiply the cross-entropies, (n,), by ``(1 - p_y)^γ``; a γ per sample may carry a gradient of its own.
 
     Example:
         >>> focal_weighted(-torch.tensor([0.25, 0.5]).log(), gamma=2.0)

@@ -41,9 +41,6 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
         learning_rate: Learning rate of Adam for φ.
         schedule: ``constant``, or ``network``: φ's rate falls in the same proportion as the network's. Adam divides by
             the size of its gradients, so at a constant rate φ keeps moving after the training samples are learned.
-
-    Raises:
-        InputError: If an option is out of range, or ``cross_entropy`` is given with ``ce``.
     """
 
     objective: MetaObjective | SECELoss | DECELoss = "dece"

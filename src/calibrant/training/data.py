@@ -43,16 +43,10 @@ def epoch_generator(seed: int, epoch: int) -> torch.Generator:
 
 
 def plan_epoch(n: int, batch_size: int, *, seed: int, epoch: int, mixup: float = 0.0, n_meta: int = 0) -> EpochPlan:
-    """Draw an epoch.
+    """Draw an epoch, counted from 0, of ``n`` training samples; those after the last full step are not used.
 
-    Args:
-        n: Number of training samples, at least ``batch_size``; those after the last full step are not used.
-        batch_size: Samples in a step.
-        seed: Random seed of the run.
-        epoch: Counted from 0.
-        mixup: The α of the Beta distribution of the shares; 0 mixes nothing.
-        n_meta: Number of held-out samples that tune the loss. Each step draws as many as there are in a batch, or all,
-            in turns, so that each is used equally often.
+    Of the ``n_meta`` held-out samples that tune the loss, each step draws as many as there are in a batch, or all, in
+    turns, so that each is used equally often.
     """
     generator, steps = epoch_generator(seed, epoch), n // batch_size
     shape = (steps, batch_size)
@@ -270,13 +264,7 @@ class Mixup:
         check_options(self)
 
     def __call__(self, inputs: Tensor, labels: Tensor, *, generator: torch.Generator | None = None) -> MixedBatch:
-        """Mix a batch.
-
-        Args:
-            inputs: Shape (n, ...), floating.
-            labels: Shape (n,).
-            generator: Random generator on the CPU; torch's own if None.
-        """
+        """Mix a batch of floating inputs (n, ...) and labels (n,); torch's own generator draws if none is given."""
         generator = torch.default_generator if generator is None else generator
         partners = torch.randperm(len(inputs), generator=generator).to(inputs.device)
         share = mixing_shares(1, self.alpha, generator)[0].to(inputs.device)

@@ -97,10 +97,8 @@ def compile_blocks(model: nn.Module) -> None:
 class CapturedStep:
     """A step captured as a CUDA graph on a stream of its own; calling it replays the graph on the current buffers.
 
-    Args:
-        step: Reads and writes the same memory in every call.
-        keep: All tensors that the step changes: restored after the warm-up steps.
-        rewind: Resets the step to its start; called before each warm-up step.
+    The step reads and writes the same memory in every call, and is rewound before each warm-up step; the tensors to
+    ``keep``, all that it changes, are restored after them.
     """
 
     def __init__(self, step: Callable[[], None], keep: list[Tensor], rewind: Callable[[], None]) -> None:

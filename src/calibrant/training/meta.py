@@ -156,15 +156,9 @@ class MetaRegulariser:
                 yield f"{key}.{name}", tensor
 
     def learn(
-        self,
-        features: Tensor,
-        labels: Tensor,
-        held_out_features: Tensor,
-        held_out_labels: Tensor,
-        *,
-        rate: float | Tensor,
-        share: float | Tensor = 1.0,
-    ) -> None:
+        self, features: Tensor, labels: Tensor, held_out_features: Tensor, held_out_labels: Tensor, *,
+        rate: float | Tensor, share: float | Tensor = 1.0,
+    ) -> None:  # fmt: skip
         """Update φ by one step.
 
         Args:
@@ -197,14 +191,9 @@ class MetaRegulariser:
 
     @torch.enable_grad()
     def look_ahead(
-        self,
-        features: Tensor,
-        labels: Tensor,
-        held_out_features: Tensor,
-        held_out_labels: Tensor,
-        *,
+        self, features: Tensor, labels: Tensor, held_out_features: Tensor, held_out_labels: Tensor, *,
         rate: float | Tensor,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Return the objective of :meth:`learn` on held-out samples after a step of the last layer, with a gradient."""
         self._check_sizes(features, held_out_features)
         parts = [part for part in (self._head.weight, self._head.bias) if part is not None]
@@ -229,8 +218,7 @@ class MetaRegulariser:
         if not self.meta_loss.is_initialised:
             self.initialise(features)
         constants = {name: parameter.detach() for name, parameter in self.meta_loss.named_parameters()}
-        loss: Tensor = functional_call(self.meta_loss, constants, (features, logits, labels, self._head.weight))
-        return loss
+        return functional_call(self.meta_loss, constants, (features, logits, labels, self._head.weight))
 
     def _converted(self, features: Tensor) -> Tensor:
         return features.detach().to(self._phi[0].dtype)
@@ -284,14 +272,7 @@ class MetaForward:
             self.regulariser.initialise(_features_in_training(model, data.training.inputs.plain(first)))
 
     def __call__(self, inputs: Tensor, labels: Tensor, meta_samples: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
-        """Update the loss's parameters, and return the network's logits and loss.
-
-        Args:
-            inputs: Inputs of the training batch.
-            labels: Shape (n,).
-            meta_samples: Numbers of the held-out samples to tune on, (m,).
-            rate: Learning rate of the step that follows.
-        """
+        """Update the loss's parameters on the held-out ``meta_samples``, (m,); return the network's logits and loss."""
         with autocast(self._recipe, self._device_type):
             features = self._network.features(inputs)
             logits = self._network.head(features).float()

@@ -25,14 +25,9 @@ class Step:
     """The next step of an epoch's plan, and the sums over the epoch's steps so far; the plan's buffers are refilled."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        loss: Loss | MetaForward,
-        data: StoredSamples,
-        plan: EpochPlan,
-        recipe: Recipe,
+        self, model: nn.Module, loss: Loss | MetaForward, data: StoredSamples, plan: EpochPlan, recipe: Recipe,
         processes: ProcessGroup,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._model, self._loss, self._data, self._plan = model, loss, data, plan
         self._recipe, self._processes, self._device = recipe, processes, data.labels.device
         parts = () if isinstance(loss, MetaForward) else loss.modules()
@@ -133,16 +128,9 @@ class Session:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        loss: Loss | MetaLoss,
-        data: DeviceData,
-        recipe: Recipe,
-        runtime: RuntimeOptions | None = None,
-        processes: ProcessGroup = SINGLE_PROCESS,
-        *,
-        name: str | None = None,
-    ) -> None:
+        self, model: nn.Module, loss: Loss | MetaLoss, data: DeviceData, recipe: Recipe,
+        runtime: RuntimeOptions | None = None, processes: ProcessGroup = SINGLE_PROCESS, *, name: str | None = None,
+    ) -> None:  # fmt: skip
         n, runtime = len(data.training), runtime or RuntimeOptions()
         if recipe.batch_size > n:
             raise InputError(f"batch_size must be at most the {n} training samples; got {recipe.batch_size}.")
@@ -162,11 +150,12 @@ class Session:
         self.trace = LearningTrace(n) if runtime.traced else None
         self._best: dict[str, Tensor] = {}  # network and loss after the best epoch so far, where one is selected
         self._plan = self._drawn().to(data.device)
-        self._meta: MetaForward | None = None
+        called: Loss | MetaForward
         if isinstance(loss, MetaLoss):
-            self._meta = MetaForward(loss, self.model, data, recipe, self._plan.samples[0], name=name)
-        called = loss if self._meta is None else self._meta
-        assert not isinstance(called, MetaLoss)
+            called = MetaForward(loss, self.model, data, recipe, self._plan.samples[0], name=name)
+        else:
+            called = loss
+        self._meta = called if isinstance(called, MetaForward) else None
         network = processes.wrapped(self.model, data.device)
         self.step = Step(network, called, data.training, self._plan, recipe, processes)
         self._is_captured = runtime.compiled and data.device.type == "cuda" and processes.count == 1
