@@ -4,10 +4,11 @@ import difflib
 import math
 import os
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
+from inspect import get_annotations
 from numbers import Integral, Real
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal, TypeAlias, final, get_args, get_origin
@@ -22,6 +23,15 @@ MOST_BINS = 1_000_000
 _MOST_SEED = 2**63 - 1  # largest seed that torch accepts
 _IMAGES = 4  # axes of a batch of images
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def set_facts(kind: type, facts: Mapping[str, object]) -> None:
+    """Make the keywords of a class statement attributes of the class; a base class must declare each of them."""
+    declared = {name for base in kind.__mro__[1:] for name in get_annotations(base)}
+    for name, fact in facts.items():
+        if name not in declared:
+            raise TypeError(f"a fact of {kind.__name__} must be declared by a base class; got {name}.")
+        setattr(kind, name, fact)
 
 
 def are_images(inputs: Tensor) -> bool:

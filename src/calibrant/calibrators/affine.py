@@ -24,6 +24,7 @@ from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
 GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2")
+_BASELINE = replace(GUO, where="the uncalibrated baseline")
 
 
 def temperature_fit(predictions: Predictions, name: str) -> InverseTemperatureFit:
@@ -68,7 +69,7 @@ def check_every_class_seen(predictions: Predictions, name: str, *, least: int = 
 
 @final
 @dataclass(frozen=True)
-class Uncalibrated(Calibrator):
+class Uncalibrated(Calibrator, name="uncalibrated", title="Uncalibrated", family="baseline", paper=_BASELINE):
     """Leave the predictions unchanged.
 
     A well-regularised or well-ensembled network can be calibrated already; with few held-out samples every fitted map
@@ -78,11 +79,7 @@ class Uncalibrated(Calibrator):
     Samples: none.
     """
 
-    name = "uncalibrated"
-    aliases = ("none",)  # the name in earlier versions, and in files that they wrote
-    title = "Uncalibrated"
-    family = "baseline"
-    paper = replace(GUO, where="the uncalibrated baseline")
+    aliases = ("none",)
     preserves_accuracy = True
     preserves_ranking = True
 
@@ -105,7 +102,7 @@ _GRIDS = {
 
 @final
 @dataclass(frozen=True)
-class TemperatureScaling(Calibrator):
+class TemperatureScaling(Calibrator, name="temperature", title="Temperature scaling", family="scaling", paper=GUO):
     """Divide the logits by the one number that minimises a loss on held-out samples.
 
     One number hardly overfits, and no prediction changes; it is the baseline that everything else must beat. It
@@ -135,10 +132,6 @@ class TemperatureScaling(Calibrator):
         3.0
     """
 
-    name = "temperature"
-    title = "Temperature scaling"
-    family = "scaling"
-    paper = GUO
     preserves_accuracy = True
     preserves_ranking = False  # only for two classes
 
@@ -215,9 +208,20 @@ def _unpenalised(predictions: Predictions, name: str, shape: WeightShape) -> Fit
     return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
 
 
+_ALEXANDARI = Paper(
+    "Alexandari et al.",
+    2020,
+    "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation",
+    "arXiv:1901.06852",
+    "Section 2.3",
+)
+
+
 @final
 @dataclass(frozen=True)
-class BiasCorrectedTemperature(Calibrator):
+class BiasCorrectedTemperature(
+    Calibrator, name="bias_corrected", title="Bias-corrected temperature scaling", family="scaling", paper=_ALEXANDARI
+):
     """Divide the logits by one number and add another to each class, so that the log-loss is smallest.
 
     The shifts correct classes that are over- or underrated as a whole: afterwards the mean probability of each class
@@ -236,17 +240,6 @@ class BiasCorrectedTemperature(Calibrator):
         (0.5, [0.5, 0.0, -0.5])
     """
 
-    name = "bias_corrected"
-    title = "Bias-corrected temperature scaling"
-    family = "scaling"
-    paper = Paper(
-        "Alexandari et al.",
-        2020,
-        "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation",
-        "arXiv:1901.06852",
-        "Section 2.3",
-    )
-
     def _fit(self, predictions: Predictions) -> Fitted:
         fitted = _unpenalised(predictions, self.title, "number")
         multiple = float(fitted.map.get_buffer("weight"))
@@ -260,7 +253,7 @@ class BiasCorrectedTemperature(Calibrator):
 
 @final
 @dataclass(frozen=True)
-class VectorScaling(Calibrator):
+class VectorScaling(Calibrator, name="vector", title="Vector scaling", family="scaling", paper=GUO):
     """Scale and shift the logit of each class by numbers of its own, so that the log-loss is smallest.
 
     It corrects classes that are over- or underrated, and classes that are more confident than others. The 2k numbers
@@ -280,18 +273,13 @@ class VectorScaling(Calibrator):
         [1.0, 0.5, 0.3]
     """
 
-    name = "vector"
-    title = "Vector scaling"
-    family = "scaling"
-    paper = GUO
-
     def _fit(self, predictions: Predictions) -> Fitted:
         return _unpenalised(predictions, self.title, "diagonal")
 
 
 @final
 @dataclass(frozen=True)
-class MatrixScaling(Calibrator):
+class MatrixScaling(Calibrator, name="matrix", title="Matrix scaling", family="scaling", paper=GUO):
     """A linear function of the logits, with a full matrix and no penalty, so that the log-loss is smallest.
 
     It can undo any confusion between classes, and with ten classes and thousands of samples it does. Its k (k + 1)
@@ -311,11 +299,6 @@ class MatrixScaling(Calibrator):
         >>> round(float((fitted(swapped).argmax(1) == logits.argmax(1)).float().mean()), 1)
         1.0
     """
-
-    name = "matrix"
-    title = "Matrix scaling"
-    family = "scaling"
-    paper = GUO
 
     def _fit(self, predictions: Predictions) -> Fitted:
         return _unpenalised(predictions, self.title, "matrix")
@@ -345,7 +328,7 @@ def _check_strengths(method: "StructuredVectorScaling | StructuredMatrixScaling"
 
 @final
 @dataclass(frozen=True)
-class StructuredVectorScaling(Calibrator):
+class StructuredVectorScaling(Calibrator, name="svs", title="Structured vector scaling", family="scaling", paper=BERTA):
     """Temperature scaling, then a slope and a shift for every class, penalised towards no change.
 
     The penalty weakens as samples are gathered: with few it is temperature scaling, with many vector scaling, and in
@@ -369,11 +352,6 @@ class StructuredVectorScaling(Calibrator):
         True
     """
 
-    name = "svs"
-    title = "Structured vector scaling"
-    family = "scaling"
-    paper = BERTA
-
     diagonal_strength: float = 1.0
     bias_strength: float = 1.0
 
@@ -388,7 +366,7 @@ class StructuredVectorScaling(Calibrator):
 
 @final
 @dataclass(frozen=True)
-class StructuredMatrixScaling(Calibrator):
+class StructuredMatrixScaling(Calibrator, name="sms", title="Structured matrix scaling", family="scaling", paper=BERTA):
     """Temperature scaling, then a linear function of the log-probabilities, penalised towards no change.
 
     The diagonal, the shifts and, k times more strongly, the off-diagonal have penalties of their own, which weaken as
@@ -406,11 +384,6 @@ class StructuredMatrixScaling(Calibrator):
         off_diagonal_strength: λ_o.
         bias_strength: λ_b.
     """
-
-    name = "sms"
-    title = "Structured matrix scaling"
-    family = "scaling"
-    paper = BERTA
 
     diagonal_strength: float = 1.0
     off_diagonal_strength: float = 1.0

@@ -117,9 +117,18 @@ class FittedChoice(NamedTuple):
     map: Map
 
 
+_BREIMAN = Paper(
+    "Breiman et al.",
+    1984,
+    "Classification and Regression Trees",
+    "doi:10.1201/9781315139470",
+    "the one-standard-error rule, for candidates that are given",
+)
+
+
 @final
 @dataclass(frozen=True)
-class Auto(Calibrator):
+class Auto(Calibrator, name="auto", title="Best of several, by cross-validation", family="composition", paper=_BREIMAN):
     """Try several methods by cross-validation, choose one by its proper score, and fit it on all samples.
 
     One of the methods that are tried (:func:`candidate_set`) is the default candidate: structured matrix or vector
@@ -152,17 +161,6 @@ class Auto(Calibrator):
     Raises:
         FitError: If there are fewer than two samples per fold.
     """
-
-    name = "auto"
-    title = "Best of several, by cross-validation"
-    family = "composition"
-    paper = Paper(
-        "Breiman et al.",
-        1984,
-        "Classification and Regression Trees",
-        "doi:10.1201/9781315139470",
-        "the one-standard-error rule, for candidates that are given",
-    )
 
     candidates: tuple[Calibrator, ...] | None = None
     score: Score = "nll"

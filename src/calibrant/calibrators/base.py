@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant.checks import set_facts
 from calibrant.errors import (
     CalibrantError,
     CalibrantWarning,
@@ -243,18 +244,21 @@ class Fitted(NamedTuple):
 class Calibrator(ABC):
     """A method of the literature with its options; concrete ones are frozen dataclasses.
 
-    ``preserves_accuracy``: the predicted class of a sample never changes. ``preserves_ranking``: of two samples, the
-    one with the higher confidence never gets the lower (they may become equal). ``bins_every_class``: there are bins of
-    every class, so many that the accuracy on the samples of the fit says little about that on others.
+    Their facts are keywords of the class, ``class Mine(Calibrator, name="mine", ...)``, or attributes in its body.
     """
 
     name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()  # names in earlier versions, and in files that they wrote
     title: ClassVar[str]
     family: ClassVar[CalibratorFamily]
     paper: ClassVar[Paper]
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
-    bins_every_class: ClassVar[bool] = False
+    preserves_accuracy: ClassVar[bool] = False  # the predicted class of a sample never changes
+    preserves_ranking: ClassVar[bool] = False  # the more confident of two samples never becomes the less confident
+    bins_every_class: ClassVar[bool] = False  # accuracy on the samples of the fit says little about that on others
+
+    def __init_subclass__(cls, **facts: object) -> None:
+        super().__init_subclass__()
+        set_facts(cls, facts)
 
     @abstractmethod
     def _fit(self, predictions: Predictions) -> Fitted:

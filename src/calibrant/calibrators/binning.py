@@ -54,11 +54,17 @@ def padded(lines: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 BinKind: TypeAlias = Literal["equal_width", "equal_mass"]
+_ZADROZNY = Paper(
+    "Zadrozny & Elkan",
+    2001,
+    "Obtaining calibrated probability estimates from decision trees and naive Bayesian classifiers",
+    "ICML 2001, pages 609-616",
+)
 
 
 @final
 @dataclass(frozen=True)
-class HistogramBinning(Calibrator):
+class HistogramBinning(Calibrator, name="histogram", title="Histogram binning", family="binning", paper=_ZADROZNY):
     """The accuracy of the predictions in a bin becomes the confidence of every prediction in it.
 
     With enough samples it corrects any shape of miscalibration; the ECE over the same bins is 0 on the calibration
@@ -76,15 +82,6 @@ class HistogramBinning(Calibrator):
             crowd near 1, so that the last of 15 equal widths often holds most samples and others too few to measure.
     """
 
-    name = "histogram"
-    title = "Histogram binning"
-    family = "binning"
-    paper = Paper(
-        "Zadrozny & Elkan",
-        2001,
-        "Obtaining calibrated probability estimates from decision trees and naive Bayesian classifiers",
-        "ICML 2001, pages 609-616",
-    )
     preserves_accuracy = True
 
     n_bins: int = 15
@@ -102,7 +99,9 @@ class HistogramBinning(Calibrator):
 
 @final
 @dataclass(frozen=True)
-class ClasswiseHistogramBinning(Calibrator):
+class ClasswiseHistogramBinning(
+    Calibrator, name="histogram_classwise", title="Histogram binning, classwise", family="binning", paper=GUO
+):
     """Histogram binning of every class against the rest, divided by their sum.
 
     It corrects each class separately, and can change the prediction. It hurts with many classes: most bins of most
@@ -119,10 +118,6 @@ class ClasswiseHistogramBinning(Calibrator):
             that of 15 equal masses 14 divide those, and the samples that matter share one bin.
     """
 
-    name = "histogram_classwise"
-    title = "Histogram binning, classwise"
-    family = "binning"
-    paper = GUO
     bins_every_class = True
 
     n_bins: int = 15
@@ -184,11 +179,17 @@ def _shares(count: Tensor, hits: Tensor) -> Tensor:
 
 
 IMaxSharing: TypeAlias = Literal["shared", "classwise"]
+_PATEL = Paper(
+    "Patel et al.",
+    2021,
+    "Multi-Class Uncertainty Calibration via Mutual Information Maximization-based Binning",
+    "arXiv:2006.13092",
+)
 
 
 @final
 @dataclass(frozen=True)
-class IMax(Calibrator):
+class IMax(Calibrator, name="imax", title="I-Max binning", family="binning", paper=_PATEL):
     """Histogram binning of every class against the rest, with edges that keep the most information about the label.
 
     Bins of equal width or equal mass are wasted on the many samples where a class is all but excluded; these lie where
@@ -207,15 +208,6 @@ class IMax(Calibrator):
         sharing: ``shared``: one histogram of all classes' log-odds; ``classwise``: one for each class.
     """
 
-    name = "imax"
-    title = "I-Max binning"
-    family = "binning"
-    paper = Paper(
-        "Patel et al.",
-        2021,
-        "Multi-Class Uncertainty Calibration via Mutual Information Maximization-based Binning",
-        "arXiv:2006.13092",
-    )
     bins_every_class = True
 
     n_bins: int = 15
@@ -255,11 +247,17 @@ BBQPrior: TypeAlias = Literal["bin", "binning"]
 
 # Binnings of less posterior probability are left out: together they would change no probability by 1e-9.
 _NEGLIGIBLE = 1e-12
+_NAEINI = Paper(
+    "Naeini et al.",
+    2015,
+    "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
+    "doi:10.1609/aaai.v29i1.9602",
+)
 
 
 @final
 @dataclass(frozen=True)
-class BayesianBinning(Calibrator):
+class BayesianBinning(Calibrator, name="bbq", title="Bayesian binning into quantiles", family="binning", paper=_NAEINI):
     """Histograms of the confidence with every sensible number of equally filled bins, averaged by their probability.
 
     It spares the choice that histogram binning depends on, and smooths its steps: few bins win on little data, more on
@@ -278,15 +276,6 @@ class BayesianBinning(Calibrator):
             by all bins of a "binning" (as the paper is mostly read: N' = 2).
     """
 
-    name = "bbq"
-    title = "Bayesian binning into quantiles"
-    family = "binning"
-    paper = Paper(
-        "Naeini et al.",
-        2015,
-        "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
-        "doi:10.1609/aaai.v29i1.9602",
-    )
     preserves_accuracy = True
 
     range_factor: float = 10.0
@@ -343,7 +332,7 @@ def _beta_binomial(count: Tensor, hits: Tensor, prior_hits: Tensor, prior_misses
     return (hits + prior_hits) / (count + total), log_likelihood.sum()
 
 
-_ISOTONIC = Paper(
+_ELKAN = Paper(
     "Zadrozny & Elkan",
     2002,
     "Transforming classifier scores into accurate multiclass probability estimates",
@@ -353,7 +342,7 @@ _ISOTONIC = Paper(
 
 @final
 @dataclass(frozen=True)
-class IsotonicRegression(Calibrator):
+class IsotonicRegression(Calibrator, name="isotonic", title="Isotonic regression", family="binning", paper=_ELKAN):
     """The non-decreasing function of the confidence that is nearest to correctness in squared error.
 
     Like histogram binning with bins that choose themselves, and never puts a less confident prediction above a more
@@ -365,10 +354,6 @@ class IsotonicRegression(Calibrator):
     Samples: about 1000. With fewer prefer Platt or temperature scaling; ten samples work, and are mostly floor.
     """
 
-    name = "isotonic"
-    title = "Isotonic regression"
-    family = "binning"
-    paper = _ISOTONIC
     preserves_accuracy = True
     preserves_ranking = True
 
@@ -379,7 +364,9 @@ class IsotonicRegression(Calibrator):
 
 @final
 @dataclass(frozen=True)
-class IsotonicOneVsRest(Calibrator):
+class IsotonicOneVsRest(
+    Calibrator, name="isotonic_ovr", title="Isotonic regression, one against the rest", family="binning", paper=_ELKAN
+):
     """Isotonic regression of every class against the rest, divided by their sum.
 
     Most libraries extend isotonic regression to many classes in this way. It needs samples of every class, and with
@@ -389,11 +376,6 @@ class IsotonicOneVsRest(Calibrator):
     Formula: q_j ∝ the non-decreasing function of p_j nearest to 1[y = j], at least 1/((n + 2)(k − 1)) before division
     Samples: about 1000 of each class. A class without samples gets the smallest probability everywhere, with a warning.
     """
-
-    name = "isotonic_ovr"
-    title = "Isotonic regression, one against the rest"
-    family = "binning"
-    paper = _ISOTONIC
 
     def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_missing_classes(predictions, self.title)
@@ -405,7 +387,9 @@ class IsotonicOneVsRest(Calibrator):
 
 @final
 @dataclass(frozen=True)
-class IsotonicPooled(Calibrator):
+class IsotonicPooled(
+    Calibrator, name="irm", title="Isotonic regression, classes pooled", family="binning", paper=ZHANG
+):
     """One isotonic regression of all classes' probabilities together, divided by their sum (IRM).
 
     All n·k pairs of a probability and whether it was the label's fit one function, so it needs k times fewer samples
@@ -416,10 +400,6 @@ class IsotonicPooled(Calibrator):
     Samples: about 500, whatever the number of classes. With fewer the steps near 1 rest on a handful of samples.
     """
 
-    name = "irm"
-    title = "Isotonic regression, classes pooled"
-    family = "binning"
-    paper = ZHANG
     preserves_accuracy = True
     preserves_ranking = False  # the other classes enter by the division by the sum
 

@@ -30,11 +30,12 @@ from calibrant.predictions import Predictions
 
 # The curve is straight between so many scores, evenly spread over the ranks; the spline has only a few bends.
 _KNOTS_KEPT = 2048
+_GUPTA = Paper("Gupta et al.", 2021, "Calibration of Neural Networks using Splines", "arXiv:2006.12800")
 
 
 @final
 @dataclass(frozen=True)
-class SplineCalibration(Calibrator):
+class SplineCalibration(Calibrator, name="spline", title="Spline fitting", family="curve", paper=_GUPTA):
     """Add to each confidence the slope of a smooth curve: accuracy minus confidence at its rank.
 
     The errors summed from the least to the most confident sample form a curve that is flat for a calibrated model; a
@@ -51,10 +52,6 @@ class SplineCalibration(Calibrator):
         n_knots: Knots of the spline, evenly spaced over the ranks, both ends included.
     """
 
-    name = "spline"
-    title = "Spline fitting"
-    family = "curve"
-    paper = Paper("Gupta et al.", 2021, "Calibration of Neural Networks using Splines", "arXiv:2006.12800")
     preserves_accuracy = True
 
     n_knots: int = 6
@@ -114,11 +111,17 @@ def _even_ranks(count: Tensor) -> Tensor:
 _SAME = 1e-6
 # With many classes log-odds are rounded to this, or the map would hold two numbers per calibration sample and class.
 _RESOLUTION = 0.01
+_VOVK = Paper(
+    "Vovk, Petej & Fedorova",
+    2015,
+    "Large-scale probabilistic predictors with and without guarantees of validity",
+    "arXiv:1511.00213",
+)
 
 
 @final
 @dataclass(frozen=True)
-class VennAbers(Calibrator):
+class VennAbers(Calibrator, name="venn_abers", title="Inductive Venn-Abers", family="curve", paper=_VOVK):
     """Isotonic regression fitted twice for each new sample, once as a hit and once as a miss, and the two merged.
 
     Where plain isotonic regression gives 0 or 1 after a few samples, this one accounts for what one more label would
@@ -131,16 +134,6 @@ class VennAbers(Calibrator):
     Samples: about 100 for two classes; 50 per class beyond, or probabilities are far too even. A class without samples
         gets the smallest probability everywhere, with a warning.
     """
-
-    name = "venn_abers"
-    title = "Inductive Venn-Abers"
-    family = "curve"
-    paper = Paper(
-        "Vovk, Petej & Fedorova",
-        2015,
-        "Large-scale probabilistic predictors with and without guarantees of validity",
-        "arXiv:1511.00213",
-    )
 
     def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_missing_classes(predictions, self.title)
@@ -263,7 +256,7 @@ _KUMAR = Paper("Kumar et al.", 2019, "Verified Uncertainty Calibration", "arXiv:
 
 @final
 @dataclass(frozen=True)
-class ScalingBinning(Calibrator):
+class ScalingBinning(Calibrator, name="scaling_binning", title="Scaling-binning", family="binning", paper=_KUMAR):
     """Platt scaling of the confidence, then its mean in each bin of equal mass.
 
     The error of Platt scaling alone cannot be measured with any amount of data, because every sample gets another
@@ -284,10 +277,6 @@ class ScalingBinning(Calibrator):
         seed: Random seed of the split into three parts.
     """
 
-    name = "scaling_binning"
-    title = "Scaling-binning"
-    family = "binning"
-    paper = _KUMAR
     preserves_accuracy = True
     preserves_ranking = False  # a model that is more confident where it is wrong gets a falling curve
 
@@ -309,7 +298,9 @@ class ScalingBinning(Calibrator):
 
 @final
 @dataclass(frozen=True)
-class ScalingBinningMarginal(Calibrator):
+class ScalingBinningMarginal(
+    Calibrator, name="scaling_binning_marginal", title="Scaling-binning, class by class", family="binning", paper=_KUMAR
+):
     """Scaling-binning of every class against the rest, then divided by their sum.
 
     As :class:`ScalingBinning`, but it calibrates the probability of every class, not only of the predicted one; with
@@ -327,11 +318,6 @@ class ScalingBinningMarginal(Calibrator):
         split: As for :class:`ScalingBinning`.
         seed: Random seed of the split into three parts.
     """
-
-    name = "scaling_binning_marginal"
-    title = "Scaling-binning, class by class"
-    family = "binning"
-    paper = _KUMAR
 
     n_bins: int | None = None
     split: ScalingBinningSplit = "three_way"

@@ -33,7 +33,9 @@ _RATIO, _FEW_SAMPLES, _FINE = 1.3, 500, 1e-11
 
 @final
 @dataclass(frozen=True)
-class EnsembleTemperatureScaling(Calibrator):
+class EnsembleTemperatureScaling(
+    Calibrator, name="ets", title="Ensemble temperature scaling", family="scaling", paper=replace(ZHANG, where="eq. 8")
+):
     """Mix three predictions, the temperature-scaled, the given and the uniform one, in the best shares.
 
     No prediction changes. The uniform part puts a floor under every probability, which helps a network that is
@@ -56,10 +58,6 @@ class EnsembleTemperatureScaling(Calibrator):
         [0.0, 0.7, 0.3]
     """
 
-    name = "ets"
-    title = "Ensemble temperature scaling"
-    family = "scaling"
-    paper = replace(ZHANG, where="eq. 8")
     preserves_accuracy = True
     preserves_ranking = False  # only for two classes
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import CalibratorFamily, gathered_warnings, log_odds_bounds, top_label, with_scores
 from calibrant.calibrators.binning import padded
-from calibrant.checks import as_features, check_at_least, check_known
+from calibrant.checks import as_features, check_at_least, check_known, set_facts
 from calibrant.errors import FitError, InputError, warn
 from calibrant.maps import Bands, FitSummary, ProximityMap, Surface, Table
 from calibrant.numerics.isotonic import equal_mass_edges
@@ -20,7 +20,10 @@ from calibrant.numerics.neighbours import Closeness, proximity, unit_rows
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-XIONG = Paper("Xiong et al.", 2023, "Proximity-Informed Calibration for Deep Neural Networks", "arXiv:2306.04590")
+_XIONG = Paper(
+    "Xiong et al.", 2023, "Proximity-Informed Calibration for Deep Neural Networks", "arXiv:2306.04590", "Section 5.1"
+)
+_XIONG_EQ_5 = replace(_XIONG, where="eq. 5")
 
 
 class FeatureCalibrator(ABC):
@@ -39,6 +42,10 @@ class FeatureCalibrator(ABC):
 
     neighbours: int
     closeness: Closeness
+
+    def __init_subclass__(cls, **facts: object) -> None:
+        super().__init_subclass__()
+        set_facts(cls, facts)
 
     @abstractmethod
     def _fit(self, predictions: Predictions, nearness: Tensor) -> Surface:
@@ -82,7 +89,9 @@ CellRule: TypeAlias = Literal["shift", "replace"]
 
 @final
 @dataclass(frozen=True)
-class BinMeanShift(FeatureCalibrator):
+class BinMeanShift(
+    FeatureCalibrator, name="bin_mean_shift", title="Bin-mean-shift by proximity", family="binning", paper=_XIONG_EQ_5
+):
     """Sort samples into bands of proximity and cells of confidence, and subtract part of each cell's mean gap.
 
     It removes the mean error of samples that lie far from the others, and keeps the differences inside a cell; only
@@ -103,10 +112,6 @@ class BinMeanShift(FeatureCalibrator):
         closeness: "exp_mean_distance", as in the paper's text, or "mean_exp_square", as in its public code.
     """
 
-    name = "bin_mean_shift"
-    title = "Bin-mean-shift by proximity"
-    family = "binning"
-    paper = replace(XIONG, where="eq. 5")
     preserves_accuracy = True
     preserves_ranking = False  # neighbouring cells may swap order
 
@@ -164,7 +169,9 @@ _FEW = 10
 
 @final
 @dataclass(frozen=True)
-class DensityRatioCalibration(FeatureCalibrator):
+class DensityRatioCalibration(
+    FeatureCalibrator, name="density_ratio", title="Density-ratio calibration", family="curve", paper=_XIONG
+):
     """The confidence becomes the accuracy among samples of similar confidence and proximity.
 
     Networks are more overconfident on samples that lie far from the others, and a map of the confidence alone, such as
@@ -183,10 +190,6 @@ class DensityRatioCalibration(FeatureCalibrator):
         closeness: "exp_mean_distance", as in the paper's text, or "mean_exp_square", as in its public code.
     """
 
-    name = "density_ratio"
-    title = "Density-ratio calibration"
-    family = "curve"
-    paper = replace(XIONG, where="Section 5.1")
     preserves_accuracy = True
     preserves_ranking = False  # it depends on the proximity as well
 

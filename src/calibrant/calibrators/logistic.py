@@ -121,11 +121,17 @@ _SHARES = (0.01, 0.1, 0.3, 0.93)
 _FOLDS = 5
 # The share is chosen on samples that hold so many numbers, within bounds.
 _NUMBERS, _FEWEST, _MOST = 40_000, 1_000, 5_000
+_PLATT = Paper(
+    "Platt",
+    1999,
+    "Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized Likelihood Methods",
+    "Advances in Large Margin Classifiers, MIT Press",
+)
 
 
 @final
 @dataclass(frozen=True)
-class PlattScaling(Calibrator):
+class PlattScaling(Calibrator, name="platt", title="Platt scaling", family="scaling", paper=_PLATT):
     """Logistic regression on the log-odds: a slope and a shift.
 
     The method for two classes: the shift moves the threshold, which temperature scaling cannot, and two numbers hardly
@@ -152,16 +158,6 @@ class PlattScaling(Calibrator):
         >>> [round(number, 3) for number in fitted.transform(samples).probs[:, 1].tolist()]
         [0.248, 0.323, 0.409, 0.591, 0.677, 0.752]
     """
-
-    name = "platt"
-    title = "Platt scaling"
-    family = "scaling"
-    paper = Paper(
-        "Platt",
-        1999,
-        "Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized Likelihood Methods",
-        "Advances in Large Margin Classifiers, MIT Press",
-    )
 
     targets: TargetKind = "smoothed"
 
@@ -203,9 +199,18 @@ def _line(log_odds: Tensor) -> Tensor:
     return torch.stack([torch.ones_like(log_odds), log_odds], dim=1)
 
 
+_KULL = Paper(
+    "Kull et al.",
+    2017,
+    "Beta calibration: a well-founded and easily implemented improvement on logistic calibration for binary "
+    "classifiers",
+    "PMLR 54:623-631",
+)
+
+
 @final
 @dataclass(frozen=True)
-class BetaCalibration(Calibrator):
+class BetaCalibration(Calibrator, name="beta", title="Beta calibration", family="scaling", paper=_KULL):
     """Logistic regression on ln p and ln(1 − p), each with its own slope.
 
     Separate slopes for either side let it be sigmoid, inverse sigmoid or neither, and unlike Platt's line it can leave
@@ -227,17 +232,6 @@ class BetaCalibration(Calibrator):
         >>> [round(number, 3) for number in fitted.transform(samples).probs[:, 1].tolist()]
         [0.1, 0.188, 0.325, 0.675, 0.812, 0.9]
     """
-
-    name = "beta"
-    title = "Beta calibration"
-    family = "scaling"
-    paper = Paper(
-        "Kull et al.",
-        2017,
-        "Beta calibration: a well-founded and easily implemented improvement on logistic calibration for binary "
-        "classifiers",
-        "PMLR 54:623-631",
-    )
 
     parameters: Literal["abm", "ab", "am"] = "abm"
 
@@ -274,7 +268,7 @@ def _logarithms(log_odds: Tensor) -> tuple[Tensor, Tensor]:
 
 @final
 @dataclass(frozen=True)
-class QuadraticScaling(Calibrator):
+class QuadraticScaling(Calibrator, name="quadratic", title="Quadratic scaling", family="scaling", paper=BERTA):
     """Logistic regression on the log-odds and their square, without a penalty.
 
     The square lets the two sides bend differently, as they should where the log-odds of the classes are bell-shaped
@@ -292,11 +286,6 @@ class QuadraticScaling(Calibrator):
         >>> [round(number, 3) for number in fitted.transform(samples).probs[:, 1].tolist()]
         [0.0, 0.021, 0.546, 0.688, 0.71, 0.035]
     """
-
-    name = "quadratic"
-    title = "Quadratic scaling"
-    family = "scaling"
-    paper = BERTA
 
     def _fit(self, predictions: Predictions) -> Fitted:
         # Differs from the paper: it defines the method for two classes; for more, each against the rest.

@@ -186,7 +186,7 @@ _KULL = Paper(
 
 @final
 @dataclass(frozen=True)
-class MatrixScalingODIR(Calibrator):
+class MatrixScalingODIR(Calibrator, name="ms_odir", title="Matrix scaling with ODIR", family="scaling", paper=_KULL):
     """Matrix scaling of the logits, with penalties on the off-diagonal of the matrix and on the shifts.
 
     The diagonal is free, so that at large strengths the method is a slope for each class, and at small ones matrix
@@ -221,11 +221,6 @@ class MatrixScalingODIR(Calibrator):
         True
     """
 
-    name = "ms_odir"
-    title = "Matrix scaling with ODIR"
-    family = "scaling"
-    paper = _KULL
-
     strength: float | None = None
     bias_strength: float | None = None
     search: OdirSearch = "stepwise"
@@ -241,7 +236,9 @@ class MatrixScalingODIR(Calibrator):
 
 @final
 @dataclass(frozen=True)
-class DirichletODIR(Calibrator):
+class DirichletODIR(
+    Calibrator, name="dirichlet_odir", title="Dirichlet calibration with ODIR", family="scaling", paper=_KULL
+):
     """Dirichlet calibration: a linear function of the log-probabilities, penalised as in ODIR.
 
     One Dirichlet distribution of the probabilities for each class leads to this map. Unlike
@@ -269,11 +266,6 @@ class DirichletODIR(Calibrator):
         >>> fitted.of_log_probs
         True
     """
-
-    name = "dirichlet_odir"
-    title = "Dirichlet calibration with ODIR"
-    family = "scaling"
-    paper = _KULL
 
     strength: float | None = None
     bias_strength: float | None = None

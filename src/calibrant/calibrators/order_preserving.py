@@ -29,7 +29,9 @@ _LEAST_SLOPE = 0.01
 
 @final
 @dataclass(frozen=True)
-class OrderPreserving(Calibrator):
+class OrderPreserving(
+    Calibrator, name="order_preserving", title="Order-preserving network", family="scaling", paper=_RAHIMI
+):
     """Stretch each gap between neighbouring logits by a number that a small network computes from the sample (OP).
 
     The order of all classes in a sample is kept, so that neither accuracy nor top-5 accuracy can change. The network
@@ -49,10 +51,6 @@ class OrderPreserving(Calibrator):
         seed: Random seed of the network's initial weights.
     """
 
-    name = "order_preserving"
-    title = "Order-preserving network"
-    family = "scaling"
-    paper = _RAHIMI
     preserves_accuracy = True
     preserves_ranking = False  # samples are stretched differently
 
@@ -70,7 +68,9 @@ class OrderPreserving(Calibrator):
 
 @final
 @dataclass(frozen=True)
-class OrderInvariant(Calibrator):
+class OrderInvariant(
+    Calibrator, name="order_invariant", title="Order-invariant network", family="scaling", paper=_RAHIMI
+):
     """Stretch each gap between neighbouring logits by a number that a network computes from the sorted sample (OI).
 
     As :class:`OrderPreserving`, with a network that sees the largest logit, the second largest and so on, and not which
@@ -88,10 +88,6 @@ class OrderInvariant(Calibrator):
         seed: Random seed of the network's initial weights.
     """
 
-    name = "order_invariant"
-    title = "Order-invariant network"
-    family = "scaling"
-    paper = _RAHIMI
     preserves_accuracy = True
     preserves_ranking = False  # samples are stretched differently
 
@@ -245,7 +241,9 @@ class GapStretchLoss:
 
 @final
 @dataclass(frozen=True)
-class DiagonalOrderPreserving(Calibrator):
+class DiagonalOrderPreserving(
+    Calibrator, name="diagonal", title="Diagonal order-preserving function", family="scaling", paper=_RAHIMI
+):
     """One rising function applied to every log-probability (DIAG).
 
     Temperature scaling is a straight line; this one may bend, so that large and small probabilities are sharpened or
@@ -262,10 +260,6 @@ class DiagonalOrderPreserving(Calibrator):
             temperature scaling.
     """
 
-    name = "diagonal"
-    title = "Diagonal order-preserving function"
-    family = "scaling"
-    paper = _RAHIMI
     preserves_accuracy = True
     preserves_ranking = False  # the logits of the other classes change too
 

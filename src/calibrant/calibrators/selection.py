@@ -32,7 +32,7 @@ from calibrant.predictions import Predictions
 
 @final
 @dataclass(frozen=True)
-class Chain(Calibrator):
+class Chain(Calibrator, name="chain", title="Methods one after the other", family="composition", paper=ZHANG):
     """Fit the first method, apply it, fit the next on the result, and so on.
 
     Temperature scaling before an isotonic or binning method gives the latter a better scale to work on (the
@@ -45,11 +45,6 @@ class Chain(Calibrator):
     Args:
         steps: The methods, in order.
     """
-
-    name = "chain"
-    title = "Methods one after the other"
-    family = "composition"
-    paper = ZHANG
 
     steps: tuple[Calibrator, ...] = (Uncalibrated(),)
 
@@ -66,24 +61,22 @@ class Chain(Calibrator):
         return Fitted(ChainMap(maps, n_classes=predictions.n_classes))
 
 
+_GENEST = Paper(
+    "Genest & Zidek",
+    1986,
+    "Combining Probability Distributions: A Critique and an Annotated Bibliography",
+    "doi:10.1214/ss/1177013825",
+    "the logarithmic opinion pool",
+)
+
+
 @final
 @dataclass(frozen=True)
-class LogOpinionPool(Calibrator):
+class LogOpinionPool(Calibrator, name="pool", title="Mean of several methods", family="composition", paper=_GENEST):
     """Fit several methods and average their log-probabilities, with weights above 0 that sum to one.
 
     The map is a :class:`~calibrant.maps.LogMixture`.
     """
-
-    name = "pool"
-    title = "Mean of several methods"
-    family = "composition"
-    paper = Paper(
-        "Genest & Zidek",
-        1986,
-        "Combining Probability Distributions: A Critique and an Annotated Bibliography",
-        "doi:10.1214/ss/1177013825",
-        "the logarithmic opinion pool",
-    )
 
     members: tuple[Calibrator, ...]
     weights: tuple[float, ...]

@@ -3,12 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeAlias, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast, final
 
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import check_bool
+from calibrant.checks import check_bool, set_facts
 from calibrant.errors import InputError
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import argmax_rows, positions, to_working_precision, top_leads
@@ -40,7 +40,7 @@ class FitSummary:
 
 
 class FittedModule(nn.Module):
-    """A module whose buffers keep at least float32.
+    """A module whose buffers, fitted numbers in float64, keep at least float32.
 
     ``model.bfloat16()`` and ``model.half()`` cast everything a model holds. With two or three digits the edge of a step
     would move and samples would get the probability of another step, so such casts leave these buffers unchanged.
@@ -49,13 +49,25 @@ class FittedModule(nn.Module):
     kind: ClassVar[str]  # its name in files
     may_be_infinite: ClassVar[tuple[str, ...]] = ()  # names of buffers
 
+    def __init_subclass__(cls, **facts: object) -> None:
+        super().__init_subclass__()
+        set_facts(cls, facts)
+
+    def __init__(self, **buffers: Tensor) -> None:
+        super().__init__()
+        self.keep(**buffers)
+
+    if TYPE_CHECKING:  # every attribute that is not declared is a buffer
+
+        def __getattr__(self, name: str) -> Tensor: ...
+
     def settings(self) -> dict[str, Setting]:
         """Return what the constructor needs beside buffers and parts."""
         return {}
 
     @final
     def keep(self, **values: Tensor) -> None:
-        """Register fitted numbers as float64 buffers."""
+        """Register buffers."""
         for name, value in values.items():
             self.register_buffer(name, torch.as_tensor(value).detach().double())
 
@@ -160,6 +172,7 @@ class Map(FittedModule, ABC):
         n_classes: Number of classes.
         gives_log_probs: Whether the result is log-probabilities; None: if the logits are.
         keeps_predicted: Whether the class of the largest logit, the first on a tie, stays that.
+        buffers: Fitted numbers.
     """
 
     # Attributes beside what the constructor takes: plain values, buffers or modules, or None. They are saved in files
@@ -169,7 +182,9 @@ class Map(FittedModule, ABC):
     keeps_predicted_exactly: ClassVar[bool] = False
     uniform_share: Tensor | None
 
-    def __init__(self, n_classes: int, *, gives_log_probs: bool | None = False, keeps_predicted: bool = False) -> None:
+    def __init__(
+        self, n_classes: int, *, gives_log_probs: bool | None = False, keeps_predicted: bool = False, **buffers: Tensor
+    ) -> None:
         super().__init__()
         self.n_classes = n_classes
         # Log-probabilities keep equal confidences equal to the last bit.
@@ -177,6 +192,7 @@ class Map(FittedModule, ABC):
         self.keeps_predicted = keeps_predicted
         self.summary: FitSummary | None = None
         self.register_buffer("uniform_share", None)
+        self.keep(**buffers)
 
     @final
     def mix_in(self, uniform_share: Tensor) -> None:
@@ -273,11 +289,8 @@ def as_result(calibrated: Tensor, logits: Tensor, *, keeps_predicted: bool) -> T
 
 
 @final
-class Identity(Map):
+class Identity(Map, kind="identity", keeps_predicted_exactly=True):
     """A map that leaves the logits unchanged."""
-
-    kind: ClassVar[str] = "identity"
-    keeps_predicted_exactly: ClassVar[bool] = True
 
     def __init__(self, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=None, keeps_predicted=True)
@@ -287,19 +300,13 @@ class Identity(Map):
 
 
 @final
-class ChainMap(Map):
+class ChainMap(Map, kind="chain", keeps_predicted_exactly=True):
     """Maps for the same classes, at least one, applied one after the other."""
-
-    kind: ClassVar[str] = "chain"
-    keeps_predicted_exactly: ClassVar[bool] = True  # by each map
 
     def __init__(self, maps: Sequence[Map], *, n_classes: int) -> None:
         known = [part.gives_log_probs for part in maps if part.gives_log_probs is not None]
-        super().__init__(
-            n_classes,
-            gives_log_probs=known[-1] if known else None,
-            keeps_predicted=all(part.keeps_predicted for part in maps),
-        )
+        kept = all(part.keeps_predicted for part in maps)
+        super().__init__(n_classes, gives_log_probs=known[-1] if known else None, keeps_predicted=kept)
         self.maps = nn.ModuleList(maps)
 
     def check_numbers(self) -> None:
@@ -316,16 +323,11 @@ _SHORT = 16
 
 
 @final
-class Scale(Map):
+class Scale(Map, kind="scale", may_be_infinite=("temperature",)):
     """Logits divided by a temperature above 0: above 1 it softens, below 1 it sharpens, infinity equalises."""
 
-    kind: ClassVar[str] = "scale"
-    may_be_infinite: ClassVar[tuple[str, ...]] = ("temperature",)
-    temperature: Tensor
-
     def __init__(self, temperature: Tensor, *, n_classes: int) -> None:
-        super().__init__(n_classes, keeps_predicted=True)
-        self.keep(temperature=temperature)
+        super().__init__(n_classes, keeps_predicted=True, temperature=temperature)
 
     def check_numbers(self) -> None:
         require(self.temperature.numel() == 1, "temperature must be a single number", self.temperature)
@@ -362,7 +364,7 @@ class Scale(Map):
 
 
 @final
-class Affine(Map):
+class Affine(Map, kind="affine"):
     """``W x + b``, where x is the logits or their log-probabilities.
 
     Args:
@@ -372,14 +374,9 @@ class Affine(Map):
             matters to a matrix or a diagonal, and makes the result independent of it.
     """
 
-    kind: ClassVar[str] = "affine"
-    weight: Tensor
-    bias: Tensor
-
     def __init__(self, weight: Tensor, bias: Tensor, *, n_classes: int, of_log_probs: bool = False) -> None:
-        super().__init__(n_classes)
+        super().__init__(n_classes, weight=weight, bias=bias)
         self.of_log_probs = of_log_probs
-        self.keep(weight=weight, bias=bias)
 
     def settings(self) -> dict[str, Setting]:
         return {"of_log_probs": self.of_log_probs}
@@ -404,7 +401,7 @@ _LEAD = 1e-5
 
 
 @final
-class Mixture(Map):
+class Mixture(Map, kind="mixture", keeps_predicted_exactly=True):
     """Mean of the probabilities of several maps, as log-probabilities.
 
     Args:
@@ -414,14 +411,9 @@ class Mixture(Map):
             would end in a tie: because of rounding, or because all weight is on equal probabilities.
     """
 
-    kind: ClassVar[str] = "mixture"
-    keeps_predicted_exactly: ClassVar[bool] = True
-    weights: Tensor
-
     def __init__(self, weights: Tensor, maps: Sequence[Map], *, n_classes: int, keeps_predicted: bool = False) -> None:
-        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=keeps_predicted)
+        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=keeps_predicted, weights=weights)
         self.maps = nn.ModuleList(maps)
-        self.keep(weights=weights)
 
     def settings(self) -> dict[str, Setting]:
         return {"keeps_predicted": self.keeps_predicted}
@@ -440,21 +432,17 @@ class Mixture(Map):
 
 
 @final
-class LogMixture(Map):
+class LogMixture(Map, kind="log_mixture"):
     """Mean of the log-probabilities of several maps, normalised: the geometric mean of their probabilities.
 
     This is the logarithmic opinion pool. Unlike a mean of probabilities it is no flatter than the maps if they agree.
     Arguments are as for :class:`Mixture`.
     """
 
-    kind: ClassVar[str] = "log_mixture"
-    weights: Tensor
-
     def __init__(self, weights: Tensor, maps: Sequence[Map], *, n_classes: int) -> None:
-        # Where all maps have the class ahead, so has their mean.
-        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=all(part.keeps_predicted for part in maps))
+        kept = all(part.keeps_predicted for part in maps)  # where all maps have the class ahead, so has their mean
+        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=kept, weights=weights)
         self.maps = nn.ModuleList(maps)
-        self.keep(weights=weights)
 
     def check_numbers(self) -> None:
         _check_weights(self.weights, len(self.maps))

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -110,7 +110,7 @@ class Curve(FittedModule, ABC):
 
 
 @final
-class Steps(Curve):
+class Steps(Curve, kind="steps", may_be_infinite=("edges",)):
     """One value between each two edges.
 
     Args:
@@ -118,14 +118,8 @@ class Steps(Curve):
         values: Log-odds, (c, b + 1).
     """
 
-    kind: ClassVar[str] = "steps"
-    may_be_infinite: ClassVar[tuple[str, ...]] = ("edges",)
-    edges: Tensor
-    values: Tensor
-
     def __init__(self, edges: Tensor, values: Tensor) -> None:
-        super().__init__()
-        self.keep(edges=edges, values=values)
+        super().__init__(edges=edges, values=values)
 
     def check_numbers(self) -> None:
         matrix = self.edges.ndim == 2 and len(self.edges) > 0
@@ -146,16 +140,11 @@ class Steps(Curve):
 
 
 @final
-class Line(Curve):
+class Line(Curve, kind="line"):
     """Linear between rising knots (c, b), b >= 2, with log-odds ``values`` (c, b); constant beyond the ends."""
 
-    kind: ClassVar[str] = "line"
-    knots: Tensor
-    values: Tensor
-
     def __init__(self, knots: Tensor, values: Tensor) -> None:
-        super().__init__()
-        self.keep(knots=knots, values=values)
+        super().__init__(knots=knots, values=values)
 
     def check_numbers(self) -> None:
         matrix = self.knots.ndim == 2 and len(self.knots) > 0 and self.knots.shape[1] > 1
@@ -173,15 +162,11 @@ class Line(Curve):
 
 
 @final
-class Polynomial(Curve):
+class Polynomial(Curve, kind="polynomial"):
     """``c0 + c1 s + c2 s² + …`` of the log-odds s; coefficients (c, degree + 1), the lowest power first."""
 
-    kind: ClassVar[str] = "polynomial"
-    coefficients: Tensor
-
     def __init__(self, coefficients: Tensor) -> None:
-        super().__init__()
-        self.keep(coefficients=coefficients)
+        super().__init__(coefficients=coefficients)
 
     def check_numbers(self) -> None:
         filled = self.coefficients.ndim == 2 and self.coefficients.numel() > 0
@@ -198,17 +183,11 @@ class Polynomial(Curve):
 
 
 @final
-class BetaCurve(Curve):
+class BetaCurve(Curve, kind="beta"):
     """``a ln p - b ln(1 - p) + c``, p being the probability; a, b and c of shape (c,)."""
 
-    kind: ClassVar[str] = "beta"
-    a: Tensor
-    b: Tensor
-    c: Tensor
-
     def __init__(self, a: Tensor, b: Tensor, c: Tensor) -> None:
-        super().__init__()
-        self.keep(a=a, b=b, c=c)
+        super().__init__(a=a, b=b, c=c)
 
     def check_numbers(self) -> None:
         sized = self.a.ndim == 1 and len(self.a) > 0 and self.a.shape == self.b.shape == self.c.shape
@@ -232,14 +211,11 @@ def _as_before(columns: Tensor, shape: torch.Size) -> Tensor:
 
 
 @final
-class TopLabelMap(Map):
+class TopLabelMap(Map, kind="top_label", keeps_predicted_exactly=True):
     """A new confidence for the predicted class, by a curve of one column; the other classes share the rest as before.
 
     The prediction never changes: a confidence below 1/k is raised to it, see :func:`with_top_log_odds`.
     """
-
-    kind: ClassVar[str] = "top_label"
-    keeps_predicted_exactly: ClassVar[bool] = True
 
     def __init__(self, curve: Curve, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=True, keeps_predicted=True)
@@ -254,10 +230,8 @@ class TopLabelMap(Map):
 
 
 @final
-class OneVsRest(Map):
+class OneVsRest(Map, kind="one_vs_rest"):
     """A new probability for every class against the rest, by a curve per class or one for all, then normalised."""
-
-    kind: ClassVar[str] = "one_vs_rest"
 
     def __init__(self, curve: Curve, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=True)
@@ -271,10 +245,8 @@ class OneVsRest(Map):
 
 
 @final
-class TwoClassMap(Map):
+class TwoClassMap(Map, kind="two_class"):
     """New log-odds of class 1 against class 0, by a curve of one column."""
-
-    kind: ClassVar[str] = "two_class"
 
     def __init__(self, curve: Curve, *, n_classes: int = 2) -> None:
         super().__init__(n_classes, gives_log_probs=True)
@@ -296,14 +268,11 @@ def check_columns(curve: Curve, *allowed: int) -> None:
 
 
 @final
-class PooledMap(Map):
+class PooledMap(Map, kind="pooled", keeps_predicted_exactly=True):
     """A new probability for every class against the rest, all by one non-decreasing curve, then normalised.
 
     The classes of a sample keep their order, or become equal; only the predicted one stays ahead of all others.
     """
-
-    kind: ClassVar[str] = "pooled"
-    keeps_predicted_exactly: ClassVar[bool] = True
 
     def __init__(self, curve: Curve, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=True, keeps_predicted=True)
@@ -324,19 +293,15 @@ class PooledMap(Map):
 
 
 @final
-class ClassBins(Map):
+class ClassBins(Map, kind="class_bins"):
     """A new probability for every class by the equal-width bin of its old one, then normalised.
 
     :class:`OneVsRest` with steps of equal width, whose bins need no search. ``values`` are the log-odds in each bin
     (lo, hi] of 0..1, (k, b).
     """
 
-    kind: ClassVar[str] = "class_bins"
-    values: Tensor
-
     def __init__(self, values: Tensor, *, n_classes: int) -> None:
-        super().__init__(n_classes, gives_log_probs=True)
-        self.keep(values=values)
+        super().__init__(n_classes, gives_log_probs=True, values=values)
 
     def check_numbers(self) -> None:
         sized = self.values.ndim == 2 and len(self.values) == self.n_classes and self.values.shape[1] > 0

@@ -4,7 +4,7 @@ The largest logit becomes exactly 0 and every other one minus the sum of the gap
 small, remains a gap after rounding, and equal logits stay equal.
 """
 
-from typing import ClassVar, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ _LEAST = 1e-4
 
 
 @final
-class OrderPreservingMap(Map):
+class OrderPreservingMap(Map, kind="order_preserving"):
     """Every gap between neighbours in a sample's sorted logits, times a positive number that a small network gives.
 
     The network has one hidden layer, sees the sample's log-probabilities after temperature scaling, and gives a number
@@ -37,14 +37,6 @@ class OrderPreservingMap(Map):
         sees: The log-probabilities of class 0, 1, … ("given"), or the largest, the second largest, … ("sorted"): the
             names of the classes then play no part.
     """
-
-    kind: ClassVar[str] = "order_preserving"
-    beta: Tensor
-    centre: Tensor
-    hidden_weight: Tensor
-    hidden_bias: Tensor
-    out_weight: Tensor
-    out_bias: Tensor
 
     def __init__(
         self,
@@ -95,7 +87,7 @@ class OrderPreservingMap(Map):
 
 
 @final
-class MonotoneMap(Map):
+class MonotoneMap(Map, kind="monotone"):
     """One increasing function of every log-probability: linear between knots, and beyond the first and the last.
 
     Args:
@@ -104,14 +96,8 @@ class MonotoneMap(Map):
         slopes: Below the first knot, between each two, above the last; all above 0, (b + 1,).
     """
 
-    kind: ClassVar[str] = "monotone"
-    beta: Tensor
-    knots: Tensor
-    slopes: Tensor
-
     def __init__(self, beta: Tensor, knots: Tensor, slopes: Tensor, *, n_classes: int) -> None:
-        super().__init__(n_classes, keeps_predicted=True)
-        self.keep(beta=beta, knots=knots, slopes=slopes)
+        super().__init__(n_classes, keeps_predicted=True, beta=beta, knots=knots, slopes=slopes)
 
     def check_numbers(self) -> None:
         _check_beta(self.beta)

@@ -1,7 +1,7 @@
 """Functions of log-odds and proximity, and the map that uses features beside logits."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, final, get_args
+from typing import final, get_args
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class Surface(FittedModule, ABC):
 
 
 @final
-class Table(Surface):
+class Table(Surface, kind="table"):
     """Log-odds on a grid of evenly spaced confidences and proximities, interpolated, and constant beyond its ends.
 
     Args:
@@ -34,14 +34,8 @@ class Table(Surface):
         proximity: Proximity at the first and the last column of the grid, (2,).
     """
 
-    kind: ClassVar[str] = "table"
-    values: Tensor
-    confidence: Tensor
-    proximity: Tensor
-
     def __init__(self, values: Tensor, confidence: Tensor, proximity: Tensor) -> None:
-        super().__init__()
-        self.keep(values=values, confidence=confidence, proximity=proximity)
+        super().__init__(values=values, confidence=confidence, proximity=proximity)
 
     def check_numbers(self) -> None:
         sized = self.values.ndim == 2 and min(self.values.shape) > 1
@@ -60,7 +54,7 @@ class Table(Surface):
 
 
 @final
-class Bands(Surface):
+class Bands(Surface, kind="bands", may_be_infinite=("cell_edges",)):
     """Bands of proximity, each cut into cells of confidence; in a cell ``keep_share * confidence + offset``.
 
     Args:
@@ -71,17 +65,8 @@ class Bands(Surface):
         least: How close to 0 and 1 the result may come, a single number.
     """
 
-    kind: ClassVar[str] = "bands"
-    may_be_infinite: ClassVar[tuple[str, ...]] = ("cell_edges",)
-    edges: Tensor
-    cell_edges: Tensor
-    offsets: Tensor
-    keep_share: Tensor
-    least: Tensor
-
     def __init__(self, edges: Tensor, cell_edges: Tensor, offsets: Tensor, keep_share: Tensor, least: Tensor) -> None:
-        super().__init__()
-        self.keep(edges=edges, cell_edges=cell_edges, offsets=offsets, keep_share=keep_share, least=least)
+        super().__init__(edges=edges, cell_edges=cell_edges, offsets=offsets, keep_share=keep_share, least=least)
 
     def check_numbers(self) -> None:
         bands = self.edges.numel() + 1
@@ -116,7 +101,7 @@ def _place(values: Tensor, ends: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
 
 
 @final
-class ProximityMap(FittedModule):
+class ProximityMap(FittedModule, kind="proximity"):
     """Logits and features in, calibrated logits out; the prediction never changes.
 
     It holds the features of all calibration samples, in the type they came in, to find each sample's nearest neighbours
@@ -129,9 +114,6 @@ class ProximityMap(FittedModule):
         neighbours: Number of neighbours.
         closeness: How their distances become a proximity.
     """
-
-    kind: ClassVar[str] = "proximity"
-    reference: Tensor
 
     def __init__(
         self,
