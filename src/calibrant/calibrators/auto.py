@@ -16,7 +16,7 @@ from calibrant.calibrators.ets import EnsembleTemperatureScaling
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.odir import DirichletODIR
 from calibrant.calibrators.order_preserving import DiagonalOrderPreserving, OrderInvariant, OrderPreserving
-from calibrant.calibrators.selection import CandidateResult, Chain, ChoiceReason, LogOpinionPool, Ranking, Score, rank
+from calibrant.calibrators.selection import CandidateResult, Chain, LogOpinionPool, Ranking, Score, rank
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import CalibrantError, warn
 from calibrant.maps import Map
@@ -108,15 +108,6 @@ def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
     return CandidateSet((*structured, *(method for method in alternatives if method is not None)), default, partner)
 
 
-class FittedChoice(NamedTuple):
-    """The ranking of the candidates, the one that is taken and why, and its map, fitted on all samples."""
-
-    ranking: Ranking
-    taken: CandidateResult
-    reason: ChoiceReason
-    map: Map
-
-
 _BREIMAN = Paper(
     "Breiman et al.",
     1984,
@@ -175,45 +166,10 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
 
     def rank(self, predictions: Predictions) -> Ranking:
         """Rank the candidates by their score on samples they were not fitted on."""
-        if self.candidates is not None:
-            candidates, default, partner = CandidateSet(self.candidates)
-        else:
-            absent = len(absent_classes(predictions))
-            candidates, default, partner = candidate_set(len(predictions), predictions.n_classes, absent=absent)
-        return rank(
-            predictions,
-            candidates,
-            score=self.score,
-            folds=self.folds,
-            seed=self.seed,
-            default=default,
-            partner=partner,
-        )
-
-    def choose(self, predictions: Predictions) -> FittedChoice:
-        """Choose a candidate and fit it on all samples.
-
-        Example:
-            >>> import torch
-            >>> logits = 3 * torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
-            >>> labels = (logits / 3).softmax(1).multinomial(1, generator=torch.Generator().manual_seed(1))[:, 0]
-            >>> Auto((TemperatureScaling(),)).choose(Predictions(logits, labels)).taken.name
-            'temperature'
-        """
-        ranking = self.rank(predictions)
-        chosen, reason = ranking.decision
-        failures = []
-        # The chosen one, then the others by score: the last resort, no calibration, can always be fitted.
-        for result in (chosen, *(other for other in ranking.fitted if other is not chosen)):
-            try:
-                fitted = result.calibrator.fit_without_scores(predictions)
-            except CalibrantError as error:
-                failures.append(f"{result.name} could be fitted on every fold but not on all samples: {error}")
-                continue
-            for failure in failures:
-                warn(failure)
-            return FittedChoice(ranking, result, ChoiceReason.fallback if failures else reason, fitted)
-        raise AssertionError("no calibration can always be fitted")
+        n, k, absent = *predictions.logits.shape, len(absent_classes(predictions))
+        given = candidate_set(n, k, absent=absent) if self.candidates is None else CandidateSet(self.candidates)
+        how = {"default": given.default, "partner": given.partner}
+        return rank(predictions, given.candidates, score=self.score, folds=self.folds, seed=self.seed, **how)
 
     def _fit(self, predictions: Predictions) -> Fitted:
         absent = absent_classes(predictions)
@@ -223,7 +179,8 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
                 "every class would learn that it never occurs, which held-out samples cannot show, and were left out. "
                 "Gather samples of it to have them tried."
             )
-        ranking, taken, reason, fitted = self.choose(predictions)
+        ranking = self.rank(predictions)
+        taken, fitted = _fitted_on_all(ranking, predictions)
         if ranking.ece_misleads:
             other = ranking.lowest_ece
             warn(
@@ -232,17 +189,33 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
                 f"{other.to_best} above the best. {taken.name} is kept: a low ece alone does not make good "
                 "probabilities."
             )
-        if reason != ChoiceReason.fallback and ranking.scores_disagree:
+        if taken is ranking.chosen and ranking.scores_disagree:
             warn(
                 f"the two proper scores disagree: {taken.name} changes {ranking.score} by {taken.to_uncalibrated} and "
                 f"{ranking.other_score} by {taken.other_to_uncalibrated} against no calibration. If "
                 f"{ranking.other_score} is what counts, choose by it: score={ranking.other_score}."
             )
         certificate = None if fitted.summary is None else fitted.summary.certificate
-        return Fitted(fitted, certificate, tuple(_notes(ranking, taken, reason)))
+        return Fitted(fitted, certificate, tuple(_notes(ranking, taken)))
 
 
-def _notes(ranking: Ranking, taken: CandidateResult, reason: ChoiceReason) -> list[str]:
+def _fitted_on_all(ranking: Ranking, predictions: Predictions) -> tuple[CandidateResult, Map]:
+    """Fit the chosen candidate on all samples, or the next by score where that fails; warn of those that failed."""
+    failures, chosen = [], ranking.chosen
+    # The last resort, no calibration, can always be fitted.
+    for result in (chosen, *(other for other in ranking.fitted if other is not chosen)):
+        try:
+            fitted = result.calibrator.fit_without_scores(predictions)
+        except CalibrantError as error:
+            failures.append(f"{result.name} could be fitted on every fold but not on all samples: {error}")
+            continue
+        for failure in failures:
+            warn(failure)
+        return result, fitted
+    raise AssertionError("no calibration can always be fitted")
+
+
+def _notes(ranking: Ranking, taken: CandidateResult) -> list[str]:
     """Say which method was taken and why, then the results of all candidates."""
     basis = f"{ranking.folds}-fold cross-validated {ranking.score}"
     if isinstance(taken.calibrator, Uncalibrated):
@@ -254,7 +227,7 @@ def _notes(ranking: Ranking, taken: CandidateResult, reason: ChoiceReason) -> li
         averaged = taken.calibrator.members
         weights = " and ".join(f"{weight:.2f}" for weight in taken.calibrator.weights)
         lines.append(f"the log-probabilities of {taken.name} are averaged, with weights {weights}")
-    if reason != ChoiceReason.fallback and ranking.temperature_is_enough:
+    if taken is ranking.chosen and ranking.temperature_is_enough:
         about = f"{taken.name} is not clearly better ({taken.to_temperature})"
         lines.append(f"temperature scaling would do about as well: {about}")
     best, finalists = ranking.best, ranking.finalists

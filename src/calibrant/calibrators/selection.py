@@ -1,10 +1,10 @@
 """Combinations of calibrators: chains, averages, and the choice of one by cross-validation."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from enum import StrEnum
-from typing import Literal, NamedTuple, Self, TypeAlias, final
+from functools import partial
+from typing import Literal, Self, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -142,7 +142,7 @@ class CrossValidatedDifference:
 
     @classmethod
     def between(cls, first: Tensor, second: Tensor) -> Self:
-        """First minus second, sample by sample, (n,) each."""
+        """Return first minus second, sample by sample, (n,) each."""
         change = first - second
         mean, half = float(change.mean()), _Z * float(change.std()) / math.sqrt(len(change))
         squares = (float(side.square().sum()) for side in (change.clamp(min=0), change.clamp(max=0)))
@@ -153,14 +153,11 @@ class CrossValidatedDifference:
         """Standard error of the mean difference."""
         return (self.high - self.low) / (2 * _Z)
 
-    @property
-    def p(self) -> float:
-        """Two-sided p-value of no difference; NaN where the samples have no spread."""
-        error = self.standard_error
-        return math.erfc(abs(self.value) / (error * math.sqrt(2))) if error > 0 else math.nan
-
     def __str__(self) -> str:
         return f"{self.value:+.4f} ({self.low:+.4f} to {self.high:+.4f})"
+
+
+_UNKNOWN = CrossValidatedDifference()
 
 
 @final
@@ -175,36 +172,19 @@ class CandidateResult:
     name: str
     calibrator: Calibrator
     index: int  # among the candidates as they were given
-    score: float
-    to_best: CrossValidatedDifference  # its score minus the best
-    to_uncalibrated: CrossValidatedDifference  # its score minus that without calibration: below 0 it helps
-    to_temperature: CrossValidatedDifference = CrossValidatedDifference()  # its score minus that of temperature scaling
-    to_default: CrossValidatedDifference = CrossValidatedDifference()  # its score minus that of the default candidate
-    other: float = math.nan  # the other proper score: brier for nll, nll for brier
-    other_to_uncalibrated: CrossValidatedDifference = CrossValidatedDifference()
+    score: float = math.nan
+    to_best: CrossValidatedDifference = _UNKNOWN  # its score minus the best
+    to_uncalibrated: CrossValidatedDifference = _UNKNOWN  # its score minus that without calibration: below 0 it helps
+    to_temperature: CrossValidatedDifference = _UNKNOWN  # its score minus that of temperature scaling
+    to_default: CrossValidatedDifference = _UNKNOWN  # its score minus that of the default candidate
+    other_to_uncalibrated: CrossValidatedDifference = (
+        _UNKNOWN  # in the other proper score: brier for nll, nll for brier
+    )
     ece: float = math.nan
-    to_lowest_ece: CrossValidatedDifference = CrossValidatedDifference()
+    to_lowest_ece: CrossValidatedDifference = _UNKNOWN
     folds: int = 0  # in which it was tried
     eligible: bool = True  # whether it may be chosen
-    seconds: float = 0.0  # of all its fits
     failure: str | None = None
-
-
-class ChoiceReason(StrEnum):
-    """Why a candidate is chosen."""
-
-    default = "default"  # no other leads the default candidate by three standard errors
-    clear_lead = "clear_lead"  # it leads the default candidate by three standard errors
-    averaged = "averaged"  # the mean of the default candidate and its partner
-    simplest = "simplest"  # without a default: the first within one standard error of the best
-    fallback = "fallback"  # those before it could not be fitted on all samples
-
-
-class Decision(NamedTuple):
-    """The candidate that is chosen, and why."""
-
-    taken: CandidateResult
-    reason: ChoiceReason
 
 
 @final
@@ -219,11 +199,6 @@ class Ranking:
     default_index: int | None = None  # of the default candidate; None if there is none or it could not be fitted
 
     @property
-    def best(self) -> CandidateResult:
-        """The lowest score among those that were tried in all folds."""
-        return self.finalists[0]
-
-    @property
     def fitted(self) -> tuple[CandidateResult, ...]:
         """The candidates that have a score."""
         return tuple(result for result in self.results if result.failure is None)
@@ -234,18 +209,18 @@ class Ranking:
         return tuple(result for result in self.fitted if result.folds == self.folds)
 
     @property
+    def best(self) -> CandidateResult:
+        """The finalist with the lowest score."""
+        return self.finalists[0]
+
+    @property
     def default(self) -> CandidateResult | None:
         """The default candidate: chosen unless another is clearly better."""
         return next((result for result in self.results if result.index == self.default_index), None)
 
     @property
     def chosen(self) -> CandidateResult:
-        """The candidate of :attr:`decision`."""
-        return self.decision.taken
-
-    @property
-    def decision(self) -> Decision:
-        """The candidate to take, and why.
+        """The candidate to take.
 
         The default candidate, unless another is lower by more than three standard errors: among many the lowest score
         is partly luck. If there is a mean of the default candidate and its partner, it is taken instead of either.
@@ -255,17 +230,16 @@ class Ranking:
         best, a candidate's own outliers do not count as noise (:class:`CrossValidatedDifference`).
         """
         eligible = tuple(result for result in self.finalists if result.eligible) or self.finalists
-        default = next((result for result in eligible if result.index == self.default_index), None)
-        if default is None:
+        default = self.default
+        if default is None or default not in eligible:
             near_best = [result for result in eligible if result.to_best.value <= result.to_best.noise]
-            simplest = min(near_best or eligible[:1], key=lambda result: result.index)
-            return Decision(simplest, ChoiceReason.simplest)
+            return min(near_best or eligible[:1], key=lambda result: result.index)
         leading = [one for one in eligible if one.to_default.value < -_LEAD * one.to_default.standard_error]
         lowest = min((default, *leading), key=lambda result: result.to_default.value)
         for result in eligible:
             if isinstance(result.calibrator, LogOpinionPool) and lowest.calibrator in result.calibrator.members:
-                return Decision(result, ChoiceReason.averaged)
-        return Decision(lowest, ChoiceReason.default if lowest is default else ChoiceReason.clear_lead)
+                return result
+        return lowest
 
     @property
     def temperature_is_enough(self) -> bool:
@@ -283,9 +257,10 @@ class Ranking:
         )
 
     def _is_better(self, result: CandidateResult, change: CrossValidatedDifference) -> bool:
-        baseline = result.score - change.value
-        metric, interval = _METRICS[self.score], {"low": change.low, "high": change.high}
-        return side_of(metric, baseline=baseline, value=change.value, p=change.p, **interval) == "better"
+        error = change.standard_error
+        p = math.erfc(abs(change.value) / (error * math.sqrt(2))) if error > 0 else math.nan  # two-sided
+        numbers = {"value": change.value, "low": change.low, "high": change.high, "p": p}
+        return side_of(_METRICS[self.score], baseline=result.score - change.value, **numbers) == "better"
 
     @property
     def other_score(self) -> Score:
@@ -334,7 +309,6 @@ def rank(
     seed: int = 0,
     default: Calibrator | None = None,
     partner: Calibrator | None = None,
-    progress: Callable[[str], None] = lambda _: None,
 ) -> Ranking:
     """Cross-validate the candidates and rank them by a proper score; the uncalibrated model is always among them.
 
@@ -356,13 +330,9 @@ def rank(
         score: "nll", the log-loss, or "brier", which weighs confident errors less.
         folds: Number of folds (:func:`~calibrant.calibrators.base.assign_folds`).
         seed: Random seed of the fold assignment.
-        default: The candidate that is chosen unless another is clearly better (:attr:`Ranking.decision`); None: the
+        default: The candidate that is chosen unless another is clearly better (:attr:`Ranking.chosen`); None: the
             simplest near the best is chosen.
         partner: The candidate that the default one may be averaged with.
-        progress: Called with the name of each fit as it begins.
-
-    Raises:
-        FitError: If there are fewer than two samples per fold.
 
     Example:
         >>> logits = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
@@ -380,96 +350,46 @@ def rank(
     if len(predictions) > _MOST:
         drawn = torch.randperm(len(predictions), generator=torch.Generator().manual_seed(seed))[:_MOST]
         predictions = predictions[drawn.to(predictions.labels.device)]
-    fold = assign_folds(len(predictions), folds, seed, predictions.labels.device)
-    averaged = () if partner is None else (default, partner)
-    tried = [
-        _OutOfFold(
-            method,
-            predictions,
-            keeps_log_probs=bool(averaged) and (method in averaged or isinstance(method, Uncalibrated)),
-        )
-        for method in candidates
-    ]
+    averaged = () if partner is None else (default, partner, Uncalibrated())
+    tried = [_OutOfFold(one, predictions, score, is_averaged=one in averaged) for one in candidates]
     uncalibrated = next(candidate for candidate in tried if isinstance(candidate.calibrator, Uncalibrated))
     uncalibrated.eligible = predictions.zero_cells is None or not predictions.zero_cells.cells
-    default_index = None if default is None else list(candidates).index(default)
+    first = None if default is None else tried[list(candidates).index(default)]
+    fold = assign_folds(len(predictions), folds, seed, predictions.labels.device)
     for number in range(folds):
         held_out = (fold == number).nonzero().flatten()
-        parts = predictions[(fold != number).nonzero().flatten()], predictions[held_out]
-        uncalibrated.try_fold(*parts, held_out, score, uncalibrated)
+        parts = predictions[(fold != number).nonzero().flatten()], predictions[held_out], held_out
+        uncalibrated.try_fold(*parts, uncalibrated)
         for candidate in tried:
             if candidate is uncalibrated or candidate.dropped:
                 continue
-            if default_index is not None and (reason := _why_not_tried(candidate, tried, tried[default_index])):
+            if reason := _why_not_tried(candidate, tried, first):
                 candidate.failures.append(reason)
                 candidate.dropped = True
                 continue
-            progress(f"fold {number + 1} of {folds}: {candidate.name}")
-            candidate.try_fold(*parts, held_out, score, uncalibrated)
-            if default_index is not None:
-                candidate.dropped = _is_behind(candidate, tried, default_index, partner)
-    if default_index is not None and partner is not None:
-        default_index = _with_pool(tried, default_index, partner, predictions, score)
-    return _ranked(tried, score, folds, len(predictions), default_index)
-
-
-def _is_behind(
-    candidate: "_OutOfFold", tried: Sequence["_OutOfFold"], default_index: int, partner: Calibrator | None
-) -> bool:
-    """Whether the folds so far are reason enough not to try a candidate in the others."""
-    if candidate.calibrator == partner:
-        return _has_negligible_weight(candidate, tried[default_index])
-    return tried.index(candidate) > default_index and not candidate.leads(tried[default_index])
-
-
-def _with_pool(
-    tried: list["_OutOfFold"], default_index: int, partner: Calibrator, predictions: Predictions, score: Score
-) -> int:
-    """Add the mean of the default candidate and its partner; return the index of the new default candidate.
-
-    If one of the two would have next to no weight, there is no mean, and the other is the default.
-    """
-    first = tried[default_index]
-    second = next((candidate for candidate in tried if candidate.calibrator == partner), None)
-    if second is None or second.dropped or first.failure or second.failure:
-        return default_index
-    if _has_negligible_weight(first, second):
-        return tried.index(second)
-    if not _has_negligible_weight(second, first):
-        lead = float((second.smoothed_scores - first.smoothed_scores).sum()) / _WEIGHT_TEMPERATURE
-        weights = 1 / (1 + math.exp(-lead)), 1 / (1 + math.exp(lead))
-        pooled = _OutOfFold(
-            LogOpinionPool((first.calibrator, second.calibrator), weights), predictions, keeps_log_probs=False
-        )
-        mean = weights[0] * first.log_probs + weights[1] * second.log_probs
-        pooled.take(predictions.with_logits(mean.log_softmax(dim=1), normalised=True), slice(None), score)
-        pooled.folds = first.folds
-        tried.append(pooled)
-    return default_index
-
-
-def _has_negligible_weight(candidate: "_OutOfFold", other: "_OutOfFold") -> bool:
-    """Whether the candidate would have next to no weight in a mean with the other."""
-    loss = float((candidate.smoothed_scores - other.smoothed_scores)[candidate.seen & other.seen].sum())
-    return loss > -_WEIGHT_TEMPERATURE * math.log(_MIN_WEIGHT)
+            candidate.try_fold(*parts, uncalibrated)
+            candidate.dropped = _is_behind(candidate, tried, first, partner)
+    first = _with_pool(tried, first, partner, predictions)
+    return _ranked(tried, first, uncalibrated, folds)
 
 
 class _OutOfFold:
-    """The scores of one candidate on the held-out samples of the folds so far."""
+    """The scores of one candidate on the held-out samples of the folds so far.
 
-    def __init__(self, calibrator: Calibrator, predictions: Predictions, *, keeps_log_probs: bool) -> None:
-        self.calibrator, self.name = calibrator, expression_of(calibrator)
-        n, device = len(predictions), predictions.logits.device
-        # Kept for held-out samples if they may be averaged with another candidate's.
-        shape = predictions.logits.shape if keeps_log_probs else (0, 0)
-        self.log_probs = torch.zeros(shape, dtype=torch.float64, device=device)
+    ``is_averaged``: its log-probabilities are kept, because they may be averaged with another candidate's.
+    """
+
+    def __init__(
+        self, calibrator: Calibrator, predictions: Predictions, score: Score, *, is_averaged: bool = False
+    ) -> None:
+        self.calibrator, self.name, self.score = calibrator, expression_of(calibrator), score
+        n, zeros = len(predictions), partial(predictions.logits.new_zeros, dtype=torch.float64)
+        self.log_probs = zeros(predictions.logits.shape if is_averaged else (0, 0))
         # Per sample: the score, the score with the pseudo-sample, the other score, confidence and correctness.
-        self.scores, self.smoothed_scores, self.other_scores, self.confidence, self.correct = torch.zeros(
-            5, n, dtype=torch.float64, device=device
-        )
-        self.seen = torch.zeros(n, dtype=torch.bool, device=device)
-        self.folds, self.seconds = 0, 0.0
-        self.dropped, self.eligible = False, True
+        self.columns = zeros((5, n))
+        self.scores, self.smoothed_scores, self.other_scores, self.confidence, self.correct = self.columns
+        self.seen = torch.zeros(n, dtype=torch.bool, device=predictions.logits.device)
+        self.folds, self.dropped, self.eligible = 0, False, True
         self.failures: list[str] = []
 
     @property
@@ -478,45 +398,46 @@ class _OutOfFold:
         return self.failures[0] if 2 * len(self.failures) > self.folds else None
 
     def try_fold(
-        self, fit_part: Predictions, held_out: Predictions, positions: Tensor, score: Score, uncalibrated: "_OutOfFold"
+        self, fit_part: Predictions, held_out: Predictions, positions: Tensor, uncalibrated: "_OutOfFold"
     ) -> None:
-        """Fit on the samples outside a fold, and score those inside it."""
+        """Fit on the samples outside a fold, and score those inside it; without a map they are left unchanged."""
         self.folds += 1
         self.seen[positions] = True
         # Warnings of a fold are dropped: the fit on all samples warns again if there is still a reason.
         trial = try_fit(self.calibrator.fit_without_scores, fit_part, held_out)
-        if (mapped := trial.transformed) is None:
-            self._leave_unchanged(trial.failure or "", positions, uncalibrated)
-            return
-        self.seconds += trial.seconds
-        self.take(mapped, positions, score)
-        if not math.isfinite(float(self.scores[positions].sum())):
-            self._leave_unchanged(f"its {score} was not finite on samples held out.", positions, uncalibrated)
+        failure = trial.failure
+        if trial.transformed is not None:
+            self.take(trial.transformed, positions)
+            if not math.isfinite(float(self.scores[positions].sum())):
+                failure = f"its {self.score} was not finite on samples held out."
+        if failure is not None:
+            self.failures.append(failure)
+            self.columns[:, positions] = uncalibrated.columns[:, positions]
+            if len(self.log_probs):
+                self.log_probs[positions] = uncalibrated.log_probs[positions]
 
-    def take(self, mapped: Predictions, positions: Tensor | slice, score: Score) -> None:
+    def take(self, mapped: Predictions, positions: Tensor | slice) -> None:
         """Keep the scores of held-out samples."""
         self.seen[positions] = True
         rows = mapped.softmax_rows(Wanted(squares=True))
         nll, brier = rows.nll().double(), rows.brier().double()
-        self.scores[positions], self.other_scores[positions] = (nll, brier) if score == "nll" else (brier, nll)
-        self.smoothed_scores[positions] = self.scores[positions]
-        if score == "nll":
-            self.smoothed_scores[positions] -= (
-                _PSEUDO_SAMPLES / len(self.seen) * mapped.log_probs.double().topk(2).values[:, 1]
-            )
+        scores, self.other_scores[positions] = (nll, brier) if self.score == "nll" else (brier, nll)
+        self.scores[positions] = self.smoothed_scores[positions] = scores
+        if self.score == "nll":
+            runner_up = mapped.log_probs.double().topk(2).values[:, 1]
+            self.smoothed_scores[positions] -= _PSEUDO_SAMPLES / len(self.seen) * runner_up
         self.confidence[positions], self.correct[positions] = mapped.confidence, mapped.correct.double()
         if len(self.log_probs):
             self.log_probs[positions] = mapped.log_probs.double()
 
-    def _leave_unchanged(self, reason: str, positions: Tensor, uncalibrated: "_OutOfFold") -> None:
-        self.failures.append(reason)
-        for name in ("scores", "smoothed_scores", "other_scores", "confidence", "correct", "log_probs"):
-            if len(values := getattr(self, name)):
-                values[positions] = getattr(uncalibrated, name)[positions]
-
     def leads(self, other: "_OutOfFold") -> bool:
         """Whether its mean score is lower on the samples it has seen."""
         return float((self.smoothed_scores - other.smoothed_scores)[self.seen].mean()) < 0
+
+    def has_negligible_weight(self, other: "_OutOfFold") -> bool:
+        """Whether it would have next to no weight in a mean with the other."""
+        loss = float((self.smoothed_scores - other.smoothed_scores)[self.seen & other.seen].sum())
+        return loss > -_WEIGHT_TEMPERATURE * math.log(_MIN_WEIGHT)
 
     def calibration_gaps(self) -> Tensor:
         """Numbers whose mean is the ECE: correctness minus confidence, with the sign of the sample's bin, (n,)."""
@@ -525,57 +446,86 @@ class _OutOfFold:
         return gap * sums_by(index, gap, _BINS).sign()[index]
 
 
-def _why_not_tried(candidate: _OutOfFold, tried: Sequence[_OutOfFold], default: _OutOfFold) -> str | None:
+def _why_not_tried(candidate: _OutOfFold, tried: Sequence[_OutOfFold], default: _OutOfFold | None) -> str | None:
     """Return a reason if a cheaper method has shown that an untried candidate will not help."""
     for costly, cheaper, than in _PREREQUISITES:
         simpler = _first(tried, cheaper)
         baseline = default if than is None else _first(tried, than)
         if candidate.folds or not isinstance(candidate.calibrator, costly) or simpler is None or baseline is None:
             continue
-        if simpler.folds and not simpler.leads(baseline):
+        if default is not None and simpler.folds and not simpler.leads(baseline):
             return f"not tried, since {simpler.name}, a simpler kind of it, does not lead {baseline.name}."
     return None
+
+
+def _is_behind(
+    candidate: _OutOfFold, tried: Sequence[_OutOfFold], default: _OutOfFold | None, partner: Calibrator | None
+) -> bool:
+    """Whether the folds so far are reason enough not to try a candidate in the others."""
+    if default is None:
+        return False
+    if candidate.calibrator == partner:
+        return candidate.has_negligible_weight(default)
+    return tried.index(candidate) > tried.index(default) and not candidate.leads(default)
+
+
+def _with_pool(
+    tried: list[_OutOfFold], first: _OutOfFold | None, partner: Calibrator | None, predictions: Predictions
+) -> _OutOfFold | None:
+    """Add the mean of the default candidate and its partner, and return the new default candidate.
+
+    If one of the two would have next to no weight, there is no mean, and the other is the default.
+    """
+    second = next((candidate for candidate in tried if candidate.calibrator == partner), None)
+    if first is None or second is None or second.dropped or first.failure or second.failure:
+        return first
+    if first.has_negligible_weight(second):
+        return second
+    if not second.has_negligible_weight(first):
+        lead = float((second.smoothed_scores - first.smoothed_scores).sum()) / _WEIGHT_TEMPERATURE
+        weights = 1 / (1 + math.exp(-lead)), 1 / (1 + math.exp(lead))
+        pooled = _OutOfFold(LogOpinionPool((first.calibrator, second.calibrator), weights), predictions, first.score)
+        mean = weights[0] * first.log_probs + weights[1] * second.log_probs
+        pooled.take(predictions.with_logits(mean.log_softmax(dim=1), normalised=True), slice(None))
+        pooled.folds = first.folds
+        tried.append(pooled)
+    return first
 
 
 def _first(tried: Sequence[_OutOfFold], kind: type[Calibrator]) -> _OutOfFold | None:
     return next((candidate for candidate in tried if isinstance(candidate.calibrator, kind)), None)
 
 
-def _ranked(tried: Sequence[_OutOfFold], score: Score, folds: int, n: int, default_index: int | None) -> Ranking:
+def _ranked(tried: Sequence[_OutOfFold], default: _OutOfFold | None, uncalibrated: _OutOfFold, folds: int) -> Ranking:
     finalists = [candidate for candidate in tried if candidate.failure is None and candidate.folds == folds]
-    uncalibrated = next(candidate for candidate in finalists if isinstance(candidate.calibrator, Uncalibrated))
     best = min(finalists, key=lambda candidate: float(candidate.smoothed_scores.mean()))
     lowest = min((candidate.calibration_gaps() for candidate in finalists), key=lambda gaps: float(gaps.mean()))
-    default = None if default_index is None or tried[default_index] not in finalists else tried[default_index]
+    default = default if default in finalists else None
     temperature = _first(finalists, TemperatureScaling)
-    between, unknown = CrossValidatedDifference.between, CrossValidatedDifference()
+    between = CrossValidatedDifference.between
 
     def result_of(index: int, one: _OutOfFold) -> CandidateResult:
         if one.failure is not None:
-            return CandidateResult(one.name, one.calibrator, index, math.nan, unknown, unknown, failure=one.failure)
+            return CandidateResult(one.name, one.calibrator, index, failure=one.failure)
         seen, gaps = one.seen, one.calibration_gaps()
+        scores, smoothed = one.scores[seen], one.smoothed_scores[seen]
         return CandidateResult(
             one.name,
             one.calibrator,
             index,
             score=float(best.scores.mean() + (one.scores - best.scores)[seen].mean()),
-            to_best=between(one.smoothed_scores[seen], best.smoothed_scores[seen]),
-            to_uncalibrated=between(one.scores[seen], uncalibrated.scores[seen]),
-            to_temperature=unknown if temperature is None else between(one.scores[seen], temperature.scores[seen]),
-            to_default=unknown
-            if default is None
-            else between(one.smoothed_scores[seen], default.smoothed_scores[seen]),
-            other=float(one.other_scores[seen].mean()),
+            to_best=between(smoothed, best.smoothed_scores[seen]),
+            to_uncalibrated=between(scores, uncalibrated.scores[seen]),
+            to_temperature=_UNKNOWN if temperature is None else between(scores, temperature.scores[seen]),
+            to_default=_UNKNOWN if default is None else between(smoothed, default.smoothed_scores[seen]),
             other_to_uncalibrated=between(one.other_scores[seen], uncalibrated.other_scores[seen]),
             ece=float(gaps.mean()),
-            to_lowest_ece=between(gaps, lowest) if one.folds == folds else unknown,
+            to_lowest_ece=between(gaps, lowest) if one.folds == folds else _UNKNOWN,
             folds=one.folds,
             eligible=one.eligible,
-            seconds=one.seconds,
         )
 
-    results = sorted(
-        (result_of(index, candidate) for index, candidate in enumerate(tried)),
-        key=lambda one: (math.isnan(one.score), one.to_best.value),
-    )
-    return Ranking(score, folds, n, tuple(results), None if default is None else default_index)
+    results = [result_of(index, candidate) for index, candidate in enumerate(tried)]
+    results.sort(key=lambda one: (math.isnan(one.score), one.to_best.value))
+    default_index = None if default is None else tried.index(default)
+    return Ranking(uncalibrated.score, folds, len(uncalibrated.seen), tuple(results), default_index)

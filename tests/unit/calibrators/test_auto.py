@@ -203,9 +203,6 @@ def test_a_candidate_that_cannot_be_fitted_is_dropped_with_its_reason():
 def test_a_candidate_that_fails_on_all_samples_gives_way_to_the_next():
     with pytest.warns(CalibrantWarning, match="on every fold but not on all samples"):
         fitted = Auto((Picky(most=80), TemperatureScaling())).fit(rows(100, scale=3.0))
-    with pytest.warns(CalibrantWarning, match="on every fold but not on all samples"):
-        choice = Auto((Picky(most=80), TemperatureScaling())).choose(rows(100, scale=3.0))
-    assert choice.reason == "fallback"
     assert isinstance(fitted, Scale)
     assert any("picky(most=80) could be fitted" in note for note in fitted.summary.notes)
 
@@ -217,7 +214,7 @@ def test_the_simpler_is_taken_within_one_standard_error():
 
     best = result("complex", 2, 1.0, 0.0)
     near, far = result("near", 1, 1.0009, 0.001), result("simplest", 0, 1.002, 0.001)
-    assert Ranking("nll", 5, 100, (best, near, far)).decision == (near, "simplest")
+    assert Ranking("nll", 5, 100, (best, near, far)).chosen is near
     assert Ranking("nll", 5, 100, (best, far)).chosen is best
 
 
@@ -234,24 +231,22 @@ class TestTheDefaultCandidate:
         indices = {"simple": 0, "default": 1, "alternative": 2, "another": 3}
         results = [result(name, indices[name], lead) for name, lead in {"default": 0.0, **leads}.items()]
         ranked = tuple(sorted(results, key=lambda each: each.score))
-        taken, reason = Ranking("nll", 5, 100, ranked, default_index=1).decision
-        return taken.name, reason.value
+        return Ranking("nll", 5, 100, ranked, default_index=1).chosen.name
 
     def test_any_other_needs_a_lead_of_three_standard_errors(self):
-        assert self._chosen(alternative=2.9, simple=2.9) == ("default", "default")
-        assert self._chosen(alternative=3.1, simple=-5.0) == ("alternative", "clear_lead")
-        assert self._chosen(alternative=2.9, simple=3.1) == ("simple", "clear_lead")
+        assert self._chosen(alternative=2.9, simple=2.9) == "default"
+        assert self._chosen(alternative=3.1, simple=-5.0) == "alternative"
+        assert self._chosen(alternative=2.9, simple=3.1) == "simple"
 
     def test_of_several_the_lowest_score_is_taken(self):
-        assert self._chosen(alternative=3.5, another=4.0, simple=2.5) == ("another", "clear_lead")
+        assert self._chosen(alternative=3.5, another=4.0, simple=2.5) == "another"
 
     def test_is_averaged_with_its_partner_where_the_samples_cannot_decide(self):
         predictions = rows(300, scale=2.0)
         first, second = Fixed(temperature=2.0), Fixed(temperature=2.2)
         found = rank(predictions, (first, second), default=first, partner=second)
         scores = {each.name: each.score for each in found.results}
-        taken, reason = found.decision
-        assert reason == "averaged"
+        taken = found.chosen
         assert taken.name == "fixed(temperature=2.0) & fixed(temperature=2.2)"
         first_weight, second_weight = taken.calibrator.weights
         names = ("fixed(temperature=2.0)", "fixed(temperature=2.2)")
@@ -383,9 +378,9 @@ def test_a_warning_says_where_the_two_proper_scores_disagree():
 
 def test_more_samples_than_are_needed_are_not_all_cross_validated():
     predictions = rows(100_500, 2, scale=2.0)
-    choice = Auto((TemperatureScaling(),)).choose(predictions)
-    assert choice.ranking.n == 100_000
-    assert choice.map.summary.rows == 100_500
+    method = Auto((TemperatureScaling(),))
+    assert method.rank(predictions).n == 100_000
+    assert method.fit(predictions).summary.rows == 100_500
 
 
 def test_a_warning_names_both_where_the_calibration_error_would_choose_otherwise():
