@@ -46,18 +46,11 @@ class Caution(NamedTuple):
 
 
 def check_held_out(calibration: Predictions, test: Predictions) -> tuple[Caution, ...]:
-    """Refuse sets of different classes; warn if they share samples or differ in accuracy beyond chance.
-
-    Returns:
-        The warnings.
-
-    Raises:
-        InputError: If the classes differ in number or in name.
-    """
+    """Refuse sets of different classes; warn if they share samples or differ in accuracy beyond chance."""
     if calibration.n_classes != test.n_classes:
         raise InputError(
-            "calibration and test samples must have the same classes; "
-            f"got {calibration.n_classes} and {test.n_classes}. Take both from the same model."
+            f"calibration and test samples must have the same classes; got {calibration.n_classes} and "
+            f"{test.n_classes}. Take both from the same model."
         )
     names, others = calibration.class_names, test.class_names
     if names is not None and others is not None and names != others:
@@ -82,12 +75,11 @@ def _cautions(calibration: Predictions, test: Predictions) -> Iterator[Caution]:
         )
     right, other_right = (int(samples.correct.sum()) for samples in (calibration, test))
     if z_between(right, len(calibration), other_right, len(test)) > _Z_DIFFERENT:
-        accuracy, other = right / len(calibration), other_right / len(test)
         yield Caution(
             "the two sets may not be drawn alike",
-            f"accuracy is {accuracy:.1%} on the calibration samples and "
-            f"{other:.1%} on the test samples, more than chance explains. Check that both are random parts of the same "
-            "data, and that the network was trained on neither.",
+            f"accuracy is {right / len(calibration):.1%} on the calibration samples and {other_right / len(test):.1%} "
+            "on the test samples, more than chance explains. Check that both are random parts of the same data, and "
+            "that the network was trained on neither.",
         )
 
 
@@ -269,15 +261,7 @@ def comparison_metrics(n_bins: int = 15) -> tuple[Metric, ...]:
 
 
 def default_methods(calibration: Predictions) -> tuple[Calibrator, ...]:
-    """Return the candidates of ``auto`` for these samples, and three well-known methods.
-
-    Args:
-        calibration: Samples to fit on; their number and that of their classes decide.
-
-    Example:
-        >>> [method.name for method in default_methods(Predictions([[1.0, 0.0]] * 40, [0, 1] * 20))][-3:]
-        ['vector', 'isotonic', 'histogram']
-    """
+    """Return the candidates of ``auto`` for these calibration samples, and three well-known methods."""
     absent = len(absent_classes(calibration))
     candidates = candidate_set(len(calibration), calibration.n_classes, absent=absent).candidates
     return (*candidates, VectorScaling(), IsotonicRegression(), HistogramBinning())
@@ -299,23 +283,17 @@ def compare(
     same resamples of the same samples. Temperature scaling against the uncalibrated model is one planned test: its
     p-value is not corrected, so that trying more methods cannot change the answer. Those of all other methods are
     corrected for their number (Holm), one metric and baseline at a time. Together the two can thus err in up to 10 % of
-    cases, not 5 %. A method that cannot be fitted is listed with the reason; warnings of a fit become its notes.
+    cases, not 5 %. A method that cannot be fitted is listed with the reason; warnings of a fit become its notes. Sets
+    that share samples, or differ in accuracy beyond noise, are a warning.
 
     Args:
         calibration: Samples to fit on, which the model was not trained on.
         test: Other samples, with the same classes.
-        calibrators: Methods to compare; one that is given twice takes part once. None takes
-            :func:`default_methods`.
+        calibrators: Methods to compare; one that is given twice takes part once. None: :func:`default_methods`.
         n_bins: Number of bins of the binned calibration errors.
         resamples: Draws behind intervals and tests.
         seed: Random seed; the same seed gives the same numbers.
         progress: Called with the current step, the number of methods done, and the number of methods.
-
-    Raises:
-        InputError: If the two sets have different classes.
-
-    Warns:
-        CalibrantWarning: If the sets share samples, or differ in accuracy beyond noise.
 
     Example:
         >>> import torch
@@ -326,12 +304,10 @@ def compare(
         'temperature'
     """
     cautions = check_held_out(calibration, test)
+    given = default_methods(calibration) if calibrators is None else calibrators
     # auto comes last: on a tie, the method that it chose ranks first.
-    given = sorted(
-        default_methods(calibration) if calibrators is None else calibrators,
-        key=lambda method: isinstance(method, Auto),
-    )
-    methods = {expression_of(method): method for method in (Uncalibrated(), TemperatureScaling(), *given)}
+    ordered = sorted(given, key=lambda method: isinstance(method, Auto))
+    methods = {expression_of(method): method for method in (Uncalibrated(), TemperatureScaling(), *ordered)}
     metrics = comparison_metrics(n_bins)
     bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)
     results: list[MethodResult] = []
@@ -339,22 +315,14 @@ def compare(
     for done, (name, method) in enumerate(methods.items()):
         progress(f"fitting {name}", done, len(methods))
         trial = try_fit(method.fit, calibration, test)
-        if trial.transformed is None:
-            results.append(MethodResult(name, method.title, notes=trial.notes, failure=trial.failure))
-            continue
-        progress(f"evaluating {name}", done, len(methods))
-        bootstrap_values[name] = bootstrap.values(trial.transformed)
-        results.append(
-            MethodResult(
-                name,
-                method.title,
-                metrics=estimate(trial.transformed, metrics, resamples=resamples, seed=seed),
-                changed=float((trial.transformed.predicted != test.predicted).double().mean()),
-                seconds=trial.seconds,
-                notes=trial.notes,
-                map=trial.map,
-            )
-        )
+        result = MethodResult(name, method.title, seconds=trial.seconds, notes=trial.notes, failure=trial.failure)
+        if (mapped := trial.transformed) is not None:
+            progress(f"evaluating {name}", done, len(methods))
+            bootstrap_values[name] = bootstrap.values(mapped)
+            estimated = estimate(mapped, metrics, resamples=resamples, seed=seed)
+            changed = float((mapped.predicted != test.predicted).double().mean())
+            result = replace(result, metrics=estimated, changed=changed, map=trial.map)
+        results.append(result)
     progress("comparing", len(methods), len(methods))
     return Comparison(
         _with_differences(results, bootstrap, bootstrap_values),
@@ -390,13 +358,9 @@ def _with_differences(
 
     by_baseline = {name: differences_from(name) for name in (UNCALIBRATED, TEMPERATURE) if name in bootstrap_values}
     to_best = differences_from(ordered[0].name)
-    return tuple(
-        replace(
-            method,
-            differences={
-                baseline: changes[method.name] for baseline, changes in by_baseline.items() if method.name in changes
-            },
-            to_best=to_best[method.name]["nll"] if method.name in to_best else None,
-        )
-        for method in ordered
-    )
+
+    def with_differences(method: MethodResult) -> MethodResult:
+        own = {baseline: by[method.name] for baseline, by in by_baseline.items() if method.name in by}
+        return replace(method, differences=own, to_best=to_best.get(method.name, {}).get("nll"))
+
+    return tuple(map(with_differences, ordered))

@@ -73,11 +73,17 @@ def assign_folds(n: int, folds: int, seed: int, device: torch.device | None = No
     return torch.from_numpy(fold).to(device)
 
 
+def fold_positions(labels: Tensor, folds: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+    """Return the positions of the samples outside and inside of each fold that is not empty."""
+    fold = assign_folds(len(labels), folds, seed, labels.device)
+    numbers = range(min(folds, len(labels)))
+    return [((fold != number).nonzero()[:, 0], (fold == number).nonzero()[:, 0]) for number in numbers]
+
+
 def cross_validation_splits(predictions: Predictions, folds: int) -> Iterator[tuple[Predictions, Predictions]]:
     """Yield the samples outside and inside each fold in turn, to fit on and to evaluate."""
-    fold = assign_folds(len(predictions), folds, 0, predictions.labels.device)
-    for number in range(folds):
-        yield predictions[(fold != number).nonzero()[:, 0]], predictions[(fold == number).nonzero()[:, 0]]
+    for others, held_out in fold_positions(predictions.labels, folds, 0):
+        yield predictions[others], predictions[held_out]
 
 
 def top_label(predictions: Predictions) -> tuple[Tensor, Tensor]:
@@ -271,23 +277,17 @@ class Calibrator(ABC):
 
     @final
     def fit(self, *predictions: Predictions, **arrays: Unpack[Arrays]) -> Map:
-        """Fit the calibrator on held-out predictions.
+        """Fit the calibrator on held-out predictions and return the map, with a summary of the fit.
+
+        It warns if the map is worse than none on the samples that it was fitted on, by log-loss, Brier score or more
+        than a point of accuracy; or if bins of every class lower the accuracy by more than a point on samples held out.
 
         Args:
             predictions: Samples that the model was not trained on, and on which the map will not be evaluated.
             arrays: Predictions as arrays by keyword instead: logits or probs, and labels.
 
-        Returns:
-            The fitted map, with a summary of the fit.
-
         Raises:
             FitError: If there is no optimum, or it was not reached; the message says why.
-            InputError: If a table of top labels is given, which has no logits to map.
-
-        Warns:
-            CalibrantWarning: If the map is worse than none on the samples that it was fitted on, by log-loss, Brier
-                score or more than a point of accuracy; or if bins of every class lower the accuracy by more than a
-                point on samples held out in folds.
         """
         samples = as_predictions(predictions, f"{type(self).__name__}().fit", arrays)
         if not isinstance(samples, Predictions):

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from calibrant.calibrators.affine import check_every_class_seen, log_probs_at, temperature_fit
-from calibrant.calibrators.base import Calibrator, Fitted, assign_folds
+from calibrant.calibrators.base import Calibrator, Fitted, fold_positions
 from calibrant.checks import check_at_least, check_known, check_positive
 from calibrant.errors import FitError
 from calibrant.maps import Affine, Mixture
-from calibrant.numerics.softmax_regression import AffineFit, Ridge, fit_affine
+from calibrant.numerics.softmax_regression import AffineFit, Ridge, WeightShape, fit_affine
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
@@ -53,60 +53,11 @@ def fit_odir(
     tolerance: float = 1e-8,
 ) -> AffineFit:
     """Fit weight and bias at given strengths, to a gradient below the tolerance."""
-    k = inputs.shape[1]
-    if math.isinf(strengths.off_diagonal):
-        ridge = Ridge(bias=strengths.bias / k)
-        return fit_affine(inputs, labels, shape="diagonal", ridge=ridge, start=start, tolerance=tolerance)
+    k, is_diagonal = inputs.shape[1], math.isinf(strengths.off_diagonal)
     # Kull et al., Section 4.1.
-    ridge = Ridge(off_diagonal=strengths.off_diagonal / (k * (k - 1)), bias=strengths.bias / k)
-    return fit_affine(inputs, labels, shape="matrix", ridge=ridge, start=start, tolerance=tolerance)
-
-
-def search_strengths(
-    inputs: Tensor,
-    labels: Tensor,
-    fold: Tensor,
-    *,
-    search: OdirSearch,
-    fixed: tuple[float | None, float | None],
-    start: float,
-) -> Chosen:
-    """Search the strengths with the smallest log-loss on held-out samples.
-
-    Args:
-        inputs: Logits or log-probabilities, (n, k).
-        labels: Shape (n,).
-        fold: Fold of every sample, (n,).
-        search: Which strengths are tried.
-        fixed: λ and μ where they are given; None for those to be searched.
-        start: Multiple of the identity to start from.
-
-    Raises:
-        FitError: If none could be fitted in every fold; the message is that of the strongest.
-    """
-    # The search of Kull et al. keeps the fits of the folds; the others only compare them.
-    k, trials = inputs.shape[1], _FoldFits(inputs, labels, fold, start, exact=search == "kull")
-    strength, bias_strength = fixed
-    if search == "neural-clamping":
-        pairs = (
-            Strengths(power if strength is None else strength, power if bias_strength is None else bias_strength)
-            for power in _powers(4, -2)
-        )
-        return trials.best(dict.fromkeys(pairs))
-    weakest = -2 if k >= _MANY_CLASSES else -5
-    if search == "kull":
-        by_strength = [power * share for power in _powers(6, weakest) for share in (1, 0.5, 0.25)]
-        paths = (
-            trials.best([Strengths(value, mu) for value in (by_strength if strength is None else [strength])])
-            for mu in (_powers(6, weakest) if bias_strength is None else [bias_strength])
-        )
-        return min(paths, key=lambda chosen: chosen.loss)
-    diagonal = None
-    if bias_strength is None:
-        diagonal = trials.best([Strengths(math.inf, power) for power in _powers(6, weakest)], patience=_PATIENCE)
-        bias_strength = diagonal.strengths.bias
-    powers = _powers(6, weakest) if strength is None else [strength]
-    return trials.best([Strengths(power, bias_strength) for power in powers], patience=_PATIENCE, after=diagonal)
+    ridge = Ridge(off_diagonal=0 if is_diagonal else strengths.off_diagonal / (k * (k - 1)), bias=strengths.bias / k)
+    shape: WeightShape = "diagonal" if is_diagonal else "matrix"
+    return fit_affine(inputs, labels, shape=shape, ridge=ridge, start=start, tolerance=tolerance)
 
 
 def _powers(largest: int, smallest: int) -> Iterator[float]:
@@ -114,12 +65,40 @@ def _powers(largest: int, smallest: int) -> Iterator[float]:
 
 
 class _FoldFits:
-    """Fits on all folds but one, evaluated on that one."""
+    """Fits on all folds but one, evaluated on that one; ``start`` is the multiple of the identity to start from."""
 
-    def __init__(self, inputs: Tensor, labels: Tensor, fold: Tensor, start: float, *, exact: bool) -> None:
-        self._inputs, self._labels, self._start, self._exact = inputs, labels, start, exact
-        numbers = range(int(fold.max()) + 1)
-        self._folds = [((fold != number).nonzero()[:, 0], (fold == number).nonzero()[:, 0]) for number in numbers]
+    def __init__(
+        self, method: "MatrixScalingODIR | DirichletODIR", inputs: Tensor, labels: Tensor, start: float
+    ) -> None:
+        self._method, self._inputs, self._labels, self._start = method, inputs, labels, start
+        self._folds = fold_positions(labels, method.folds, method.seed)
+
+    def search(self) -> Chosen:
+        """Search the strengths with the smallest log-loss on held-out samples, by the method's rule.
+
+        If none can be fitted in every fold, the error is that of the strongest.
+        """
+        strength, bias_strength = self._method.strength, self._method.bias_strength
+        if self._method.search == "neural-clamping":
+            pairs = (
+                Strengths(power if strength is None else strength, power if bias_strength is None else bias_strength)
+                for power in _powers(4, -2)
+            )
+            return self.best(dict.fromkeys(pairs))
+        weakest = -2 if self._inputs.shape[1] >= _MANY_CLASSES else -5
+        if self._method.search == "kull":
+            by_strength = [power * share for power in _powers(6, weakest) for share in (1, 0.5, 0.25)]
+            paths = (
+                self.best([Strengths(value, mu) for value in (by_strength if strength is None else [strength])])
+                for mu in (_powers(6, weakest) if bias_strength is None else [bias_strength])
+            )
+            return min(paths, key=lambda chosen: chosen.loss)
+        diagonal = None
+        if bias_strength is None:
+            diagonal = self.best([Strengths(math.inf, power) for power in _powers(6, weakest)], patience=_PATIENCE)
+            bias_strength = diagonal.strengths.bias
+        powers = _powers(6, weakest) if strength is None else [strength]
+        return self.best([Strengths(power, bias_strength) for power in powers], patience=_PATIENCE, after=diagonal)
 
     def best(self, path: Iterable[Strengths], *, patience: int | None = None, after: Chosen | None = None) -> Chosen:
         """Find the best strengths of a path from strong to weak, which starts where another ended.
@@ -162,14 +141,14 @@ class _FoldFits:
         return chosen
 
     def _precision(self, strengths: Strengths) -> tuple[float, float]:
-        """Tolerance of the fits, and the share to which their losses are known."""
-        if self._exact:
+        """Return the tolerance of the fits, and the share to which their losses are known."""
+        if self._method.search == "kull":  # which keeps the fits of the folds; the others only compare them
             return 1e-8, _KNOWN
         is_slow = self._inputs.shape[1] >= _MANY_CLASSES and not math.isinf(strengths.off_diagonal)
         return (_ROUGHLY_COMPARED, _ROUGHLY_KNOWN) if is_slow else (_COMPARED, _KNOWN)
 
     def _loss(self, fit: AffineFit, held_out: Tensor) -> float:
-        """Sum of the log-losses of held-out samples."""
+        """Return the sum of the log-losses of held-out samples."""
         inputs, weight = self._inputs[held_out].double(), fit.weight
         logits = (inputs @ weight.T if weight.ndim == 2 else inputs * weight) + fit.bias
         return float(cross_entropy(logits, self._labels[held_out], reduction="sum"))
@@ -196,7 +175,8 @@ class MatrixScalingODIR(Calibrator, name="ms_odir", title="Matrix scaling with O
     and is mostly both faster and better.
 
     Formula: q = softmax(W z + b); W, b minimise NLL + λ/(k(k − 1)) Σ_{j≠l} w_jl² + μ/k Σ b_j²
-    Samples: about 50 of each class; a class without samples has no optimum, since the diagonal is not penalised.
+    Samples: about 50 of each class. With none of a class (one where strengths are searched), or none predicted wrong,
+        there is no optimum, since the diagonal is not penalised.
 
     Args:
         strength: λ; None to search it.
@@ -208,10 +188,6 @@ class MatrixScalingODIR(Calibrator, name="ms_odir", title="Matrix scaling with O
             mean of the probabilities that the fits of the folds give: an hour at 100 classes.
         folds: Number of folds.
         seed: Random seed of the fold assignment.
-
-    Raises:
-        FitError: If a class has fewer samples than needed (one; two where strengths are searched), or all predictions
-            are right.
 
     Example:
         >>> logits = torch.randn(2000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
@@ -241,12 +217,12 @@ class DirichletODIR(
 ):
     """Dirichlet calibration: a linear function of the log-probabilities, penalised as in ODIR.
 
-    One Dirichlet distribution of the probabilities for each class leads to this map. Unlike
-    :class:`MatrixScalingODIR`, it does not depend on a number added to all logits of a sample; everything else said
-    there holds here.
+    One Dirichlet distribution of the probabilities for each class leads to this map. It does not depend on a number
+    added to all logits of a sample; else it is like :class:`MatrixScalingODIR`, with the same costs and dangers.
 
     Formula: q = softmax(W ln p + b), p = softmax(z); W, b minimise NLL + λ/(k(k − 1)) Σ_{j≠l} w_jl² + μ/k Σ b_j²
-    Samples: about 50 of each class; a class without samples has no optimum, since the diagonal is not penalised.
+    Samples: about 50 of each class. With none of a class (one where strengths are searched), or none predicted wrong,
+        there is no optimum, since the diagonal is not penalised.
 
     Args:
         strength: λ; None to search it.
@@ -254,10 +230,6 @@ class DirichletODIR(
         search: Which strengths are tried, as for :class:`MatrixScalingODIR`.
         folds: Number of folds.
         seed: Random seed of the fold assignment.
-
-    Raises:
-        FitError: If a class has fewer samples than needed (one; two where strengths are searched), or all predictions
-            are right.
 
     Example:
         >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.2, 0.8], [0.1, 0.9]])
@@ -303,8 +275,7 @@ def _fit(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, *,
         return Fitted(as_map(fit), fit.certificate)
     # Differs from Neural Clamping's paper: it takes the best "on the calibration dataset". On the samples of the fit
     # the loss is always smallest at the weakest penalty; the section of Kull et al. that it cites holds samples out.
-    fold = assign_folds(len(labels), method.folds, method.seed, labels.device)
-    chosen = search_strengths(inputs, labels, fold, search=method.search, fixed=(strength, bias_strength), start=start)
+    chosen = _FoldFits(method, inputs, labels, start).search()
     note = (
         f"strength {chosen.strengths.off_diagonal:g} and bias_strength {chosen.strengths.bias:g} have the smallest "
         f"log-loss in {method.folds}-fold cross-validation: {chosen.loss:.4f}"

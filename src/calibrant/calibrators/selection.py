@@ -15,7 +15,7 @@ from calibrant.calibrators.affine import (
     TemperatureScaling,
     Uncalibrated,
 )
-from calibrant.calibrators.base import Calibrator, Fitted, assign_folds, check_calibrators, try_fit
+from calibrant.calibrators.base import Calibrator, Fitted, check_calibrators, fold_positions, try_fit
 from calibrant.calibrators.binning import ZHANG
 from calibrant.calibrators.odir import DirichletODIR
 from calibrant.calibrators.order_preserving import OrderInvariant, OrderPreserving
@@ -355,10 +355,8 @@ def rank(
     uncalibrated = next(candidate for candidate in tried if isinstance(candidate.calibrator, Uncalibrated))
     uncalibrated.eligible = predictions.zero_cells is None or not predictions.zero_cells.cells
     first = None if default is None else tried[list(candidates).index(default)]
-    fold = assign_folds(len(predictions), folds, seed, predictions.labels.device)
-    for number in range(folds):
-        held_out = (fold == number).nonzero().flatten()
-        parts = predictions[(fold != number).nonzero().flatten()], predictions[held_out], held_out
+    for others, held_out in fold_positions(predictions.labels, folds, seed):
+        parts = predictions[others], predictions[held_out], held_out
         uncalibrated.try_fold(*parts, uncalibrated)
         for candidate in tried:
             if candidate is uncalibrated or candidate.dropped:

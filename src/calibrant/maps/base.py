@@ -73,11 +73,7 @@ class FittedModule(nn.Module):
 
     @final
     def check(self) -> None:
-        """Check the numbers of this module and of its parts; maps read from files are checked by this.
-
-        Raises:
-            InputError: If one is NaN or infinite where it must not be, out of range, or of a size that does not fit.
-        """
+        """Check that the numbers of this module and of its parts are finite, in range and of sizes that fit."""
         for part in reversed(list(self.modules())):  # parts before the modules that contain them
             if isinstance(part, FittedModule):
                 for name, values in part.named_buffers(recurse=False):
@@ -162,8 +158,8 @@ class Map(FittedModule, ABC):
     A map that keeps the predicted class does so in the type it returns: where the class would tie with an earlier one
     after rounding, to bfloat16 say, it is put ahead by the least that the type can hold.
 
-    A map fitted on probabilities with zeros in them has a ``uniform_share`` a: its first step is to mix the uniform
-    distribution in, ``(1 - a) p + a / k``. So it treats logits and probabilities of any type alike.
+    A map fitted on probabilities with zeros in them has a ``uniform_share``: its first step is to mix the uniform
+    distribution in (:mod:`calibrant.numerics.uniform_share`).
 
     A subclass is built by keyword from ``n_classes``, its buffers, its settings and its parts (other modules), under
     the names of its attributes: that is how a file is read back.
@@ -253,9 +249,6 @@ class Map(FittedModule, ABC):
         Args:
             logits: Logits of the model, (n, k).
             probs: Its probabilities, (n, k), instead of logits.
-
-        Raises:
-            InputError: If not exactly one is given, or it has another number of classes than the map.
 
         Example:
             >>> from calibrant.maps import Scale

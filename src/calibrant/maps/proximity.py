@@ -93,7 +93,7 @@ class Bands(Surface, kind="bands", may_be_infinite=("cell_edges",)):
 
 
 def _place(values: Tensor, ends: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
-    """The node before each number, and the share of the way to the next, in 0..1."""
+    """Return the node before each number, and the share of the way to the next, in 0..1."""
     low, high = ends.to(values)
     position = ((values - low) / (high - low) * (nodes - 1)).clamp(0, nodes - 1)
     before = position.long().clamp(max=nodes - 2)
@@ -132,7 +132,6 @@ class ProximityMap(FittedModule, kind="proximity"):
         self.register_buffer("reference", reference.detach())
 
     def settings(self) -> dict[str, Setting]:
-        """Return what the constructor needs beside the buffer and the part."""
         return {"neighbours": self.neighbours, "closeness": self.closeness}
 
     def check_numbers(self) -> None:
@@ -180,9 +179,6 @@ class ProximityMap(FittedModule, kind="proximity"):
         Args:
             predictions: Predictions of the model that the map was fitted for.
             features: Features of the same samples, from the same layer, (n, d).
-
-        Raises:
-            InputError: If classes, features or samples do not fit.
         """
         given = as_features(features, rows=len(predictions)).to(predictions.logits.device)
         blocks = blocks_of(len(predictions), self.reference, self.neighbours)
@@ -190,5 +186,4 @@ class ProximityMap(FittedModule, kind="proximity"):
         return predictions.with_logits(calibrated, normalised=True)
 
     def extra_repr(self) -> str:
-        """Return what stands inside the brackets of the module's name."""
         return f"classes={self.n_classes}, rows={len(self.reference)}, neighbours={self.neighbours}, {self.closeness}"

@@ -1,11 +1,17 @@
-"""The share of the uniform distribution that given probabilities need before their logarithms can be fitted.
+"""Zeros among given probabilities, and the share of the uniform distribution that they need before a fit.
 
 Forests, nearest neighbours, naive Bayes and underflowed softmaxes give probabilities of exactly 0. Such a zero says
-"rarer than the model resolves"; its logarithm, or that of the smallest float, would let a few entries decide every
-fit. How much of the uniform distribution to mix in, ``(1 - a) p + a / k``, depends on the model: more than half for
-nearest neighbours, 1e-24 for naive Bayes. (Near 1 the logarithm is all but linear in p: the shares lead from methods on
-log p to methods on p.) So it is chosen from the calibration samples, by the cross-validated log-loss of a
-temperature: one number, which the other methods start from.
+"rarer than the model resolves". It meets three floors:
+
+- Reading: smaller probabilities are read as 1e-30 (``PROB_FLOOR`` of predictions), in every type alike.
+- Scoring: the log-loss counts a label's probability as 1e-15 at least (``LABEL_FLOOR``), and reports say where it did.
+- Fitting: the logarithm of either would let a few entries decide every fit. Calibrators, and the split of a score into
+  calibration and refinement, first mix in the uniform distribution, ``(1 - a) p + a / k``; so does the fitted map.
+
+How much to mix in depends on the model: more than half for nearest neighbours, 1e-24 for naive Bayes. (Near 1 the
+logarithm is all but linear in p: the shares lead from methods on log p to methods on p.) So the share is chosen from
+the calibration samples, by the cross-validated log-loss of a temperature: one number, which the other methods start
+from.
 
 Mixing and not clipping: it rises strictly in every probability, so that the predicted class and the order of samples by
 confidence stay, and the best share does as well as the best clip on forests, naive Bayes and nearest neighbours alike.
