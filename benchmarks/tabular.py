@@ -89,8 +89,8 @@ def _try(method: Calibrator, calibration: Predictions, test: Predictions) -> dic
         warnings.simplefilter("always")
         try:
             if isinstance(method, Auto):
-                chosen = method.choose(calibration)
-                picked, fitted = {"pick": chosen.taken.name}, chosen.map
+                _, taken, fitted = method.choose(calibration)
+                picked = {"pick": taken.name}
             else:
                 picked, fitted = {}, method.fit(calibration)
         except CalibrantError as error:

@@ -171,6 +171,22 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
         how = {"default": given.default, "partner": given.partner}
         return rank(predictions, given.candidates, score=self.score, folds=self.folds, seed=self.seed, **how)
 
+    def choose(self, predictions: Predictions) -> tuple[Ranking, CandidateResult, Map]:
+        """Rank the candidates and fit the chosen one on all samples, or the next by score where that fails."""
+        ranking, failures = self.rank(predictions), []
+        chosen = ranking.chosen
+        # The last resort, no calibration, can always be fitted.
+        for result in (chosen, *(other for other in ranking.fitted if other is not chosen)):
+            try:
+                fitted = result.calibrator.fit_without_scores(predictions)
+            except CalibrantError as error:
+                failures.append(f"{result.name} could be fitted on every fold but not on all samples: {error}")
+                continue
+            for failure in failures:
+                warn(failure)
+            return ranking, result, fitted
+        raise AssertionError("no calibration can always be fitted")
+
     def _fit(self, predictions: Predictions) -> Fitted:
         absent = absent_classes(predictions)
         if self.candidates is None and len(absent):
@@ -179,8 +195,7 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
                 "every class would learn that it never occurs, which held-out samples cannot show, and were left out. "
                 "Gather samples of it to have them tried."
             )
-        ranking = self.rank(predictions)
-        taken, fitted = _fitted_on_all(ranking, predictions)
+        ranking, taken, fitted = self.choose(predictions)
         if ranking.ece_misleads:
             other = ranking.lowest_ece
             warn(
@@ -197,22 +212,6 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
             )
         certificate = None if fitted.summary is None else fitted.summary.certificate
         return Fitted(fitted, certificate, tuple(_notes(ranking, taken)))
-
-
-def _fitted_on_all(ranking: Ranking, predictions: Predictions) -> tuple[CandidateResult, Map]:
-    """Fit the chosen candidate on all samples, or the next by score where that fails; warn of those that failed."""
-    failures, chosen = [], ranking.chosen
-    # The last resort, no calibration, can always be fitted.
-    for result in (chosen, *(other for other in ranking.fitted if other is not chosen)):
-        try:
-            fitted = result.calibrator.fit_without_scores(predictions)
-        except CalibrantError as error:
-            failures.append(f"{result.name} could be fitted on every fold but not on all samples: {error}")
-            continue
-        for failure in failures:
-            warn(failure)
-        return result, fitted
-    raise AssertionError("no calibration can always be fitted")
 
 
 def _notes(ranking: Ranking, taken: CandidateResult) -> list[str]:
