@@ -38,8 +38,6 @@ from calibrant.predictions import Predictions, TopLabel
 
 ChooseEpochBy: TypeAlias = Literal["aupr_error", "auroc", "mse"]
 Progress: TypeAlias = Callable[[str, float], None]
-# From indices of samples to their log-odds, a batch at a time, in that order.
-_BatchedLogOdds: TypeAlias = Callable[[Tensor], Iterator[Tensor]]
 
 _ENOUGH_TO_WARN = 100  # held-out samples
 _BLOCK = 1 << 14  # samples that the head takes at a time
@@ -492,7 +490,7 @@ class ConfidNet:
     def _train(
         self,
         modules: Sequence[nn.Module],
-        log_odds_of: _BatchedLogOdds,
+        log_odds_of: Callable[[Tensor], Iterator[Tensor]],  # of samples by their indices, a batch at a time
         known: _Gathered,
         parts: tuple[Tensor, Tensor],
         progress: Progress | None,

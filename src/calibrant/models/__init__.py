@@ -7,19 +7,6 @@ from calibrant.models.text_cnn import TextCNN
 from calibrant.models.zoo import InputKind, ModelSpec, Sizes, all_models, build_model
 
 __all__ = [
-    "VGG",
-    "CifarResNet",
-    "DenseNet",
-    "DigitsCNN",
-    "InputKind",
-    "MLPMixer",
-    "ModelSpec",
-    "Network",
-    "ResNet",
-    "Sizes",
-    "TextCNN",
-    "VisionTransformer",
-    "WideResNet",
-    "all_models",
-    "build_model",
-]
+    "VGG", "CifarResNet", "DenseNet", "DigitsCNN", "InputKind", "MLPMixer", "ModelSpec", "Network", "ResNet", "Sizes",
+    "TextCNN", "VisionTransformer", "WideResNet", "all_models", "build_model",
+]  # fmt: skip
