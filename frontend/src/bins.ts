@@ -15,6 +15,7 @@ for (let [a, b, c, d] = [0, 1, 1, MOST_BINS]; c <= MOST_BINS; ) {
   FRACTIONS.push(a / b);
 }
 const PLACE = new Map(FRACTIONS.map((fraction, place) => [fraction, place]));
+const places = (bins: number): number[] => Array.from({ length: bins + 1 }, (_, i) => PLACE.get(i / bins)!);
 
 export function runningSums(cells: Cells): Sums {
   const [count, correct, confidence] = [0, 0, 0].map(() => new Float64Array(FRACTIONS.length));
@@ -42,9 +43,9 @@ function makeBin(low: number, high: number, count: number, confidence: number, c
 }
 
 export function equalWidth(sums: Sums, bins: number): Bin[] {
-  const made: Bin[] = [];
+  const made: Bin[] = [], ends = places(bins);
   for (let i = 0; i < bins; i++) {
-    const [a, b] = [PLACE.get(i / bins)!, PLACE.get((i + 1) / bins)!];
+    const a = ends[i], b = ends[i + 1];
     const count = sums.count[b] - sums.count[a];
     if (count > 0) made.push(makeBin(i / bins, (i + 1) / bins, count, sums.confidence[b] - sums.confidence[a], sums.correct[b] - sums.correct[a]));
   }
@@ -76,6 +77,16 @@ export function calibrationError(bins: Bin[]): number {
   let gap = 0, n = 0;
   for (const bin of bins) { gap += bin.count * Math.abs(bin.accuracy - bin.confidence); n += bin.count; }
   return gap / n;
+}
+
+/** The same of equal-width bins, for many sets of sums at once. */
+export function calibrationErrors(all: Sums[], bins: number): number[] {
+  const ends = places(bins);
+  return all.map(({ correct, confidence, n }) => {
+    let gap = 0;
+    for (let i = 0; i < bins; i++) gap += Math.abs(correct[ends[i + 1]] - correct[ends[i]] - confidence[ends[i + 1]] + confidence[ends[i]]);
+    return gap / n;
+  });
 }
 
 /** Samples with a confidence above a whole percentage, and the wrong ones among them. */

@@ -15,16 +15,18 @@ export function binWords(bin: Bin): string {
   return `Confidence ${share(bin.low)} to ${share(bin.high)}: ${whole(Math.round(bin.count))} samples claim ${share(bin.confidence)} and are right ${share(bin.accuracy)} of the time`;
 }
 
+/** A box as part of a path. */
+const box = (left: number, right: number, top: number, foot: number): string => `M${left.toFixed(1)} ${foot.toFixed(1)}V${top.toFixed(1)}H${right.toFixed(1)}V${foot.toFixed(1)}Z`;
+
 /** Accuracy in bins of confidence; hatched where it falls short, plain where it exceeds. Arrow keys walk the bins. */
 export function Reliability(props: { name: string; title: string; bins: Bin[]; alt: string; other?: Bin[]; below?: ComponentChildren }) {
   const { bins, other } = props, id = useId(), [chosen, choose] = useState(-1);
-  const most = Math.max(...bins.map((bin) => bin.count)), n = bins.reduce((sum, bin) => sum + bin.count, 0);
   const bin = bins[chosen] as Bin | undefined;
   const walk = (event: KeyboardEvent) => {
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -bins.length, End: bins.length }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    choose(Math.max(0, Math.min(bins.length - 1, (chosen < 0 && step > 0 ? -1 : chosen) + step)));
+    choose(Math.max(0, Math.min(bins.length - 1, chosen + step)));
   };
   return (
     <Figure name={props.name} title={props.title} alt={props.alt} onWalk={walk} onLeave={() => choose(-1)} below={<>
@@ -32,27 +34,32 @@ export function Reliability(props: { name: string; title: string; bins: Bin[]; a
       {(width) => {
         const height = heightOf(width), [across, up] = inner(width, height);
         const x = linear([0, 1], across, percentTick), y = linear([0, 1], [up[0] - STRIP, up[1]], percentTick);
+        const most = Math.max(...bins.map((one) => one.count)), n = bins.reduce((sum, one) => sum + one.count, 0);
+        // One path a kind of mark, however many bins there are: this is redrawn while a slider moves.
+        const marks = { bar: "", over: "", "over pale": "", under: "", "under pale": "", level: "", whisker: "", strip: "" };
+        for (const one of bins) {
+          const left = x.at(one.low) + 0.5, right = Math.max(x.at(one.high) - 0.5, left + 0.5), middle = x.at(one.confidence).toFixed(1), at = y.at(one.accuracy);
+          const beyond = one.count >= FEW && (one.confidence < one.band[0] || one.confidence > one.band[1]);
+          marks.bar += box(left, right, at, y.at(0));
+          marks[`${one.accuracy < one.confidence ? "over" : "under"}${beyond ? "" : " pale"}`] += box(left, right, Math.min(at, y.at(one.confidence)), Math.max(at, y.at(one.confidence)));
+          marks.level += `M${left.toFixed(1)} ${at.toFixed(1)}H${right.toFixed(1)}`;
+          if (bins.length <= 40) marks.whisker += `M${middle} ${y.at(one.band[0]).toFixed(1)}V${y.at(one.band[1]).toFixed(1)}`;
+          marks.strip += box(left, right, up[0] - (STRIP - 8) * (one.count / most), up[0]);
+        }
+        const point = (event: PointerEvent) => {
+          const frame = (event.currentTarget as SVGElement).ownerSVGElement!.getBoundingClientRect(), at = ((event.clientX - frame.left) * width) / frame.width;
+          choose(bins.findIndex((one) => x.at(one.low) <= at && at <= x.at(one.high)));
+        };
         return (
           <>
             <defs><pattern id={id} width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="over-tint" width="6" height="6" /><line class="over-line" y2="6" /></pattern></defs>
             <Axes x={x} y={y} width={width} height={height} xTitle="Confidence, %" yTitle="Accuracy, %" />
-            {bins.map((one, i) => {
-              const [left, right] = [x.at(one.low) + 0.5, Math.max(x.at(one.high) - 0.5, x.at(one.low) + 1)];
-              const beyond = one.count >= FEW && (one.confidence < one.band[0] || one.confidence > one.band[1]);
-              const [top, foot] = [Math.max(one.accuracy, one.confidence), Math.min(one.accuracy, one.confidence)];
-              return (
-                <g class={`bin${beyond ? "" : " pale"}${i === chosen ? " chosen" : ""}`} data-count={one.count} data-accuracy={one.accuracy} data-confidence={one.confidence} onPointerEnter={() => choose(i)}>
-                  <rect class="hit" x={left} width={right - left} y={y.at(1)} height={up[0] - y.at(1)} />
-                  <rect class="bar" x={left} width={right - left} y={y.at(one.accuracy)} height={y.at(0) - y.at(one.accuracy)} />
-                  <rect class={one.accuracy < one.confidence ? "over" : "under"} fill={one.accuracy < one.confidence ? `url(#${id})` : undefined} x={left} width={right - left} y={y.at(top)} height={y.at(foot) - y.at(top)} />
-                  <line class="level" x1={left} x2={right} y1={y.at(one.accuracy)} y2={y.at(one.accuracy)} />
-                  {bins.length <= 40 && <line class="whisker" x1={x.at(one.confidence)} x2={x.at(one.confidence)} y1={y.at(one.band[0])} y2={y.at(one.band[1])} />}
-                  <rect class="strip" x={left} width={right - left} y={up[0] - (STRIP - 8) * (one.count / most)} height={(STRIP - 8) * (one.count / most)} />
-                </g>);
-            })}
+            {bin && <rect class="chosen" x={x.at(bin.low)} width={x.at(bin.high) - x.at(bin.low)} y={up[1]} height={up[0] - up[1]} />}
+            {Object.entries(marks).map(([name, d]) => <path key={name} class={name} d={d} fill={name.startsWith("over") ? `url(#${id})` : undefined} />)}
             {diagonal(x, y)}
             {other && <path class="other" d={path(other.map((one): Point => [x.at(one.confidence), y.at(one.accuracy)]))} />}
             <text class="note" x={MARGIN.left + 4} y={up[0] - STRIP + 20}>samples, at most {share(most / n, 0)} a bin</text>
+            <rect class="hit" x={across[0]} width={across[1] - across[0]} y={up[1]} height={up[0] - up[1]} onPointerMove={point} />
           </>);
       }}
     </Figure>

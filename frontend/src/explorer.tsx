@@ -1,6 +1,6 @@
 /** What a reader moves: bins, temperature, and the least confidence to answer at. */
-import { useMemo, useState } from "preact/hooks";
-import { above, calibrationError, equalMass, equalWidth, type Kind, MOST_BINS, runningSums } from "./bins";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { above, calibrationError, calibrationErrors, equalMass, equalWidth, type Kind, MOST_BINS, runningSums } from "./bins";
 import { BinFree, Curve, Densities, Reliability, RiskCoverage } from "./charts";
 import type { Charts, View } from "./data";
 import { number, share } from "./plot";
@@ -9,9 +9,19 @@ import { ClassTable, MethodTable } from "./tables";
 export function Slider(props: { label: string; min: number; max: number; value: number; text: string; onMove: (value: number) => void; disabled?: boolean }) {
   return (
     <label class="slider"><span>{props.label}</span>
-      <input type="range" min={props.min} max={props.max} value={props.value} disabled={props.disabled} aria-valuetext={props.text} onInput={(event) => props.onMove(Number(event.currentTarget.value))} />
+      <input type="range" min={props.min} max={props.max} value={props.value} disabled={props.disabled} aria-label={props.label} aria-valuetext={props.text} onInput={(event) => props.onMove(Number(event.currentTarget.value))} />
       <output>{props.text}</output></label>
   );
+}
+
+/** A value that follows another when there is time: what depends on it does not hold a slider back. */
+function useLater<T>(value: T): T {
+  const [later, follow] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => follow(value), 60);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return later;
 }
 
 const KINDS: [Kind, string][] = [["width", "equal width"], ["mass", "equal mass"], ["free", "bin-free"]];
@@ -40,6 +50,9 @@ export function ViewCharts({ view, first, start }: { view: View; first?: View; s
   const error = calibrationError(made), answered = above(sums, least), wrong = answered.count ? answered.wrong / answered.count : 0;
   const over = view.confidence - view.accuracy;
   const words = `Mean confidence ${share(view.confidence)}, accuracy ${share(view.accuracy)}`;
+  // The same element as before is not drawn again.
+  const later = useLater(bins), densities = useMemo(() => <Densities density={view.density} />, [view]);
+  const temperatures = useMemo(() => view.temperatures && <TemperatureCharts view={view} bins={later} />, [view, later]);
   const controls = (
     <div class="controls">
       <Slider label="Bins" min={2} max={MOST_BINS} value={bins} text={String(bins)} onMove={setBins} disabled={kind === "free"} />
@@ -57,7 +70,7 @@ export function ViewCharts({ view, first, start }: { view: View; first?: View; s
               alt={`Isotonic reliability curve with a consistency band. ${words}. Miscalibration ${number(view.corp.miscalibration)}, discrimination ${number(view.corp.discrimination)}, uncertainty ${number(view.corp.uncertainty)}.`} />
           : <Reliability name="reliability" title="Accuracy at each confidence" bins={made} other={other} below={controls}
               alt={`Reliability diagram, ${bins} bins of ${kind === "mass" ? "equal mass" : "equal width"}. ${words}: ${Math.abs(over) < 0.005 ? "about equal" : over > 0 ? "overconfident" : "underconfident"}. Calibration error ${number(error)}.`} />}
-        <Densities density={view.density} />
+        {densities}
         <RiskCoverage risk={view.risk} dot={answered.count ? [answered.count / view.n, wrong] : null} below={
           <>
             <p class="reading answer" aria-live="polite">{answered.count
@@ -66,7 +79,7 @@ export function ViewCharts({ view, first, start }: { view: View; first?: View; s
             <div class="controls"><Slider label="Answer above" min={0} max={99} value={least} text={`${least} %`} onMove={setLeast} /></div>
           </>} />
       </div>
-      {view.temperatures && <TemperatureCharts view={view} bins={bins} />}
+      {temperatures}
     </>
   );
 }
@@ -76,7 +89,7 @@ export function TemperatureCharts({ view, bins }: { view: View; bins: number }) 
   const grid = view.temperatures!, ones = grid.temperature.indexOf(1), best = grid.fitted === null ? -1 : grid.temperature.indexOf(grid.fitted);
   const [place, move] = useState(best < 0 ? ones : best);
   const all = useMemo(() => grid.cells.map(runningSums), [grid]);
-  const errors = useMemo(() => all.map((sums) => calibrationError(equalWidth(sums, bins))), [all, bins]);
+  const errors = useMemo(() => calibrationErrors(all, bins), [all, bins]);
   const temperature = grid.temperature[place].toFixed(2), made = equalWidth(all[place], bins);
   return (
     <section class="temperature">

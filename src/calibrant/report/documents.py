@@ -159,12 +159,15 @@ def _html_list(items: Sequence[str]) -> str:
 def _html_section(section: Section) -> str:
     parts = [f"<h2>{_escaped(section.title)}</h2>" if section.title else ""]
     for table in section.tables:
-        parts += [f"<h3>{_escaped(table.title)}</h3>" if table.title else "", _html_table(table)]
+        parts += [
+            f"<h3>{_escaped(table.title)}</h3>" if table.title else "",
+            _html_table(table, table.title or section.title or "Main numbers"),
+        ]
     parts += [_html_list(section.items), _html_paragraph("legend", section.legend) if section.legend else ""]
     return f"<section>{''.join(parts)}</section>"
 
 
-def _html_table(table: Table) -> str:
+def _html_table(table: Table, label: str) -> str:
     kinds = [' class="text"' if column.is_text else "" for column in table.columns]
     names = [_escaped(column.heading) for column in table.columns]
     head = "".join(f'<th scope="col"{kind}>{name}</th>' for kind, name in zip(kinds, names, strict=True))
@@ -174,7 +177,8 @@ def _html_table(table: Table) -> str:
         f"<tr>{''.join(_html_cell(row[i], table.columns[i].is_text, marked[i]) for i in range(len(row)))}</tr>\n"
         for row in table.rows
     )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
+    region = f'<div class="scroll" tabindex="0" role="region" aria-label="{_escaped(label)}">'
+    return f"{region}<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>"
 
 
 def _html_cell(cell: Cell, is_text: bool, has_marks: bool) -> str:
