@@ -13,7 +13,8 @@ export interface Ranks { step: number[]; confidence: number[]; correct: number[]
 /** The isotonic (CORP) curve, and the band within which a calibrated model would lie. */
 export interface Corp {
   confidence: number[]; curve: number[]; lower: number[]; upper: number[];
-  miscalibration: number; discrimination: number; uncertainty: number;
+  score: number; miscalibration: number; discrimination: number; uncertainty: number; // of the Brier score
+  floor: number; p: number; // miscalibration of a calibrated model, and how often it has as much
 }
 export interface Density {
   right: number[]; wrong: number[]; // at evenly spaced confidences from 0 to 1

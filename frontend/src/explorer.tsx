@@ -59,7 +59,7 @@ export function ViewCharts({ view, first, start }: { view: View; first?: View; s
       <fieldset class="kinds"><legend>Kind of bins</legend>{KINDS.map(([value, title]) => (
         <label><input type="radio" name={`kind-${view.name}`} value={value} checked={kind === value} onChange={() => setKind(value)} /><span>{title}</span></label>))}</fieldset>
       <p class="value">{kind === "free"
-        ? <>Miscalibration <output data-value="miscalibration">{number(view.corp.miscalibration)}</output> − discrimination {number(view.corp.discrimination)} + uncertainty {number(view.corp.uncertainty)} = Brier score of the confidence</>
+        ? <>Miscalibration <output data-value="miscalibration">{number(view.corp.miscalibration)}</output> (a calibrated model: about {number(view.corp.floor)}) − discrimination {number(view.corp.discrimination)} + uncertainty {number(view.corp.uncertainty)} = Brier score of the confidence {number(view.corp.score)}</>
         : <>{kind === "mass" ? "ACE" : "ECE"} <output data-value="ece">{number(error)}</output> in {bins} bins of {kind === "mass" ? "equal mass" : "equal width"}{first && `; dashed: ${first.title}`}</>}</p>
     </div>);
   return (

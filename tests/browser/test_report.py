@@ -11,10 +11,11 @@ from made_records import HOSTILE
 
 from calibrant import Predictions, evaluate
 from calibrant.comparison import compare
+from calibrant.evidence import corp
 from calibrant.metrics import ACE, ECE, NLL
 from calibrant.metrics.states import Binned
 from calibrant.report import comparison_page, evaluation_page, write
-from calibrant.report.interactive import comparison_charts, corp_curve, evaluation_charts
+from calibrant.report.interactive import comparison_charts, evaluation_charts
 from calibrant.report.page import number_text
 
 pytestmark = pytest.mark.usefixtures("chromium")
@@ -100,7 +101,7 @@ def test_bins_of_equal_mass_and_no_bins_show_the_numbers_of_python(open_report, 
     page.get_by_label("Bins", exact=True).fill("23")
     assert value(page, "ece") == number_text(ACE(23)(predictions))
     page.get_by_role("radio", name="bin-free").check()
-    assert value(page, "miscalibration") == number_text(corp_curve(predictions).miscalibration)
+    assert value(page, "miscalibration") == number_text(corp(predictions).brier.miscalibration)
     assert page.locator("[data-chart=reliability] .consistency").count() == 1
 
 
