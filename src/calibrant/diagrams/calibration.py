@@ -22,9 +22,7 @@ __all__ = [
     "bins_sweep", "classwise_reliability", "reliability",
 ]  # fmt: skip
 
-# Most cells in which samples are gathered for a sweep over bin counts: the common refinement of all bins asked for (it
-# is 3000 by default) unless it is finer than this.
-_MOST_CELLS = 30_000
+_MOST_CELLS = 30_000  # in which samples are gathered for a sweep: the common refinement of all bins, if that is coarser
 
 
 @final
@@ -66,8 +64,7 @@ class ReliabilityBins:
         return self.accuracy - self.confidence
 
     @property
-    def outside(self) -> Tensor:
-        """Whether the accuracy lies outside the consistency band, (b,), bool."""
+    def outside(self) -> Tensor:  # of the consistency band
         return (self.accuracy < self.band_low) | (self.accuracy > self.band_high)
 
 

@@ -68,13 +68,9 @@ def delta_picture(
 
     Args:
         clamped: A clamped model of images.
-        inputs: A few inputs, (m, c, h, w), as the network takes them; unless there are 1 or 3 channels, their
-            mean is shown.
+        inputs: A few inputs, (m, c, h, w), as the network takes them; unless c is 1 or 3, their mean is shown.
         channels: Show ``each`` channel of δ (their mean, if they are not 1 or 3), or the ``mean``.
         captions: A word or two per input, such as its class; or none.
-
-    Raises:
-        InputError: If the inputs are not images, there are none, or captions differ in number.
 
     Example:
         >>> from calibrant.clamping import ClampedModel, InputSpace

@@ -52,10 +52,8 @@ def is_significant(low: float, high: float, p: float) -> bool:
 def side_of(metric: Metric, *, baseline: float, value: float, low: float, high: float, p: float) -> Side:
     """Return whether a difference from a baseline is better, worse or neither: the one rule of all comparisons.
 
-    It is better or worse if it is significant and at least :func:`smallest_effect`; everything else is alike.
-
-    ``value`` is the difference, ``low`` to ``high`` its 95 % interval, ``p`` its p-value, corrected for the number of
-    comparisons; ``baseline`` is the metric of the baseline.
+    It is better or worse if it is significant and at least :func:`smallest_effect`; everything else is alike. ``value``
+    is the difference from the ``baseline``, ``low`` to ``high`` its 95 % interval, ``p`` its corrected p-value.
 
     Example:
         >>> from calibrant.metrics import NLL
@@ -159,11 +157,7 @@ class PairedBootstrap:
         self._weights = torch.cat([torch.ones_like(weights[:1]), weights])
 
     def values(self, samples: Predictions | TopLabel) -> dict[str, Tensor]:
-        """Compute each metric of the samples themselves, then of every resample, (resamples + 1,).
-
-        Raises:
-            InputError: If these are not the samples of this bootstrap.
-        """
+        """Compute each metric of the samples themselves, then of every resample, (resamples + 1,)."""
         _check_pair(self._samples, samples)
         statistics = {metric.statistic for metric in self.metrics}
         values: dict[str, list[Tensor]] = {metric.name: [] for metric in self.metrics}
@@ -185,8 +179,7 @@ class PairedBootstrap:
             low, high = bootstrap_interval(value, drawn, biased_up=biased_up)
             centred = drawn - 2 * (drawn.mean() - value) if biased_up else drawn
             p = paired_p(centred, self._weights.shape[1])
-            # Draws that are all the same, but not zero, show nothing about noise. Sums in another order differ in
-            # their last digits.
+            # Draws that are all the same, up to rounding, but not zero, show nothing about noise.
             if math.isclose(low, high, rel_tol=1e-9) and value != 0:
                 p = math.nan
         return Difference(float(baseline[0]), float(candidate[0]), value, low, high, p).with_correction(metric, p)
@@ -205,9 +198,7 @@ def _reweighted(
     distinct, index = log_odds.unique_consecutive(return_inverse=True)
     tied = len(distinct) < len(log_odds)
     if tied:
-        confidence = torch.zeros(len(distinct), dtype=torch.float64, device=device).scatter_(
-            0, index, confidence.double()
-        )
+        confidence = distinct.new_zeros(len(distinct), dtype=torch.float64).scatter_(0, index, confidence.double())
     for chunk in weights.to(device).split(max(1, _BLOCK // len(samples))):
         weight = chunk[:, ordered_group]
         right, wrong = weight * correct, weight * (1 - correct)
@@ -233,9 +224,8 @@ def apply_holm(
 def holm(p: Mapping[str, float]) -> dict[str, float]:
     """Correct p-values for their number: rejecting at .05 is wrong about any of them in at most 5 % of cases.
 
-    A test that could not be made has a p-value of NaN; it stays NaN and is not counted.
-
-    Reference: Holm (1979), A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics.
+    A p-value of NaN, of a test that could not be made, stays NaN and is not counted. Reference: Holm (1979), A Simple
+    Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics.
 
     Example:
         >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from calibrant.metrics.states import (
 from calibrant.numerics.softmax import TOP_LABEL
 from calibrant.predictions import Predictions, TopLabel
 
+Interval: TypeAlias = tuple[float, float]
 _FEWEST = 10  # samples below which a bootstrap interval is too narrow to be shown
 _GROUPS = 256  # one more or less does not show in an interval, and their states fit in memory
 _CHUNK = 250  # resamples computed at a time, so that their states stay in cache
@@ -58,21 +59,16 @@ class Estimate:
 
 
 def _make_estimate(
-    metric: Metric,
-    value: float,
-    interval: tuple[float, float],
-    n: int,
-    observed: float = math.nan,
-    null_values: Tensor | None = None,
+    metric: Metric, value: float, interval: Interval, n: int, observed: float = math.nan, null: Tensor | None = None
 ) -> Estimate:
     """Combine a value, its interval and, for a calibration error, the value to test and those of a calibrated model."""
     low, high = interval if n >= _FEWEST or metric.interval_method == "wilson" else (math.nan, math.nan)
-    if null_values is None:
+    if null is None:
         return Estimate(value, low, high)
-    p = p_value(observed, null_values)
+    p = p_value(observed, null)
     if not metric.may_be_negative:
         low, high = min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0)
-    return Estimate(value, min(low, 0.0) if p > LEVEL else low, high, float(null_values.mean()), p)
+    return Estimate(value, min(low, 0.0) if p > LEVEL else low, high, float(null.mean()), p)
 
 
 def estimate(
@@ -215,7 +211,7 @@ def _estimate_top_label(
     return estimates
 
 
-def _analytic_interval(metric: Metric, ranked: Ranked) -> tuple[float, float] | None:
+def _analytic_interval(metric: Metric, ranked: Ranked) -> Interval | None:
     """Return the interval of a metric that has a formula for it; None for the others."""
     if metric.interval_method == "wilson":
         return wilson_interval(float(ranked.n_right), float(ranked.n))
@@ -256,9 +252,8 @@ def _values_of(
 # States under calibrated labels, and the most samples used for them. Each block of the samples has its labels drawn a
 # few times, and a state takes one of these for every block: equivalent to redrawing all labels, but a pass over the
 # samples serves many.
-_STATES = 200
+_STATES, _LABELLED = 200, 20_000
 _BLOCKS, _DRAWS_PER_BLOCK = 8, 40
-_LABELLED = 20_000
 _BLOCK = 1 << 20  # numbers of the resampled states computed at a time
 
 

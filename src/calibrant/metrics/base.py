@@ -77,7 +77,6 @@ class Metric(ABC):
 
     @final
     def __call__(self, *predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
-        """Return the value of predictions, given as a record or as arrays by keyword (see :class:`Arrays`)."""
         return float(self.value(self.statistic(as_predictions(predictions, self.name, arrays))))
 
 
@@ -145,7 +144,6 @@ class Tally:
         self._wanted = reduce(or_, (statistic.wanted for statistic in gathered), Wanted())
 
     def add(self, samples: Predictions | TopLabel) -> Self:
-        """Count these samples in."""
         self._derived.clear()
         for block in samples.blocks():
             if isinstance(block, Predictions):
@@ -156,8 +154,7 @@ class Tally:
                     parts[:] = [merge(parts)]
         return self
 
-    def state(self, metric: Metric) -> State | Ranked:
-        """Return the state of all samples so far."""
+    def state(self, metric: Metric) -> State | Ranked:  # of all samples so far
         statistic = metric.statistic
         if isinstance(statistic, TopStatistic) and statistic not in self._parts:
             if statistic not in self._derived:

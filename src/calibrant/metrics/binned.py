@@ -107,15 +107,14 @@ class ECEL2Debiased(BinMetric, name="ece_l2_debiased", title="Calibration error,
     def value(self, state: BinMoments) -> Tensor:
         return self.squared(state).clamp(min=0).sqrt()
 
-    def squared(self, state: BinMoments) -> Tensor:
-        """The unbiased squared error, which may be negative."""
+    def squared(self, state: BinMoments) -> Tensor:  # unbiased, and may be negative
         count, accuracy = state.count, state.correct / state.count.clamp(min=1)
         gap = (state.correct - state.confidence) / count.clamp(min=1)
         noise = accuracy * (1 - accuracy) / (count - 1).clamp(min=1)
         return (count * (gap.square() - noise) * (count >= 2)).sum(-1) / count.sum(-1)
 
     def interval(self, state: BinMoments, z: float) -> tuple[Tensor, Tensor]:
-        """Analytic interval of z standard errors around the squared error, mapped through the root."""
+        """Return the interval of z standard errors around the squared error, mapped through the root."""
         count = state.count.clamp(min=1)
         n = state.count.sum(-1)
         mean = (state.correct - state.confidence) / count
@@ -203,8 +202,7 @@ class SCE(BinMetric, name="sce", title="Classwise calibration error", paper=_NIX
     def value(self, state: ClassBins) -> Tensor:
         return self.by_class(state).mean(-1)
 
-    def by_class(self, state: ClassBins) -> Tensor:
-        """The error of every class, (..., k)."""
+    def by_class(self, state: ClassBins) -> Tensor:  # (..., k)
         n = state.count[..., 0, :].sum(-1)
         return (state.probability - state.hits).abs().sum(-1) / n[..., None]
 
@@ -259,8 +257,7 @@ def piece(
     Bias: upward, more than that of ece: about 0.8 Σ_bh √(|B_bh| acc (1 − acc))/n on calibrated data.
     Cost: O(n log n).
 
-    Reference: Xiong et al. (2023), Proximity-Informed Calibration for Deep Neural Networks, arXiv:2306.04590, eq. 4,
-    with the bins of Appendix C.
+    Reference: Xiong et al. (2023), Proximity-Informed Calibration for Deep Neural Networks, arXiv:2306.04590, eq. 4.
 
     Args:
         predictions: Logits and labels, or confidence and correctness.
@@ -268,10 +265,7 @@ def piece(
             :meth:`calibrant.maps.ProximityMap.proximity` or :func:`calibrant.numerics.neighbours.proximity`.
         n_bins: Bins of confidence.
         proximity_bins: Parts of each bin, of equal numbers of samples.
-        bins: Kind of confidence bins: of equal mass, as in the paper, or of equal width, as in ``ece``.
-
-    Raises:
-        InputError: If the proximity is not one finite number per sample.
+        bins: Kind of confidence bins: of equal mass, as in Appendix C, or of equal width, as in ``ece``.
 
     Example:
         >>> samples = TopLabel([0.7] * 20, [True] * 5 + [False] * 5 + [True] * 9 + [False])

@@ -94,8 +94,7 @@ def refinement_terms(
     """
     samples = as_predictions(predictions, "refinement_terms", arrays)
     state = Binned(n_bins)(samples)
-    n = float(state.count.sum())
-    right = float(state.correct.sum())
+    n, right = float(state.count.sum()), float(state.correct.sum())
     wrong = n - right
     mean_confidence = float(state.confidence.sum()) / n
     # Without right or without wrong predictions the separation has no pairs and its weight is zero.
@@ -132,10 +131,8 @@ def calibration_refinement(
 
     Refinement is the score that remains after the temperature was fitted on the other folds: what one temperature
     cannot lower, though a richer recalibration or a better model may. Calibration is what it removed, a lower bound
-    of what recalibration can; it is negative where a temperature does not help, or was fitted on too few samples. It is
-    cross-fitted because a temperature is optimistic on the samples it was fitted on. Given probabilities with zeros
-    are mixed with a share of the uniform distribution first, as temperature scaling does
-    (:attr:`Predictions.uniform_share`).
+    of what recalibration can; it is negative where a temperature does not help, or was fitted on too few samples. Given
+    probabilities with zeros are mixed with a share of the uniform distribution first, as temperature scaling does.
 
     Args:
         predictions: At least two samples per fold.
@@ -149,8 +146,7 @@ def calibration_refinement(
     check_at_least(len(samples), 2 * folds, "samples for the cross-fitted split")
     order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))
     fold = (order % folds).to(samples.logits.device)
-    # As a calibrator sees the samples; the share is chosen from all folds, on which it hardly depends.
-    recalibrated = samples.mixed_with_uniform(samples.uniform_share)
+    recalibrated = samples.mixed_with_uniform(samples.uniform_share)  # of all folds, on which it hardly depends
     beta = _beta_by_fold(recalibrated, fold, folds)
     before = _scores(samples, torch.ones_like(beta), fold)
     if samples.given_as_probs:  # as the log-loss of given probabilities counts them

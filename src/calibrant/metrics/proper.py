@@ -5,7 +5,7 @@ from typing import Unpack, final
 
 from torch import Tensor
 
-from calibrant.metrics.base import DESCRIPTION, MeanMetric, Metric
+from calibrant.metrics.base import DESCRIPTION, Facts, MeanMetric, Metric
 from calibrant.metrics.states import Averaged, BinMoments, Binned, BinnedMoments, Bins
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.paper import Paper
@@ -24,19 +24,12 @@ _GNEITING = Paper("Gneiting & Raftery", 2007, "Strictly Proper Scoring Rules, Pr
 _BRIER = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
                "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2")  # fmt: skip
 
+_SHARE: Facts = DESCRIPTION | {"lower_is_better": False, "smallest_effect": 0.001, "interval_method": "wilson"}
+
 
 @final
 @dataclass(frozen=True)
-class Accuracy(
-    Metric,
-    name="accuracy",
-    title="Accuracy",
-    family="description",
-    paper=_GUO,
-    lower_is_better=False,
-    smallest_effect=0.001,
-    interval_method="wilson",
-):
+class Accuracy(Metric, name="accuracy", title="Accuracy", paper=_GUO, **_SHARE):
     """Share of samples whose predicted class is the label.
 
     Formula: 1/n Σ_i a_i

@@ -118,8 +118,7 @@ class MMCE(RankMetric, name="mmce", title="Maximum mean calibration error", pape
         return double_sum.clamp(min=0).sqrt() / ranked.n
 
 
-# Kernel widths that one piece of the running sum may span.
-_REACH = 300
+_REACH = 300  # kernel widths that one piece of the running sum may span
 
 
 def _interpolate(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
@@ -230,8 +229,7 @@ class FPR95(RankMetric, name="fpr95", title="FPR at 95 % TPR", paper=_CORBIERE, 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
         right_above, above = _from_the_top(ranked)
-        # Going up, fewer right predictions remain: the last place with enough of them is the threshold. A hair of slack
-        # because 0.95 times a whole number need not be whole in binary.
+        # The last place with enough right predictions is the threshold; 0.95 times a whole number needs some slack.
         enough = right_above >= 0.95 * ranked.n_right[..., None] - 1e-9
         place = (enough.sum(-1, keepdim=True) - 1).clamp(min=0)
         wrong_above = (above - right_above).gather(-1, place).squeeze(-1)
@@ -284,7 +282,16 @@ class AURC(RankMetric, name="aurc", title="Area under risk-coverage", paper=_GEI
     """
 
     def value(self, state: TopState) -> Tensor:
-        return _aurc(state.ranked)
+        ranked = state.ranked
+        accepted, wrong = _accepted_before(ranked)
+        if ranked.right.ndim > 1:
+            return _group_risks(accepted, wrong, ranked.total, ranked.wrong).sum(-1) / ranked.n
+        # Few ties: a lone sample adds (E + e)/(N + 1), and only groups and empty entries need the general sum.
+        tied = positions(ranked.total != 1)
+        columns = (accepted, wrong, ranked.total, ranked.wrong)
+        groups = _group_risks(*(column.index_select(0, tied) for column in columns))
+        alone = wrong.add_(ranked.wrong).div_(accepted.add_(1))
+        return (alone.sum() - alone.index_select(0, tied).sum() + groups.sum()) / ranked.n
 
 
 @final
@@ -304,7 +311,7 @@ class EAURC(RankMetric, name="e_aurc", title="Excess AURC", paper=_GEIFMAN, **_S
         n, n_right = ranked.n, ranked.n_right
         # Σ_{j=1..wrong} j/(right + j) = wrong − right·(H_n − H_right)
         best = (n - n_right - n_right * _harmonic_between(n_right, n)) / n
-        return (_aurc(ranked) - best).clamp(min=0)
+        return (AURC().value(ranked) - best).clamp(min=0)
 
 
 @final
@@ -336,18 +343,6 @@ def _accepted_before(ranked: Ranked) -> tuple[Tensor, Tensor]:
 def _harmonic_between(low: Tensor, high: Tensor) -> Tensor:
     """Sum of 1/j over low < j <= high."""
     return torch.digamma(high + 1) - torch.digamma(low + 1)
-
-
-def _aurc(ranked: Ranked) -> Tensor:
-    accepted, wrong = _accepted_before(ranked)
-    if ranked.right.ndim > 1:
-        return _group_risks(accepted, wrong, ranked.total, ranked.wrong).sum(-1) / ranked.n
-    # Without resampling there are few ties: a lone sample adds (E + e)/(N + 1); only groups and empty entries need
-    # the general sum.
-    tied = positions(ranked.total != 1)
-    groups = _group_risks(*(column.index_select(0, tied) for column in (accepted, wrong, ranked.total, ranked.wrong)))
-    alone = wrong.add_(ranked.wrong).div_(accepted.add_(1))
-    return (alone.sum() - alone.index_select(0, tied).sum() + groups.sum()) / ranked.n
 
 
 def _group_risks(accepted: Tensor, wrong_before: Tensor, total: Tensor, wrong: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least, check_positive
 from calibrant.errors import InputError
-from calibrant.metrics.base import DESCRIPTION, GridMetric, Metric
+from calibrant.metrics.base import DESCRIPTION, Facts, GridMetric, Metric
 from calibrant.metrics.states import Grid, Gridded, LabelStatistic, Sums, full_predictions
 from calibrant.numerics.binning import (
     cosine_transform,
@@ -39,6 +39,7 @@ _WANG = Paper("Wang & Golebiowski", 2024, "Towards Unbiased Calibration using Me
 _WIDMANN = Paper("Widmann et al.", 2019, "Calibration Tests in Multi-class Classification: A Unifying Framework",
                  "arXiv:1910.11385")  # fmt: skip
 
+_SIGNED_ERROR: Facts = {"family": "calibration", "may_be_negative": True}
 _NARROWEST = 2  # node spacings below which a kernel falls between the nodes
 _TINY = 1e-300  # an error that is none, where its logarithm is wanted
 
@@ -67,13 +68,12 @@ class SmECE(GridMetric, name="smece", title="Smooth calibration error", paper=_B
         high = torch.maximum(most, narrowest)
         least = torch.maximum(integrate_smoothed(coefficients, high), narrowest * _TINY)
         low = torch.maximum(least, narrowest)
+
         # Its logarithm is nearly a straight line in that of the width: few steps settle it.
-        log_root = root_of_decreasing(
-            lambda log_width: integrate_smoothed(coefficients, log_width.exp()).clamp_(min=_TINY).log_() - log_width,
-            low.log(),
-            high.log(),
-            at_high=least.log() - high.log(),
-        )
+        def excess(log_width: Tensor) -> Tensor:
+            return integrate_smoothed(coefficients, log_width.exp()).clamp_(min=_TINY).log_() - log_width
+
+        log_root = root_of_decreasing(excess, low.log(), high.log(), at_high=least.log() - high.log())
         return torch.minimum(log_root.exp(), most)
 
 
@@ -282,14 +282,7 @@ def _label_residual(probs: Tensor, labels: Tensor) -> Tensor:
 
 @final
 @dataclass(frozen=True)
-class SKCE(
-    Metric,
-    name="skce",
-    title="Squared kernel calibration error",
-    family="calibration",
-    paper=_WIDMANN,
-    may_be_negative=True,
-):
+class SKCE(Metric, name="skce", title="Squared kernel calibration error", paper=_WIDMANN, **_SIGNED_ERROR):
     """Squared kernel calibration error of the whole probability vector: zero exactly for a calibrated model.
 
     Sees any miscalibration of any class, not only of the top label. Its unit means little; its p-value is the point.

@@ -96,23 +96,19 @@ class Ranked:
         return self
 
     @cached_property
-    def total(self) -> Tensor:
-        """Samples at each confidence, (..., m), or (m,) if they are the same throughout."""
+    def total(self) -> Tensor:  # (..., m), or (m,) if it is the same in all leading dimensions
         return self.right + self.wrong if self.shared_total is None else self.shared_total
 
     @property
-    def gap(self) -> Tensor:
-        """Right predictions minus summed confidence, at each confidence, (..., m)."""
+    def gap(self) -> Tensor:  # right predictions minus summed confidence, (..., m)
         return self.right - (self.total * self.confidence if self.confidence_sum is None else self.confidence_sum)
 
     @cached_property
-    def cumulative_right(self) -> Tensor:
-        """Right predictions at this confidence or lower, (..., m)."""
+    def cumulative_right(self) -> Tensor:  # at this confidence or lower, (..., m)
         return self.right.cumsum(dim=-1, dtype=torch.float64)
 
     @cached_property
     def cumulative_total(self) -> Tensor:
-        """Samples at this confidence or lower, (..., m)."""
         return self.total.cumsum(dim=-1, dtype=torch.float64)
 
     @property
@@ -288,7 +284,6 @@ class Grid(Sums):
 
     @property
     def nodes(self) -> Tensor:
-        """Confidences of the nodes, (nodes,)."""
         return torch.linspace(0, 1, self.total.shape[-1], dtype=torch.float64, device=self.total.device)
 
     def kernel_width(self) -> Tensor:
@@ -351,8 +346,7 @@ class PackedSamples(State):
         return self.keys.view(_BITS[self.keys.dtype]).bitwise_and(~1).view(self.keys.dtype)
 
     @cached_property
-    def ranked(self) -> Ranked:
-        """The samples in order, ties joined."""
+    def ranked(self) -> Ranked:  # the samples in order, ties joined
         bits = sort_in_place(self.keys.clone()).view(_BITS[self.keys.dtype])
         right = (bits & 1).to(self.keys.dtype)
         log_odds = bits.bitwise_and_(~1).view(self.keys.dtype)

@@ -260,9 +260,6 @@ def fit_with_pseudo_error(logits: Tensor, labels: Tensor) -> InverseTemperatureF
 
     Where no prediction is wrong, the log-loss alone has no minimum. Half an unseen failure is what Jeffreys' prior adds
     to n successes; it is spread over all samples. The certificate is that of the penalised loss.
-
-    Raises:
-        FitError: If the two largest logits are equal in every sample, or the logits' type cannot hold the temperature.
     """
     n, k = logits.shape
     gaps = logits.double() / 2 - logits.amax(dim=1, keepdim=True).double() / 2  # halves, whose differences are finite

@@ -121,8 +121,7 @@ def _starts_of_ties(rising: Floats) -> Index:
     ends = np.append(starts[1:], len(rising))
     wide = np.flatnonzero(rising[ends - 1] - rising[starts] > _tolerance(rising[starts]))
     if len(wide):
-        # Scores so dense that each is tied to the next must not all become one group: cut them into pieces of that
-        # width.
+        # Scores so dense that each is tied to the next must not all become one group: cut them into pieces as wide.
         lengths = ends[wide] - starts[wide]
         first = np.repeat(starts[wide], lengths)
         place = first + np.arange(len(first)) - np.repeat(np.cumsum(lengths) - lengths, lengths)

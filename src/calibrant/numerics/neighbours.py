@@ -46,14 +46,9 @@ def proximity(
 ) -> Tensor:
     """Return how close each row lies to its nearest neighbours, in 0..1, (m,): 1 where they are all the same point.
 
-    Args:
-        features: Shape (m, d), finite; divided by their lengths first.
-        reference: Rows to search for neighbours, (r, d); by default the features themselves, each row without itself.
-        neighbours: Number of neighbours, at least 1.
-        closeness: exp(−mean distance), as in the paper's text, or the mean of exp(−distance²), as in its public code.
-
-    Raises:
-        InputError: If there are too few rows to have so many neighbours.
+    The features, (m, d), are divided by their lengths first. Neighbours are searched in the reference, (r, d), by
+    default among the features themselves, each row without itself. The closeness is exp(−mean distance), as in the
+    paper's text, or the mean of exp(−distance²), as in its public code.
 
     Example:
         >>> corners = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])

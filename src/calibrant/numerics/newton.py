@@ -280,15 +280,9 @@ def quasi_newton(
 ) -> tuple[Tensor, Certificate]:
     """Minimise by L-BFGS-B: globally where the function is convex, else to the nearest minimum.
 
-    Args:
-        function: Returns its value, a single number, and its gradient, (p,), both float64; one call is one pass.
-        start: Shape (p,), float64.
-        least: Lower bound on every parameter, or None.
-        tolerance: Largest entry of the gradient at the end; entries at a bound count only if they point inwards.
-        max_steps: Steps allowed.
-
-    Raises:
-        FitError: If the gradient is still large after ``max_steps``, or the function is not finite.
+    The function returns its value and its gradient, (p,), both float64; one call is one pass. ``least`` bounds every
+    parameter from below. The largest entry of the gradient ends below ``tolerance``, or a :class:`FitError` is raised;
+    entries at a bound count only if they point inwards.
 
     Example:
         >>> bowl = lambda x: ((x - 3).square().sum(), 2 * (x - 3))

@@ -39,15 +39,9 @@ class Ridge(NamedTuple):
 class AffineLoss(ABC):
     """Mean log-loss over samples, plus penalties, as a function of parameters theta, (k, c).
 
-    The last column of theta is b; subclasses define how the others make W.
-
-    Args:
-        inputs: Shape (n, k).
-        labels: Shape (n,).
-        penalty: Weight of the squared distance of each parameter from ``centre``, (k, c).
-        centre: Shape (k, c).
-        level: Weights, (k, c), by which a column less its centre should have a mean of zero, where a number added to
-            the whole column changes nothing but the penalty; 0 for other columns.
+    The last column of theta is b; subclasses define how the others make W. ``penalty`` weights the squared distance of
+    each parameter from ``centre``. Where a number added to a whole column changes nothing but the penalty, the column
+    less its centre is to have a mean of zero by the weights ``level``; they are 0 for other columns. All are (k, c).
     """
 
     def __init__(self, inputs: Tensor, labels: Tensor, penalty: Tensor, centre: Tensor, level: Tensor) -> None:
@@ -347,8 +341,7 @@ def fit_affine(
         tolerance: Largest entry of the gradient, inputs being of unit size. From 1e-6 on single precision is enough.
 
     Raises:
-        FitError: If there is no finite optimum, because the samples are separable, or if the gradient did not fall
-            below the tolerance.
+        FitError: If there is no finite optimum, or the gradient did not fall below the tolerance.
 
     Example:
         >>> inputs = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
@@ -454,9 +447,8 @@ def _check_end(best: Minimum, n: int, tolerance: float) -> None:
 def _separable(inputs: Tensor, labels: Tensor, shape: WeightShape, theta: Tensor) -> bool:
     """Whether some parameters separate the samples: no class is ahead of a label, and some labels are ahead.
 
-    Larger multiples of such parameters always fit better. They are searched by a linear program over the smallest
-    margins, to which those are added that its solution violates; the last solution is checked on all samples. With too
-    many parameters or rounds, the answer is no.
+    A linear program over the smallest margins searches them; margins that its solution violates are added, and the last
+    solution is checked on all samples. With too many parameters or rounds, the answer is no.
     """
     n, k = inputs.shape
     if theta.numel() > _MOST_PARAMETERS:
