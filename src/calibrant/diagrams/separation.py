@@ -18,30 +18,6 @@ __all__ = ["ConfidenceDensity", "RiskCoverage", "confidence_density", "risk_cove
 _MOST_POINTS = 1000
 
 
-def smoothing_grid(predictions: Predictions | TopLabel) -> tuple[Grid, float]:
-    """Return the samples on a grid, on the CPU, and the width of the kernel to smooth them, at least .01."""
-    grid = Grid(*(part.cpu() for part in Gridded()(predictions).tensors()))
-    return grid, max(0.01, float(grid.kernel_width()))
-
-
-def thinned(values: Tensor) -> Tensor:
-    """Return the values, (..., m), at about five hundred of the nodes: enough for a figure."""
-    return values[..., :: max(1, (values.shape[-1] - 1) // 512)]
-
-
-def smoothed_density(mass: Tensor, width: float) -> Tensor:
-    """Return the density at the nodes of masses that add up to 1, by a Gaussian reflected at 0 and 1, (..., m)."""
-    return damped_density(mass, gaussian_damping(mass.new_tensor(width), mass.shape[-1]))
-
-
-def wilson_band(successes: Tensor, trials: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the 95 % score interval of every share, (m,) each; NaN where the successes are."""
-    pairs = zip(successes.tolist(), trials.tolist(), strict=True)
-    band = [(math.nan, math.nan) if math.isnan(hits) else wilson_interval(hits, n) for hits, n in pairs]
-    low, high = torch.tensor(band, dtype=torch.float64).unbind(-1)
-    return low, high
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class ConfidenceDensity:
@@ -70,14 +46,18 @@ def confidence_density(predictions: Predictions | TopLabel) -> ConfidenceDensity
         >>> density.n_right, density.median_wrong, density.auroc
         (2, 0.6, 1.0)
     """
-    grid, width = smoothing_grid(predictions)
+    grid = Grid(*(part.cpu() for part in Gridded()(predictions).tensors()))
+    width = max(0.01, float(grid.kernel_width()))
     masses = torch.stack([grid.right, grid.total - grid.right])
-    right, wrong = thinned(smoothed_density(masses / masses.sum(-1, keepdim=True).clamp(min=1), width))
+    masses = masses / masses.sum(-1, keepdim=True).clamp(min=1)
+    damping = gaussian_damping(masses.new_tensor(width), masses.shape[-1])
+    # About five hundred of the nodes are enough for a figure.
+    right, wrong, nodes = torch.stack([*damped_density(masses, damping), grid.nodes])[:, ::2]
     top = predictions.top
     parts = [top.confidence[top.correct], top.confidence[~top.correct]]
     median_right, median_wrong = (float(part.median()) if part.numel() else math.nan for part in parts)
     return ConfidenceDensity(
-        confidence=thinned(grid.nodes),
+        confidence=nodes,
         right=right,
         wrong=wrong,
         n_right=len(parts[0]),
@@ -139,7 +119,8 @@ def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
     # Part of the last group of tied samples is held back; its wrong ones are expected in proportion.
     held_back = (cumulative_total[last] - answered) / total[last]
     wrong = wrong.cumsum(0)[last] - held_back * wrong[last]
-    low, high = wilson_band(wrong, answered)
+    band = [wilson_interval(*pair) for pair in zip(wrong.tolist(), answered.tolist(), strict=True)]
+    low, high = torch.tensor(band, dtype=torch.float64).unbind(-1)
     return RiskCoverage(
         coverage=answered / n,
         risk=wrong / answered,
