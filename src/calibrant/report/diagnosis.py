@@ -466,7 +466,7 @@ def _full_name(record: Diagnosis) -> str:
 
 
 def diagnosis_notes(record: Diagnosis) -> list[str]:
-    """Return what runs lack, why maps could not be fitted, and warnings; what candidates share is said once."""
+    """Return what runs lack, why maps could not be fitted, and warnings; a note of several candidates stands once."""
     pairs = [(note, one.name) for one in record.candidates for note in one.notes]
     for one in record.calibratability:
         pairs += [(f"{where}: not fitted, because {why}", one.candidate) for where, why in one.failures.items()]
