@@ -115,8 +115,9 @@ export function Densities({ density }: { density: Density }) {
 }
 
 /** Errors that remain when only the most confident samples are answered; a dot at the chosen threshold. */
-export function RiskCoverage(props: { risk: Risk; dot: Point | null; below: ComponentChildren }) {
-  const { risk, dot } = props, enough = risk.coverage.findIndex((value) => value >= 0.05);
+export function RiskCoverage(props: { risk: Risk; n: number; dot: Point | null; below: ComponentChildren }) {
+  // Below thirty samples the band would only show that they are few.
+  const { risk, dot } = props, enough = Math.max(0, risk.coverage.findIndex((value) => value >= Math.max(0.05, 30 / props.n)));
   const top = Math.max(0.01, ...risk.risk.slice(enough), dot ? dot[1] : 0) * 1.12, cut = (values: number[]) => values.slice(enough).map((value) => Math.min(value, top));
   return (
     <Figure name="risk" title="Errors among the samples answered"

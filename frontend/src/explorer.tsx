@@ -71,7 +71,7 @@ export function ViewCharts({ view, first, start }: { view: View; first?: View; s
           : <Reliability name="reliability" title="Accuracy at each confidence" bins={made} other={other} below={controls}
               alt={`Reliability diagram, ${bins} bins of ${kind === "mass" ? "equal mass" : "equal width"}. ${words}: ${Math.abs(over) < 0.005 ? "about equal" : over > 0 ? "overconfident" : "underconfident"}. Calibration error ${number(error)}.`} />}
         {densities}
-        <RiskCoverage risk={view.risk} dot={answered.count ? [answered.count / view.n, wrong] : null} below={
+        <RiskCoverage risk={view.risk} n={view.n} dot={answered.count ? [answered.count / view.n, wrong] : null} below={
           <>
             <p class="reading answer" aria-live="polite">{answered.count
               ? <>Answer only above {least} %: <output data-value="coverage">{share(answered.count / view.n)}</output> of samples, <output data-value="risk">{share(wrong)}</output> errors. Dotted: the best ranking.</>

@@ -40,7 +40,9 @@ def demo(
     calibration, test = (out / f"digits-{part}.npz" for part in ("calibration", "test"))
     console.print(f"Evaluate it: calibrant evaluate {test}", style="bold")
     with suppress(typer.Exit):
-        evaluate(test, seed=seed, reports=Reports(out / "report.json", out / "report.md", figures=out))
+        evaluate(
+            test, seed=seed, reports=Reports(out / "report.json", out / "report.md", out / "report.html", figures=out)
+        )
     _compare(console, calibration, test, out, seed)
     resnet110 = out / "resnet110"
     _save_resnet110(console, resnet110)
@@ -56,6 +58,8 @@ def demo(
     chosen, reports = Method(strength=_STRENGTHS), Reports(figures=folder / "figures")
     network = ("calibrant.models:DigitsCNN", images, test_images, folder, weights)
     clamp(*network, chosen=chosen, seed=seed, device="cpu", reports=reports)
+    pages = (out / "report.html", out / "comparison.html", resnet110 / "comparison.html")
+    console.print(f"\nOpen in a browser: {', '.join(map(str, pages))}", style="bold")
 
 
 def _train_on_digits(console: "Console", out: Path, seed: int) -> None:
@@ -112,5 +116,5 @@ def _save_resnet110(console: "Console", out: Path) -> None:
 
 def _compare(console: "Console", calibration: Path, test: Path, out: Path, seed: int) -> None:
     console.print(f"\nCompare calibration methods: calibrant compare {calibration} {test}", style="bold")
-    reports = Reports(out / "comparison.json", out / "comparison.md", figures=out)
+    reports = Reports(out / "comparison.json", out / "comparison.md", out / "comparison.html", figures=out)
     compare(calibration, test, seed=seed, reports=reports)
