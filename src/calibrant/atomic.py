@@ -165,13 +165,9 @@ def save_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[st
 
 @final
 class SettingsFolder:
-    """The folder of a run or a fit, new or begun before.
+    """The folder of a run or a fit, new or begun before, with a document of this schema in ``settings.json``.
 
-    Args:
-        path: Path of the folder, which :meth:`begin` makes.
-        schema: Name and version of the document in ``settings.json``.
-        work: Name of the work, such as ``run``, for messages.
-        command: Command that does it, such as ``calibrant train``.
+    Messages name the work, such as ``run``, and the command that does it, such as ``calibrant train``.
     """
 
     def __init__(self, path: Path, schema: str, *, work: str, command: str) -> None:
@@ -204,17 +200,13 @@ class SettingsFolder:
 
     def document(self) -> dict[str, Any]:
         """Return the settings; a FileError if they cannot be read, or are of another kind of folder."""
+        wanted = f"{self.settings} must be the settings of a {self._work}"
         try:
             document = json.loads(self.settings.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            raise FileError(
-                f"{self.settings} must be the settings of a {self._work}; it cannot be read ({error})."
-            ) from error
+            raise FileError(f"{wanted}; it cannot be read ({error}).") from error
         if not isinstance(document, dict) or document.get("format") != self._schema:
-            raise FileError(
-                f"{self.settings} must be the settings of a {self._work} by {self._command}; it is not. Name another "
-                "folder."
-            )
+            raise FileError(f"{wanted} by {self._command}; it is not. Name another folder.")
         if not isinstance(document.get("settings"), dict):
-            raise FileError(f"{self.settings} must be the settings of a {self._work}; its settings are missing.")
+            raise FileError(f"{wanted}; its settings are missing.")
         return document

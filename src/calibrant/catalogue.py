@@ -102,13 +102,8 @@ class Registry(Mapping[str, T], Generic[T]):
     def parse(self, text: str) -> T:
         """Build the object that an expression describes.
 
-        Args:
-            text: A name; a name with options, ``temperature(criterion=focal,gamma=2)``; or, if they can be combined,
-                several with ``+`` between them.
-
-        Raises:
-            UnknownNameError: If there is no such name or option; the message names the closest.
-            InputError: If the text is not such an expression, or a value does not fit its option.
+        It is a name; a name with options, ``temperature(criterion=focal,gamma=2)``; or, if they can be combined,
+        several with ``+`` between them. An InputError says what is wrong with another, and names the closest.
         """
         tree = _parsed(text)
         if tree is None:

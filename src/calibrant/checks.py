@@ -10,7 +10,7 @@ from dataclasses import fields
 from functools import partial
 from inspect import get_annotations
 from numbers import Integral, Real
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Annotated, Any, Literal, TypeAlias, final, get_args, get_origin
 
 import numpy as np
@@ -269,6 +269,12 @@ def _check_option(value: Any, hint: Any, name: str) -> None:
         raise InputError(f"{name} must be text; got {value!r}.")
     elif len(parts) == 1 and value is not None:  # an option that may be None
         _check_option(value, parts[0], name)
+
+
+def stays_inside(name: str) -> bool:
+    """Return whether a file of this name stays inside the folder that it is unpacked into, on every system."""
+    path = PurePosixPath(name)
+    return not (path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive)
 
 
 def existing_file(path: str | os.PathLike[str], *, holding: str = "predictions") -> Path:

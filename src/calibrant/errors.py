@@ -9,12 +9,8 @@
     └── FitError              a fit that did not converge, or cannot (also a RuntimeError)
         └── SeparableError    one that cannot, because the samples are separable
 
-    Argument                  an argument in the message of an error
-    CalibrantWarning          the result is valid, but with a reservation
-    Caveat                    kinds of warnings that other code acts on
-
 Messages state what must hold, what was received, and what to do. Code never parses a message: an error has the
-``argument`` it is about, as an ``Argument`` of its message or by keyword, and a warning its ``caveat``.
+``argument`` it is about, as an ``Argument`` of its message or by keyword, and a ``CalibrantWarning`` its ``Caveat``.
 """
 
 import re

@@ -190,11 +190,7 @@ def evaluate(
 
 
 def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLabel:
-    """Sort the samples by their content, so that any permutation of them gives the same report.
-
-    Folds and groups are assigned by position, and sums depend on the order in their last digits. Samples are sorted by
-    a random projection of their logits and then permuted with a fixed seed.
-    """
+    """Sort the samples by a random projection of their logits, then permute them: their own order must not matter."""
     if isinstance(predictions, TopLabel):
         key, second = predictions.log_odds, predictions.correct.long()
     else:
@@ -238,15 +234,15 @@ def worst_classes(predictions: Predictions, *, most: int = 5) -> list[WorstClass
 
 def _largest_gaps(count: Tensor, confidence: Tensor, correct: Tensor) -> list[tuple[int, float, float, float]]:
     """Return (index, count, summed confidence, correct) of the groups with a significant gap, largest first."""
+
+    def is_significant(count: float, confidence: float, correct: float) -> bool:
+        """Return whether calibrated predictions of this mean confidence would rarely deviate as much."""
+        mean = confidence / count
+        return abs(correct - confidence) > _Z_99 * max(mean * (1 - mean) * count, 1e-12) ** 0.5 + 0.5
+
     groups = zip(range(len(count)), count.tolist(), confidence.tolist(), correct.tolist(), strict=True)
-    beyond = [group for group in groups if group[1] and _has_significant_gap(*group[1:])]
+    beyond = [group for group in groups if group[1] and is_significant(*group[1:])]
     return sorted(beyond, key=lambda group: -abs(group[2] - group[3]))
-
-
-def _has_significant_gap(count: float, confidence: float, correct: float) -> bool:
-    """Return whether calibrated predictions of this mean confidence would rarely deviate as much."""
-    mean = confidence / count
-    return abs(correct - confidence) > _Z_99 * max(mean * (1 - mean) * count, 1e-12) ** 0.5 + 0.5
 
 
 def is_beyond_noise(metrics: Mapping[str, Estimate]) -> bool:

@@ -24,11 +24,7 @@ class HasReport(ABC):
         return str(report.to_html_fragment(report.page_of(self)))
 
     def to_frame(self) -> Any:
-        """Return the numbers as a pandas DataFrame.
-
-        Raises:
-            InputError: If pandas is not installed.
-        """
+        """Return the numbers as a pandas DataFrame; an InputError if pandas is not installed."""
         try:
             pandas = import_module("pandas")
         except ImportError as error:

@@ -48,10 +48,6 @@ def check_calibrator(calibrator: Calibrator, *, n: int = 400) -> None:
     A fit gives the same map twice, does not change its samples and has a summary; the map gives finite probabilities
     for any logits, in the logits' dtype, sample by sample; it keeps the predicted class and the ranking of the samples
     where the class declares it; and it refuses top labels. ``n`` is the number of samples to fit on.
-
-    Example:
-        >>> from calibrant.calibrators import TemperatureScaling
-        >>> check_calibrator(TemperatureScaling())
     """
     for attribute in ("name", "title", "family", "paper", "preserves_accuracy", "preserves_ranking"):
         assert hasattr(type(calibrator), attribute), f"a calibrator must have the class attribute {attribute}"
@@ -109,10 +105,6 @@ def check_metric(metric: Metric, *, tolerance: float = 1e-9) -> None:
 
     Its value is one float; the states of two parts merge into the state of the whole; the order of the samples does not
     matter; and its samples are not changed.
-
-    Example:
-        >>> from calibrant.metrics import ECE
-        >>> check_metric(ECE())
     """
     for attribute in ("name", "title", "family", "paper", "lower_is_better"):
         assert hasattr(metric, attribute), f"a metric must have the attribute {attribute}"
@@ -138,10 +130,6 @@ def check_loss(loss: Loss, *, tolerance: float = 1e-6) -> None:
 
     It is finite, its gradient is that of finite differences, the order of a batch does not matter, and its inputs
     are not changed. A loss of single samples agrees with itself under the reductions ``none``, ``mean`` and ``sum``.
-
-    Example:
-        >>> from calibrant.losses import FocalLoss
-        >>> check_loss(FocalLoss())
     """
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(12, 4, generator=generator, dtype=torch.float64)

@@ -262,11 +262,9 @@ def _delta_shape(text: str) -> "DeltaShape":
     kind, _, size = text.partition(":")
     known: dict[str, DeltaShape] = {"full": PerEntry(), "channel": PerChannel(), "low-frequency": LowFrequencies()}
     check_known(kind, known, "--delta-shape")
-    if not size:
-        return known[kind]
-    if kind != "low-frequency" or not size.isdecimal():
+    if size and (kind != "low-frequency" or not size.isdecimal()):
         raise InputError(f"--delta-shape may only have a whole number after low-frequency:, as in :4; got {text!r}.")
-    return LowFrequencies(int(size))
+    return LowFrequencies(int(size)) if size else known[kind]
 
 
 def _start(text: str) -> "Start":
@@ -408,8 +406,7 @@ class ClampFolder:
         *.journal             partial results, until the model is saved
         clamped.safetensors   δ and the head
         before.npz            logits and labels of the test samples by the uncalibrated network
-        temperature.npz       the same after temperature scaling
-        after.npz             the same by the clamped network
+        temperature.npz       the same after temperature scaling; after.npz by the clamped network
         report.md, report.json
     """
 
@@ -418,11 +415,8 @@ class ClampFolder:
 
         self.path, self.clamped = path, path / "clamped.safetensors"
         self._folder = SettingsFolder(path, _FORMAT, work="fit", command="calibrant clamp")
+        self.check = self._folder.check
         self._is_made = False
-
-    def check(self) -> None:
-        """Check that the folder is new, empty, or that of a fit."""
-        self._folder.check()
 
     def begin(self, settings: dict[str, Any]) -> None:
         """Make the folder, or check that it holds the fit of these settings."""

@@ -92,10 +92,9 @@ def _figures(
     drawn = {"comparison": plot_comparison(comparison, name=name, theme=theme)}
     shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
     if shown.map is not None and shown.name != UNCALIBRATED:
-        uncalibrated = comparison.find(UNCALIBRATED)
+        pairs = ((test, comparison.find(UNCALIBRATED)), (shown.map.transform(test), shown))
         before, after = (
-            reliability(samples, n_bins=n_bins, ece=method and method.metrics["ece"])
-            for samples, method in ((test, uncalibrated), (shown.map.transform(test), shown))
+            reliability(samples, n_bins=n_bins, ece=method and method.metrics["ece"]) for samples, method in pairs
         )
         set_names = (method_title(UNCALIBRATED), method_title(shown.name))
         ax = plot_reliability(before, other=after, set_names=set_names, name=name, theme=theme)

@@ -104,14 +104,11 @@ def _save_resnet110(console: "Console", out: Path) -> None:
     from calibrant.datasets import load_resnet110
     from calibrant.files import save
 
-    console.print(
-        "\nA larger network: a ResNet-110 on CIFAR-100, trained by calibrant train on an accelerator. Its predictions "
-        "come with the package."
-    )
+    text = "a ResNet-110 on CIFAR-100, trained by calibrant train on an accelerator. The package has its predictions."
+    console.print(f"\nA larger network: {text}")
     out.mkdir(parents=True, exist_ok=True)
-    bundled = load_resnet110()
-    for part in ("calibration", "test"):
-        save(getattr(bundled, part), out / f"{part}.npz")
+    for part, predictions in load_resnet110()._asdict().items():
+        save(predictions, out / f"{part}.npz")
 
 
 def _compare(console: "Console", calibration: Path, test: Path, out: Path, seed: int) -> None:

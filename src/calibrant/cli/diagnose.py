@@ -76,7 +76,11 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     folders = list(_folders(runs, err))
     files = tuple(shift or ())
     reports.check([*(folder / name for folder in folders for name in _INPUT_FILES), *files])
-    _check_files(files)
+    for i, file in enumerate(files):
+        if file.resolve() in {other.resolve() for other in files[:i]}:
+            raise InputError(f"--shift must name each file once; {file} is named twice.")
+        if not file.exists():
+            raise FileError(f"--shift must name a file or folder of images; there is no {file}.")
     names, severities = _corruptions(corrupt, severity, data)
     calibrators = _calibrators(maps)
     with print_warnings(err), progress_bar(err) as progress:
@@ -135,15 +139,6 @@ def _calibrators(text: str | None) -> "tuple[Calibrator, ...]":
     return tuple(calibrators)
 
 
-def _check_files(files: Sequence[Path]) -> None:
-    """Check that the files of ``--shift`` exist and differ."""
-    for i, file in enumerate(files):
-        if file.resolve() in {other.resolve() for other in files[:i]}:
-            raise InputError(f"--shift must name each file once; {file} is named twice.")
-        if not file.exists():
-            raise FileError(f"--shift must name a file or folder of images; there is no {file}.")
-
-
 def _corruptions(
     corrupt: str | None, severity: str | None, data: Path | None
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -167,10 +162,10 @@ def _corruptions(
         raise InputError(f"--corrupt must be common, all, or some of {', '.join(known)}; got nothing.")
     if severity is None:
         return names, SEVERITIES
-    texts = [text.strip() for text in severity.split(",")]
-    if not all(text.isdecimal() and int(text) in SEVERITIES for text in texts):
+    chosen = {text.strip() for text in severity.split(",")}
+    if not chosen <= set(map(str, SEVERITIES)):
         raise InputError(f"--severity must be 1 to 5, with commas between them; got {severity!r}.")
-    return names, tuple(sorted({int(text) for text in texts}))
+    return names, tuple(sorted(map(int, chosen)))
 
 
 def _shifted_sets(

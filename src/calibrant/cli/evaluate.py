@@ -138,14 +138,11 @@ class FailCondition:
         """Read a condition such as ``ece>0.05``."""
         from calibrant import catalogue
 
-        parts = re.fullmatch(r"\s*(\w+)\s*([<>])=?\s*([-+0-9.eE]+)\s*", text)
-        try:
-            name, sign, number = parts.groups()  # type: ignore[union-attr]
-            return cls(catalogue.metrics.parse(name).name, sign == ">", float(number))
-        except (AttributeError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"--fail-if must read like 'ece>0.05' or 'auroc<0.8'; got {text!r}.") from error
+        number = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+        parts = re.fullmatch(rf"\s*(\w+)\s*([<>])=?\s*({number})\s*", text)
+        if parts is None:
+            raise InputError(f"--fail-if must read like 'ece>0.05' or 'auroc<0.8'; got {text!r}.")
+        return cls(catalogue.metrics.parse(parts[1]).name, parts[2] == ">", float(parts[3]))
 
     def check_is_reported(self, metrics: "Iterable[Metric]") -> None:
         """Check that the metric is among those of the report."""
@@ -166,10 +163,7 @@ class FailCondition:
 
     def describe(self, estimates: "Mapping[str, Estimate]") -> str:
         """Return the condition, whether it holds, and the estimate in one line."""
-        estimate = estimates[self.metric]
+        estimate, sign = estimates[self.metric], ">" if self.above else "<"
         outcome = "holds" if self.holds(estimates) else "does not hold"
-        sign = ">" if self.above else "<"
-        return (
-            f"--fail-if {self.metric} {sign} {self.bound:g}: {outcome} "
-            f"({estimate.value:.4f}, interval {estimate.low:.4f} to {estimate.high:.4f})"
-        )
+        interval = f"{estimate.value:.4f}, interval {estimate.low:.4f} to {estimate.high:.4f}"
+        return f"--fail-if {self.metric} {sign} {self.bound:g}: {outcome} ({interval})"

@@ -200,13 +200,10 @@ def _datasets() -> Iterator[tuple[str, ...]]:
 
     for name, reader in catalogue.datasets.items():
         count, where = reader.n_classes, "comes with the package" if reader.is_embedded else reader.homepage
-        if count is None:
-            yield name, reader.title, "", "your own, laid out as ImageNet is", "yes" if reader.remote else ""
-        elif isinstance(count, tuple):
-            fetched = "yes" if reader.remote else "with a flag"
-            yield name, reader.title, f"{count[0]} to {count[1]}", where, fetched
-        else:
-            yield name, reader.title, str(count), where, "yes" if reader.remote else ""
+        fetched = "yes" if reader.remote else "with a flag" if isinstance(count, tuple) else ""
+        where = "your own, laid out as ImageNet is" if count is None else where
+        shown = f"{count[0]} to {count[1]}" if isinstance(count, tuple) else str(count or "")
+        yield name, reader.title, shown, where, fetched
 
 
 def _corruptions() -> Iterator[tuple[str, ...]]:

@@ -15,7 +15,7 @@ from calibrant.errors import FileError, FitError, InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from calibrant.training import EpochRecord, Recipe, Run, RunMetrics
+    from calibrant.training import EpochRecord, Recipe, Run
     from calibrant.training.device import ProcessGroup
 
 EXAMPLES = """\
@@ -240,15 +240,13 @@ def _print_results(runs: "Sequence[Run]", processes: "ProcessGroup") -> None:
     columns = [Column("run", overflow="fold"), *(Column(name, justify="right", no_wrap=True) for name in headings)]
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for folder in folders:
-        table.add_row(folder.name, *_numbers(run_metrics(folder)))
+        metrics = run_metrics(folder)
+        numbers = ["" if number is None else f"{number:.4f}" for number in astuple(metrics)]
+        if metrics.temperature is None:  # none could be fitted
+            numbers[4:] = ["none", "", ""]
+        table.add_row(folder.name, *numbers)
     console.print(table)
     console.print(f"calibrant evaluate {folders[0] / 'test.npz'}", style="dim")
     console.print(f"calibrant compare {folders[0] / 'calibration.npz'} {folders[0] / 'test.npz'}", style="dim")
     if len(folders) > 1:
         console.print(f"calibrant diagnose {folders[0].parent}", style="dim")
-
-
-def _numbers(metrics: "RunMetrics") -> list[str]:
-    """Return the metrics of a run as texts; those after calibration are empty if no temperature could be fitted."""
-    numbers = ["" if number is None else f"{number:.4f}" for number in astuple(metrics)]
-    return numbers if metrics.temperature is not None else [*numbers[:4], "none", "", ""]

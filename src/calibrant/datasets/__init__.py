@@ -1,7 +1,7 @@
 """The datasets of the papers and of the demonstration, read from their canonical files."""
 
 from calibrant.datasets.cifar import CIFAR10, CIFAR100
-from calibrant.datasets.corruptions import Corruption, corrupt
+from calibrant.datasets.corruptions import corrupt
 from calibrant.datasets.dataset import (
     Augmentation,
     Dataset,
@@ -13,7 +13,7 @@ from calibrant.datasets.dataset import (
     all_splits,
     split_dataset,
 )
-from calibrant.datasets.digits import BundledPredictions, Digits, DigitsReader, load_digits, load_resnet110
+from calibrant.datasets.digits import DigitsReader, load_digits, load_resnet110
 from calibrant.datasets.image_arrays import ImageLayout, read_shifted
 from calibrant.datasets.image_folder import ImageFolder, TinyImageNet
 from calibrant.datasets.medmnist import BloodMNIST, MedMNIST
@@ -28,11 +28,8 @@ __all__ = [
     "SVHN",
     "Augmentation",
     "BloodMNIST",
-    "BundledPredictions",
-    "Corruption",
     "Dataset",
     "DatasetReader",
-    "Digits",
     "DigitsReader",
     "FashionMNIST",
     "ImageFolder",

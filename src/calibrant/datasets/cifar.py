@@ -65,15 +65,17 @@ class _Restricted(pickle.Unpickler):
 class _Array:
     """Stands for an array while the pickle is read; its content is checked when the array is taken out."""
 
-    __slots__ = ("_content", "_order", "_shape")
-
-    def __init__(self, content: object = b"", shape: object = (0,), order: object = "C") -> None:
-        self._content, self._shape, self._order = content, shape, order
+    def __init__(self, content: object, kind: object, shape: object, order: object) -> None:
+        self._set(content, kind, shape, order)
 
     def __setstate__(self, state: tuple[object, object, object, object, object]) -> None:
         _, shape, kind, by_column, content = state
-        _check_bytes(kind)
-        self._content, self._shape, self._order = content, shape, "F" if by_column else "C"
+        self._set(content, kind, shape, "F" if by_column else "C")
+
+    def _set(self, content: object, kind: object, shape: object, order: object) -> None:
+        if not isinstance(kind, _Byte):
+            raise TypeError("arrays must be of bytes")
+        self._content, self._shape, self._order = content, shape, order
 
     def array(self, where: str) -> np.ndarray:
         """Return the array, which shares the memory of the file's content and may not be writable."""
@@ -89,24 +91,12 @@ class _Array:
 class _Byte:
     """Stands for the type of an array's entries, of which only one is allowed."""
 
-    __slots__ = ()
-
     def __setstate__(self, state: object) -> None:
         """Ignore byte order and other options, which bytes do not have."""
 
 
-def _check_bytes(kind: object) -> None:
-    if not isinstance(kind, _Byte):
-        raise TypeError("arrays must be of bytes")
-
-
 def _reconstruct(_subtype: object, _shape: object, _kind: object) -> _Array:
-    return _Array()  # everything comes again, with the content
-
-
-def _frombuffer(content: object, kind: object, shape: object, order: object) -> _Array:
-    _check_bytes(kind)
-    return _Array(content, shape, order)
+    return _Array(b"", _Byte(), (0,), "C")  # everything comes again, with the content
 
 
 def _dtype(name: object, *_options: object) -> _Byte:
@@ -128,8 +118,8 @@ _STAND_INS: Mapping[tuple[str, str], str | Callable[..., object]] = {
     ("numpy", "ndarray"): "ndarray",  # only ever handed to the next one
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
-    ("numpy._core.numeric", "_frombuffer"): _frombuffer,
+    ("numpy.core.numeric", "_frombuffer"): _Array,
+    ("numpy._core.numeric", "_frombuffer"): _Array,
 }
 
 _PIXELS = 3 * 32 * 32  # red, green, blue; each row by row

@@ -172,9 +172,6 @@ def split_dataset(dataset: Dataset, protocol: str, *, seed: int) -> Split:
         protocol: One of :func:`all_splits`.
         seed: Random seed of the split; ``official`` ignores it.
 
-    Raises:
-        InputError: If there is no such split, a part would be empty, or the publisher defines no validation part.
-
     Example:
         >>> from calibrant.datasets.digits import DigitsReader
         >>> split = split_dataset(DigitsReader().read(), "holdout", seed=0)

@@ -91,10 +91,6 @@ def read_shifted(
         layout: Position of the channels, if the shape leaves it open; images may be (n, h, w, c) or (n, c, h, w) with
             one or three channels, or grey (n, h, w).
 
-    Raises:
-        FileError: If a file is missing, damaged, or a pickle; if images are not bytes or their layout is ambiguous; if
-            labels are not whole numbers, one an image, in 0..k-1.
-
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:

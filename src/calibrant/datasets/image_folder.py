@@ -47,11 +47,8 @@ def read_pictures(paths: Sequence[Path], *, size: int, shape: Callable[["Image",
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         failed = list(filter(None, pool.map(read, range(len(paths)))))
     if failed:
-        more = f" and {len(failed) - _SHOWN:,} more" if len(failed) > _SHOWN else ""
-        raise FileError(
-            f"every picture must be readable; these are not: {'; '.join(failed[:_SHOWN])}{more}. Remove them, or get "
-            "them again."
-        )
+        shown = "; ".join(failed[:_SHOWN]) + (f" and {len(failed) - _SHOWN:,} more" if len(failed) > _SHOWN else "")
+        raise FileError(f"every picture must be readable; these are not: {shown}. Remove them, or get them again.")
     return torch.from_numpy(images)
 
 
@@ -119,8 +116,7 @@ class ImageFolder(DatasetReader):
 
 def _by_class(folders: Sequence[Path], size: int, shape: Callable[["Image", int], "Image"]) -> Samples:
     """Read the pictures of one folder per class."""
-    paths: list[Path] = []
-    labels: list[int] = []
+    paths, labels = [], []
     for number, folder in enumerate(folders):
         files = folder.iterdir() if folder.is_dir() else ()
         pictures = sorted(path for path in files if path.suffix.lower() in PICTURE_ENDINGS)
@@ -146,10 +142,8 @@ def _check_classes(folder: Path, expected: Sequence[str]) -> None:
     if got != list(expected):
         differing = [f"{name!r} is only in {folder.name}" for name in got if name not in expected]
         differing += [f"{name!r} is only in train" for name in expected if name not in got]
-        raise FileError(
-            f"{folder} must have the same class folders as train; {'; '.join(differing[:4])}. Rename them, or add what "
-            "is missing."
-        )
+        problem = "; ".join(differing[:4])
+        raise FileError(f"{folder} must have the same class folders as train; {problem}. Rename or add the others.")
 
 
 def _listing(folder: Path) -> str:
@@ -216,10 +210,8 @@ def _validation(root: Path, numbers: dict[str, int]) -> Samples:
     for row, line in enumerate(_lines(listed), start=1):
         name, wnid = (*line.split("\t"), "")[:2]
         if wnid not in numbers or Path(name).name != name:
-            raise FileError(
-                f"{listed} must say in every line a picture and a class of wnids.txt, with a tab between; line {row} "
-                f"says {line[:60]!r}."
-            )
+            wanted = "a picture and a class of wnids.txt, with a tab between"
+            raise FileError(f"{listed} must say in every line {wanted}; line {row} says {line[:60]!r}.")
         paths.append(root / "val" / "images" / name)
         labels.append(numbers[wnid])
     return Samples(read_pictures(paths, size=_SIDE, shape=same_size), torch.tensor(labels, dtype=torch.int64))

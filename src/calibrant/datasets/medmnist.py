@@ -187,11 +187,9 @@ class MedMNIST(DatasetReader):
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         path = Path(folder)
-        if self.flag is not None:
-            return _read(self, self.flag, path, checked=checked)
-        if not path.is_file():
+        if self.flag is None and not path.is_file():
             path = self._only_file(path)
-        flag = _named_flag(path)
+        flag = self.flag or _named_flag(path)
         if flag is None:
             several = f" A part must give every image one label; {_MANY_LABELS}." * path.name.startswith("chestmnist")
             raise FileError(

@@ -45,9 +45,8 @@ def _idx_layouts(folder: str) -> tuple[FileLayout, ...]:
 
 
 def _idx_files(address: str, *digests: str) -> tuple[RemoteFile, ...]:
-    return tuple(
-        RemoteFile(f"{address}{file}.gz", f"md5:{digest}") for file, digest in zip(_FILES, digests, strict=True)
-    )
+    pairs = zip(_FILES, digests, strict=True)
+    return tuple(RemoteFile(f"{address}{file}.gz", f"md5:{digest}") for file, digest in pairs)
 
 
 @final

@@ -180,11 +180,9 @@ class Newsgroups(DatasetReader):
     def _unpacked_parts(self, folder: Path, *, checked: bool) -> list[_Part]:
         parts = [_part(str(folder / name), _unpacked(folder / name), self.headers) for name in _PUBLISHED]
         for part, expected in zip(parts, _PUBLISHED.values(), strict=True):
-            if checked and len(part.texts) != expected:
-                raise FileError(
-                    f"{part.where} must hold the {expected:,} messages that were published; got {len(part.texts):,}. "
-                    f"{UNCHECKED}"
-                )
+            if checked and (n := len(part.texts)) != expected:
+                wanted = f"must hold the {expected:,} messages that were published"
+                raise FileError(f"{part.where} {wanted}; got {n:,}. {UNCHECKED}")
         return parts
 
 

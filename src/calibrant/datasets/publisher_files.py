@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, ClassVar, TypeAlias, cast, final
 
 import numpy as np
 import torch
 
 from calibrant.atomic import temporary_folder
+from calibrant.checks import stays_inside
 from calibrant.datasets.dataset import Augmentation, Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.errors import FileError, InputError, check_expansion, reading
 
@@ -132,15 +133,13 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
     with reading(archive, "archive"), zipfile.ZipFile(archive) as bundle:
         entries = [entry for entry in bundle.infolist() if PurePosixPath(entry.filename).parts]  # "./" is the folder
         for entry in entries:
-            path, name = PurePosixPath(entry.filename), entry.filename
             # The upper half of this field is the file's mode, if it was packed on Unix.
-            problem = "is a link" if stat.S_ISLNK(entry.external_attr >> 16) else ""
-            if path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive:
-                problem = "leads out of the folder"
-            if problem:
+            is_link = stat.S_ISLNK(entry.external_attr >> 16)
+            if is_link or not stays_inside(entry.filename):
                 raise FileError(
-                    f"{archive} must hold files that stay in their folder; {name!r} {problem}. Nothing was unpacked; "
-                    "get it from its publisher."
+                    f"{archive} must hold files that stay in their folder; {entry.filename!r} "
+                    f"{'is a link' if is_link else 'leads out of the folder'}. Nothing was unpacked; get it from its "
+                    "publisher."
                 )
         tops = sorted({PurePosixPath(entry.filename).parts[0] for entry in entries})
         if present := [top for top in tops if (folder / top).exists()]:

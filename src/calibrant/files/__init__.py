@@ -1,7 +1,4 @@
-"""Read and write predictions and maps: files, data frames and arrays.
-
-Names say what numbers are (see :mod:`calibrant.files.load`); values are never looked at to find out.
-"""
+"""Read and write predictions and maps: files, data frames and arrays."""
 
 from calibrant.files.load import load, load_features
 from calibrant.files.map_file import MapFile, load_feature_map, load_map, read_map_file, save_map

@@ -96,9 +96,7 @@ def load(
         TopLabel for "top-label", else Predictions.
 
     Raises:
-        FileError: If a file cannot be read, or does not hold predictions.
-        UnknownNameError: If a name that was given is not in the source.
-        InputError: If a source in memory lacks the names, or options contradict each other.
+        InputError: If names are missing or options contradict each other; a FileError if a file cannot be read.
 
     Example:
         >>> load({"logits": [[2.0, 0.0], [0.0, 1.0]], "labels": [0, 1]})
@@ -435,9 +433,7 @@ def _labels(column: Column, name: str, class_names: tuple[str, ...] | None) -> T
 
 
 def load_features(path: str | os.PathLike[str], *, name: str = "features", rows: int | None = None) -> Tensor:
-    """Load the features that predictions were made from, one row per prediction.
-
-    They can be in the archive of the predictions, or in a separate one. No code in the file is run.
+    """Load the features of predictions, one row each, from their archive or a separate one; no code in it is run.
 
     Args:
         path: A ``.npz`` or ``.safetensors`` file.

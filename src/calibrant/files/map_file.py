@@ -148,18 +148,13 @@ def describe(module: nn.Module) -> dict[str, Any]:
         raise InputError(f"a map to be saved must be one of calibrant.maps; got {type(module).__name__}.")
     n_classes = module.n_classes if isinstance(module, Map | ProximityMap) else None
     described: dict[str, Any] = {"kind": name, "settings": module.settings(), "n_classes": n_classes, "parts": {}}  # type: ignore[operator]
-    for extra in _extras(module):
+    for extra in getattr(module, "optional_attributes", ()):  # which a map may have besides its constructor's arguments
         if not isinstance(value := getattr(module, extra, None), Tensor | nn.Module | None):
             described["settings"][extra] = value
     for part, child in module.named_children():
         several = isinstance(child, nn.ModuleList)
         described["parts"][part] = list(map(_describe_part, child)) if several else _describe_part(child)  # type: ignore[call-overload]
     return described
-
-
-def _extras(module: nn.Module | type[nn.Module]) -> tuple[str, ...]:
-    """Return the names of attributes that a map may have besides the arguments of its constructor."""
-    return tuple(getattr(module, "optional_attributes", ()))
 
 
 def _describe_part(module: nn.Module) -> dict[str, Any]:
@@ -171,7 +166,7 @@ def describe_fit(summary: FitSummary | None) -> dict[str, Any]:
     """Return the summary of a fit as plain data."""
     if summary is None:
         return {"method": None}
-    held = {_fit_key(entry.name): getattr(summary, entry.name) for entry in fields(summary)}
+    held = {_FIT_KEYS.get(entry.name, f"fit_{entry.name}"): getattr(summary, entry.name) for entry in fields(summary)}
     certificate = None if summary.certificate is None else summary.certificate._asdict()
     return held | {"certificate": certificate, "notes": list(summary.notes)}
 
@@ -182,7 +177,7 @@ def read_fit(described: Mapping[str, Any]) -> FitSummary | None:
         return None
     held = {}
     for entry in fields(FitSummary):
-        key = _fit_key(entry.name)
+        key = _FIT_KEYS.get(entry.name, f"fit_{entry.name}")
         if key in described:
             held[entry.name] = described[key]
         elif entry.name in _FIT_KEYS or (entry.default is MISSING and entry.default_factory is MISSING):
@@ -193,34 +188,31 @@ def read_fit(described: Mapping[str, Any]) -> FitSummary | None:
     return FitSummary(**held | {"notes": tuple(held["notes"])})
 
 
-def _fit_key(name: str) -> str:
-    return _FIT_KEYS.get(name, f"fit_{name}")
-
-
 def _check_fit(held: Mapping[str, Any]) -> None:
-    certificate = {} if held["certificate"] is None else held["certificate"]
+    def is_number(value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
+    def is_count(value: object) -> bool:
+        return type(value) is int and value >= 0
+
+    def are_numbers(value: object) -> bool:
+        return isinstance(value, dict) and all(map(is_number, value.values()))
+
+    seconds, notes = held["seconds"], held["notes"]
     wanted = {
         "method must be text": isinstance(held["method"], str),
         "options must be plain values under names": isinstance(held["settings"], dict),
-        "rows must be a whole number from 0": type(held["rows"]) is int and held["rows"] >= 0,
-        "seconds must be a number from 0": _is_number(held["seconds"]) and 0 <= held["seconds"] < math.inf,
-        "notes must be a list of text": isinstance(held["notes"], list)
-        and all(isinstance(note, str) for note in held["notes"]),
-        "compared must be a whole number from 0": type(held.get("compared", 0)) is int and held.get("compared", 0) >= 0,
-        "before and after must be numbers under names": all(
-            isinstance(held.get(key, {}), dict) and all(map(_is_number, held.get(key, {}).values()))
-            for key in ("before", "after")
-        ),
-        "certificate must be numbers under names": isinstance(certificate, dict)
-        and all(map(_is_number, certificate.values())),
+        "rows must be a whole number from 0": is_count(held["rows"]),
+        "seconds must be a number from 0": is_number(seconds) and 0 <= seconds < math.inf,
+        "notes must be a list of text": isinstance(notes, list) and all(isinstance(note, str) for note in notes),
+        "compared must be a whole number from 0": is_count(held.get("compared", 0)),
+        "before must be numbers under names": are_numbers(held.get("before", {})),
+        "after must be numbers under names": are_numbers(held.get("after", {})),
+        "certificate must be numbers under names": held["certificate"] is None or are_numbers(held["certificate"]),
     }
     for what, holds in wanted.items():
         if not holds:
             raise InputError(f"in the record of a fit, {what}; got something else.")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def rebuild(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AnyMap:
@@ -278,7 +270,8 @@ def _make(described: Mapping[str, Any], inside: Mapping[str, Mapping[str, Tensor
             arguments[part] = [_make(one, inside, f"{place}{part}.{number}.") for number, one in enumerate(below)]
         else:
             arguments[part] = _make(below, inside, f"{place}{part}.")
-    extras = {extra: arguments.pop(extra) for extra in _extras(known[name]) if extra in arguments}
+    optional = getattr(known[name], "optional_attributes", ())
+    extras = {extra: arguments.pop(extra) for extra in optional if extra in arguments}
     _check_arguments(name, known[name], arguments)
     made = known[name](**arguments)
     for extra, value in extras.items():
@@ -379,13 +372,8 @@ def save_map(
         features: Features of these samples, for a map that needs features.
         class_names: One name per class; those of ``fitted_on`` if not given.
 
-    Raises:
-        FileError: If the path does not end in ``.safetensors``, or cannot be written.
-        InputError: If the samples, features or names do not fit the map.
-
     Example:
         >>> import tempfile
-        >>> import torch
         >>> from calibrant.maps import Scale
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save_map(Scale(torch.tensor(2.0), n_classes=3), f"{folder}/map.safetensors")

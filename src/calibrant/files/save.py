@@ -5,7 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from calibrant.atomic import atomic_path, save_tensors
+from calibrant.checks import stays_inside
 from calibrant.errors import FileError, InputError
 from calibrant.files.load import LoadOptions, in_tables, is_reserved_name, load_detailed, suffix_of
 from calibrant.files.source import Arrays, ClassNames, Column, Content, Kind, Words, as_numpy
@@ -64,9 +65,6 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
 
     Number types are kept, with two exceptions: bfloat16 becomes float32 in ``.npz`` and in tables, which do not know
     it, and CSV holds every number with the digits that float64 needs to give back the same value.
-
-    Raises:
-        FileError: If the ending is not known, the file cannot be written, or CSV cannot hold the class names.
 
     Example:
         >>> import tempfile
@@ -150,20 +148,17 @@ def _read_others(content: Content, names: Sequence[str], n: int) -> dict[str, Co
         return {}
     times = Counter(content.names)
     free = [name for name in names if not (is_reserved_name(name) or name in _TAKEN) and times[name] == 1]
-    free = [name for name in free if _stays_inside(name) and content.shape(name)[:1] in {(n,), (None,)}]
+    free = [
+        name
+        for name in free
+        if name.isprintable() and stays_inside(name) and content.shape(name)[:1] in {(n,), (None,)}
+    ]
     read = _readable(content, free)
     return {
         name: column
         for name, column in read.items()
         if (column if isinstance(column, Tensor) else column.codes).shape[:1] == (n,)
     }
-
-
-def _stays_inside(name: str) -> bool:
-    """Return whether the name, used as a file name in an archive, stays inside the folder of unpacking."""
-    path = PurePosixPath(name)
-    outside = path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive
-    return name.isprintable() and not outside
 
 
 def _readable(content: Content, names: Sequence[str]) -> dict[str, Column]:
