@@ -97,7 +97,11 @@ two-sample t-test over seeds against the cross-entropy. **A verdict from one see
 {provenance(records)}{_earlier(records)}
 """
     ]
-    parts += [claims(entries), *(_table(data, records, numbers) for data in DATA), number_by_number(entries)]
+    parts += [
+        claims(entries),
+        *(_table(data, _groups(records), numbers) for data in dict.fromkeys(data for data, _ in _groups(records))),
+        number_by_number(entries),
+    ]
     if images is not None:
         draw_losses(images / "overconfidence-losses.png")
     parts.append(
@@ -127,7 +131,10 @@ def _groups(records: Sequence[Record]) -> dict[tuple[str, str], Runs]:
     groups: dict[tuple[str, str], Runs] = {}
     for record in records:
         cell = record["cell"]
-        groups.setdefault((cell["data"], cell["method"]), {})[cell["seed"]] = record["numbers"]
+        data = (
+            f"{cell['data']}, {cell['train_samples']:,} training samples" if "train_samples" in cell else cell["data"]
+        )
+        groups.setdefault((data, cell["method"]), {})[cell["seed"]] = record["numbers"]
     return groups
 
 
@@ -136,13 +143,12 @@ def _estimate(run: Mapping[str, Any], row: str, metric: str) -> Estimate:
     return value, low, high
 
 
-def _table(data: str, records: Sequence[Record], numbers: Mapping[str, Number]) -> str:
-    groups = {method: runs for (name, method), runs in _groups(records).items() if name == data}
-    if not groups:
-        return ""
+def _table(data: str, all_groups: Mapping[tuple[str, str], Runs], numbers: Mapping[str, Number]) -> str:
+    groups = {method: runs for (name, method), runs in all_groups.items() if name == data}
     rows = [row for row in ROWS if any(row in run["rows"] for runs in groups.values() for run in runs.values())]
     heads = ["loss", "seeds", "accuracy", *("ECE" if row == "none" else f"ECE, {row}" for row in rows), "T"]
-    lines = [f"## {DATA[data]}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    name, comma, size = data.partition(",")
+    lines = [f"## {DATA[name]}{comma}{size}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for method, runs in groups.items():
         cells = [method, str(len(runs)), interval(numbers[f"{data}.{method}.none.accuracy"], 2)]
         for row in rows:
@@ -164,10 +170,10 @@ def _best_coefficients(groups: Mapping[str, Runs]) -> list[str]:
             if method.startswith(f"{family} (") and method.endswith(")") and "calibration_ece" in runs.get(0, {})
         }
         if len(pool) > 1:
-            words = (
-                f"on the {part} samples {min(pool, key=lambda each, part=part: pool[each][part])}"
-                for part in ("test", "calibration")
-            )
+            best = {
+                part: min((each[part], method) for method, each in pool.items())[1] for part in ("test", "calibration")
+            }
+            words = (f"on the {part} samples {method}" for part, method in best.items())
             lines.append(f"- Lowest ECE among {', '.join(pool)}: {'; '.join(words)}.")
     return ["", *lines] if lines else []
 

@@ -5,6 +5,7 @@ its pools of coefficients (Fig. 1), and inverse focal loss (Fig. 6). A tenth of 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, final
 
@@ -20,6 +21,7 @@ from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Metric
 from calibrant.models import build_model
 from calibrant.predictions import Predictions
 from calibrant.training import RECIPES, EpochRecord, RuntimeOptions, Session, TrainingData
+from calibrant.training.data import DeviceData
 from experiments.numbers import Number
 from experiments.overconfidence.results import numbers_of, page_of
 from experiments.records import Record
@@ -37,6 +39,13 @@ COEFFICIENTS = {
     "svhn": (0.01, 0.01, 1),
 }
 POOLS = {"LS": (0.01, 0.03, 0.05, 0.07, 0.09), "L1": (0.001, 0.005, 0.01, 0.05, 0.1), "Focal": (1, 3, 5, 7, 9)}
+# Fig. 1d, on CIFAR-10: coarser pools than the paper's, over numbers of training samples that it does not name.
+SIZES = (5_000, 15_000, 30_000)
+SIZED_POOLS = {
+    "LS": (0.01, 0.05, 0.09, 0.13, 0.17, 0.21, 0.25),
+    "L1": (0.01, 0.03, 0.05, 0.07, 0.1),
+    "Focal": POOLS["Focal"],
+}
 LOSSES = {"LS": "label_smoothing(smoothing={})", "L1": "logit_norm(weight={},p=1)", "Focal": "focal(gamma={})"}
 OTHERS = {
     "Inverse focal (2)": "inverse_focal(gamma=2)",
@@ -76,7 +85,7 @@ class OverconfidenceStudy(Study):
         torch.backends.cudnn.benchmark = True
         if not quick and (place.data is None or not place.data.exists()):
             raise InputError(f"--data must name the folder of the publishers' files; got {place.data}.")
-        return _Trainer(place.data, torch.device("cpu" if quick else place.device)).run
+        return _Trainer(place.data or Path(), torch.device("cpu" if quick else place.device)).run
 
     def numbers(self, records: Sequence[Record]) -> dict[str, Number]:
         return numbers_of(records)
@@ -101,60 +110,68 @@ def _grid() -> Iterator[dict[str, Scalar]]:
         losses = {"CE": "ce"} | chosen | (OTHERS if data == "cifar100" else {})
         for seed in SEEDS:
             for method, loss in losses.items():
-                yield {"method": method, "loss": loss, "seed": seed} | common
-        pool = {f"{name} ({value})": LOSSES[name].format(value) for name, values in POOLS.items() for value in values}
-        for method, loss in pool.items():
+                yield _cell(method, loss, seed) | common
+        for method, loss in _pool(POOLS).items():
             if method not in losses:
-                yield {"method": method, "loss": loss, "seed": 0} | common
+                yield _cell(method, loss, 0) | common
+        for size in SIZES if data == "cifar10" else ():
+            for method, loss in _pool(SIZED_POOLS).items():
+                yield _cell(method, loss, 0) | common | {"train_samples": size}
+
+
+def _cell(method: str, loss: str, seed: int) -> dict[str, Scalar]:
+    return {"method": method, "loss": loss, "seed": seed}
+
+
+def _pool(pools: Mapping[str, Sequence[float]]) -> dict[str, str]:
+    return {f"{name} ({value})": LOSSES[name].format(value) for name, values in pools.items() for value in values}
 
 
 def _quick_grid() -> Iterator[dict[str, Scalar]]:
-    for method, loss in (
-        ("CE", "ce"),
-        ("LS (0.09)", LOSSES["LS"].format(0.09)),
-        ("L1 (0.01)", LOSSES["L1"].format(0.01)),
-    ):
-        common: dict[str, Scalar] = {"data": "digits", "network": "digits_cnn", "recipe": "overconfidence"}
-        yield (
-            {"method": method, "loss": loss, "seed": 0} | common | {"evaluate_every": 2, "epochs": 4, "batch_size": 64}
-        )
+    common: dict[str, Scalar] = {"data": "digits", "network": "digits_cnn", "recipe": "overconfidence"}
+    common |= {"evaluate_every": 2, "epochs": 4, "batch_size": 64}
+    for method, loss in ({"CE": "ce"} | _pool({"LS": (0.09,), "L1": (0.01,)})).items():
+        yield _cell(method, loss, 0) | common
 
 
 class _Loaded(NamedTuple):
     dataset: Dataset
-    parts: TrainingData
+    parts: DeviceData
 
 
 @final
 class _Trainer:
     """Trains one network per cell, all given cells of one data set together."""
 
-    def __init__(self, folder: Path | None, device: torch.device) -> None:
+    def __init__(self, folder: Path, device: torch.device) -> None:
         self._folder, self._device = folder, device
-        self._loaded: dict[str, _Loaded] = {}
+        self._loaded: dict[tuple[str, int | None], _Loaded] = {}
 
     def run(self, cells: Sequence[Settings], report: Report) -> None:
         """Report each cell's numbers, uncalibrated and after every map, and its epochs."""
-        for data in dict.fromkeys(str(cell["data"]) for cell in cells):
-            places = [place for place, cell in enumerate(cells) if cell["data"] == data]
+        for samples in dict.fromkeys(_samples(cell) for cell in cells):
+            places = [place for place, cell in enumerate(cells) if _samples(cell) == samples]
             try:
-                loaded = self._load(data)
+                loaded = self._load(*samples)
             except InputError as error:
                 for place in places:
                     report(place, error)
             else:
                 self._train({_session(cells[place], loaded): place for place in places}, loaded.parts, cells, report)
 
-    def _load(self, data: str) -> _Loaded:
-        if data not in self._loaded:
+    def _load(self, data: str, n: int | None) -> _Loaded:
+        if (data, n) not in self._loaded:
             reader = READERS[data]()
-            dataset = reader.read() if isinstance(reader, DigitsReader) else reader.read(self._folder)
-            parts = TrainingData.of(dataset, split_dataset(dataset, "holdout", seed=0)).on(self._device)
-            self._loaded[data] = _Loaded(dataset, parts)
-        return self._loaded[data]
+            dataset = reader.read(self._folder)
+            split = split_dataset(dataset, "holdout", seed=0)
+            if n is not None:
+                drawn = torch.randperm(len(split.training), generator=torch.Generator().manual_seed(0))[:n]
+                split = replace(split, training=split.training[drawn.sort().values])
+            self._loaded[data, n] = _Loaded(dataset, TrainingData.of(dataset, split).on(self._device))
+        return self._loaded[data, n]
 
     def _train(
-        self, sessions: Mapping[Session, int], parts: TrainingData, cells: Sequence[Settings], report: Report
+        self, sessions: Mapping[Session, int], parts: DeviceData, cells: Sequence[Settings], report: Report
     ) -> None:
         labels = {name: part.labels.cpu() for name, part in parts.held_out.items()}
 
@@ -175,6 +192,11 @@ class _Trainer:
             report(sessions[session], error)
 
         train_side_by_side(list(sessions), after_epoch=after_epoch, after_failure=after_failure)
+
+
+def _samples(cell: Settings) -> tuple[str, int | None]:
+    """Return the data set, and the number of training samples where it is not all of them."""
+    return str(cell["data"]), int(cell["train_samples"]) if "train_samples" in cell else None
 
 
 def _session(cell: Settings, loaded: _Loaded) -> Session:

@@ -124,6 +124,7 @@ RECIPES: dict[str, Recipe] = {
     # and mixup, and gives neither batch size nor weight decay.
     "dark-side": Recipe(epochs=300, schedule="steps", milestones=(150, 225), decay=0.1),
     "dark-side-by-5": Recipe(epochs=300, schedule="steps", milestones=(150, 225), decay=0.2),
+    "dark-side-imagenet": Recipe(batch_size=256, weight_decay=1e-4, schedule="steps", milestones=(30, 60, 90)),
     "meta-regularization": Recipe(epochs=350, schedule="steps", milestones=(150, 250)),
 }
 

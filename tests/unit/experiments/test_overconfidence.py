@@ -46,7 +46,9 @@ def test_the_grid_has_the_papers_coefficients_and_five_seeds():
     table = [
         cell
         for cell in cells
-        if cell["data"] == "cifar10" and cell["method"] in ("CE", "LS (0.05)", "L1 (0.05)", "Focal (3)")
+        if cell["data"] == "cifar10"
+        and "train_samples" not in cell
+        and cell["method"] in ("CE", "LS (0.05)", "L1 (0.05)", "Focal (3)")
     ]
     assert len(table) == 20
     assert {cell["loss"] for cell in cells if cell["method"] == "L1 (0.01)"} == {"logit_norm(weight=0.01,p=1)"}
@@ -59,7 +61,7 @@ def test_curves_of_losses_are_their_formulas():
     torch.testing.assert_close(loss_curve("inverse_focal(gamma=2)", p), -((1 + p) ** 2) * p.log())
 
 
-def trained(method, seed, ece, calibration_ece=0.1):
+def trained(method, seed, ece, calibration_ece=0.1, **settings):
     row = {
         "accuracy": [0.7, 0.69, 0.71],
         "nll": [1.0, 0.9, 1.1],
@@ -69,7 +71,7 @@ def trained(method, seed, ece, calibration_ece=0.1):
     numbers = {"T": {"TS": 1.5, "TS (grid)": 1.4}, "rows": dict.fromkeys(("none", "TS (grid)"), row)}
     where = {"device": "cpu", "torch": "2", "commit": "0" * 40}
     return {
-        "cell": {"data": "cifar100", "method": method, "seed": seed},
+        "cell": {"data": "cifar100", "method": method, "seed": seed} | settings,
         "numbers": numbers | {"calibration_ece": calibration_ece, "epochs": []},
         **where,
     }
@@ -92,3 +94,16 @@ def test_the_page_marks_what_the_t_test_finds_and_names_the_best_coefficients():
         "- Lowest ECE among LS (0.09), LS (0.01): on the test samples LS (0.09); on the calibration samples LS (0.01)."
         in page
     )
+
+
+def test_the_best_coefficient_is_named_for_each_number_of_training_samples():
+    records = [
+        trained(method, 0, ece, train_samples=size)
+        for size, eces in ((5000, (0.2, 0.1)), (15000, (0.05, 0.1)))
+        for method, ece in zip(("Focal (1)", "Focal (5)"), eces, strict=True)
+    ]
+    page = page_of(records, images=None)
+    few, many = page.split("## CIFAR-100, 15,000 training samples")
+    assert "## CIFAR-100, 5,000 training samples" in few
+    assert "on the test samples Focal (5)" in few
+    assert "on the test samples Focal (1)" in many

@@ -103,6 +103,9 @@ def test_the_papers_recipes_are_as_the_papers_say():
     for name, decay in (("dark-side", 0.1), ("dark-side-by-5", 0.2)):
         recipe = RECIPES[name]
         assert (recipe.epochs, recipe.milestones, recipe.decay) == (300, (150, 225), decay)
+    assert RECIPES["overconfidence-newsgroups"].milestones == (50,)
+    imagenet = RECIPES["dark-side-imagenet"]
+    assert (imagenet.epochs, imagenet.milestones, imagenet.decay) == (100, (30, 60, 90), 0.1)
     meta = RECIPES["meta-regularization"]
     assert (meta.epochs, meta.batch_size, meta.weight_decay, meta.milestones) == (350, 128, 5e-4, (150, 250))
     assert all((recipe.learning_rate, recipe.momentum) == (0.1, 0.9) for recipe in RECIPES.values())
