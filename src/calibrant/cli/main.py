@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from calibrant.cli import apply, clamp, compare, demo, diagnose, evaluate, fit, listing, train
+from calibrant.cli import apply, clamp, compare, demo, diagnose, evaluate, fit, listing, serve, train
 from calibrant.cli.options import CommandWithExamples, with_groups_expanded
 from calibrant.errors import Argument, CalibrantError
 
@@ -71,6 +71,7 @@ for _name, _command, _examples in (
     ("clamp", clamp.clamp, clamp.EXAMPLES),
     ("train", train.train, train.EXAMPLES),
     ("diagnose", diagnose.diagnose, diagnose.EXAMPLES),
+    ("serve", serve.serve, serve.EXAMPLES),
     ("list", listing.list_catalogue, listing.EXAMPLES),
     ("cite", listing.cite, listing.CITE_EXAMPLES),
     ("demo", demo.demo, demo.EXAMPLES),

@@ -1,0 +1,64 @@
+"""``calibrant serve``: the studio, a local web page to look at predictions and to calibrate them."""
+
+from pathlib import Path
+from typing import Annotated
+
+from calibrant.cli.options import argument, flag, option
+
+EXAMPLES = """\
+calibrant serve
+calibrant serve test.csv --open
+calibrant serve --port 8080 --max-upload 1000"""
+
+_HOST = "Address to listen on. Others than 127.0.0.1 let other machines in: there is no password."
+
+
+def serve(
+    files: Annotated[list[Path] | None, argument("[FILE…]", "Files of predictions to offer.")] = None,
+    host: Annotated[str, option("ADDRESS", _HOST)] = "127.0.0.1",
+    port: Annotated[int, option("N", "Port to listen on; 0 for any that is free.", min=0, max=65535)] = 8899,
+    max_upload: Annotated[int, option("MB", "The largest upload, in megabytes.", min=1)] = 256,
+    open_page: Annotated[bool, flag("--open", "Open the page in the browser.")] = False,
+) -> None:
+    """Open the studio: a local web page to evaluate and calibrate predictions.
+
+    Files stay on this machine: uploads are kept in a private folder and deleted at the end. Ctrl-C ends it.
+    """
+    import socket
+    import webbrowser
+
+    import uvicorn
+
+    from calibrant.checks import existing_file
+    from calibrant.cli.output import standard_error, standard_output
+    from calibrant.errors import InputError
+    from calibrant.files.load import suffix_of
+    from calibrant.studio.server import Studio
+
+    opened = [existing_file(file) for file in files or ()]
+    for file in opened:
+        suffix_of(file)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise InputError(
+                f"--host {host} and --port {port} must be an address that is free here: {error.strerror}. "
+                "Name another, or --port 0 for any."
+            ) from error
+        port = listener.getsockname()[1]
+        named = f"[{host}]" if ":" in host else host
+        address = f"http://{named}:{port}/"
+        if host not in {"127.0.0.1", "::1", "localhost"}:
+            standard_error().print(f"note: every machine that reaches {host} can use this studio.", style="yellow")
+        standard_output().print(f"Calibrant studio: {address}   (Ctrl-C ends it)")
+        studio = Studio(opened, most_bytes=max_upload * 1_000_000)
+        app = studio.app({f"{name}:{port}" for name in (named, "127.0.0.1", "localhost")})
+        if open_page:
+            webbrowser.open(address)
+        config = uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=3)
+        try:
+            uvicorn.Server(config).run(sockets=[listener])
+        finally:
+            studio.close()

@@ -1,0 +1,303 @@
+"""The work of the studio as plain functions: values that JSON can hold go in and come out; no server is needed.
+
+A *source* is a dictionary: ``path`` of the file and the ``name`` to show, the options of :func:`calibrant.files.load`
+(``kind``, ``scores``, ``labels``, ``confidence``, ``correct``), and how to ``split`` its samples:
+
+- absent: all samples are test samples;
+- ``{"by": "half", "seed": 0}``: a random half to calibrate on, the other to evaluate;
+- ``{"by": "column", "column": "split", "calibration": "val", "test": "test"}``: by the values of a column;
+- ``{"by": "file", "source": {...}}``: another source to calibrate on.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from json import dumps, loads
+from pathlib import Path
+from shlex import quote
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from calibrant import catalogue
+from calibrant.comparison import compare as compare_methods
+from calibrant.comparison import default_methods
+from calibrant.errors import CalibrantError, FileError, InputError, caught_warnings, ours_in, terminal_text
+from calibrant.evaluation import evaluate as evaluate_predictions
+from calibrant.files import load, save, save_map
+from calibrant.files.load import OPENERS, LoadOptions, choose, suffix_of
+from calibrant.files.source import Words
+from calibrant.predictions import Predictions, TopLabel
+from calibrant.report import to_html, to_html_fragment, to_plain
+from calibrant.report.comparison import comparison_page
+from calibrant.report.evaluation import evaluation_page
+from calibrant.report.interactive import comparison_charts, evaluation_charts
+from calibrant.report.page import Page
+
+Source: TypeAlias = Mapping[str, Any]
+Progress: TypeAlias = Callable[[str, float | None], None]
+_OPTIONS = ("kind", "scores", "labels", "confidence", "correct")
+_SHOWN_ROWS, _SHOWN_COLUMNS, _MOST_SAMPLES, _TOP = 5, 12, 200, 3
+_FEWEST = 10  # samples of a part
+
+
+class Parts(NamedTuple):
+    """The samples of a source: to calibrate on, if it is split, and to evaluate."""
+
+    calibration: Predictions | TopLabel | None
+    test: Predictions | TopLabel
+    places: Tensor  # (n,) row of each test sample in its file
+
+
+def preview(path: str, name: str, *, progress: Progress) -> dict[str, Any]:
+    """Return the columns of a file, its first rows, and for every kind of scores what would be read, or why not."""
+    progress("reading", None)
+    file = Path(path)
+    content = OPENERS[suffix_of(file)](file)
+    kinds: dict[str, Any] = {}
+    for kind in ("logits", "probs", "top-label"):
+        try:
+            chosen = choose(content, LoadOptions(kind=kind))
+        except CalibrantError as error:
+            kinds[kind] = {"error": _without_path(str(error), path, name)}
+        else:
+            kinds[kind] = {"scores": list(chosen.scores), "labels": chosen.labels}
+    shown = content.names[:_SHOWN_COLUMNS]
+    columns = []
+    for column in shown:
+        try:
+            values = content.read([column], column)[column]
+        except CalibrantError as error:
+            columns.append({"name": column, "error": _without_path(str(error), path, name)})
+            continue
+        columns.append({"name": column, **_described(values)})
+    return {
+        "name": name,
+        "names": list(content.names),
+        "noun": content.noun,
+        "class_names": None if content.class_names is None else list(content.class_names),
+        "columns": columns,
+        "kinds": kinds,
+        "recognised": next((kind for kind, found in kinds.items() if "error" not in found), None),
+    }
+
+
+def _described(values: Words | Tensor) -> dict[str, Any]:
+    """Return shape, kind and first rows of a column; of a short list of values, all."""
+    if isinstance(values, Words):
+        words = [values.distinct[code] for code in values.codes[:_SHOWN_ROWS].tolist()]
+        return {"shape": [len(values.codes)], "type": "text", "first": words, "values": list(values.distinct[:20])}
+    first = values[:_SHOWN_ROWS].flatten(1)[:, :_SHOWN_COLUMNS] if values.ndim > 1 else values[:_SHOWN_ROWS]
+    distinct = values.unique() if values.ndim == 1 and not values.is_floating_point() else values.new_empty(0)
+    return {
+        "shape": list(values.shape),
+        "type": str(values.dtype).removeprefix("torch."),
+        "first": to_plain(first.tolist()),
+        "values": distinct.tolist() if len(distinct) <= 20 else [],
+    }
+
+
+def evaluate(source: Source, *, n_bins: int = 15, seed: int = 0, progress: Progress) -> dict[str, Any]:
+    """Evaluate the test samples: report as HTML, its numbers, and what its charts need."""
+    parts = _load(source, progress)
+    with caught_warnings() as caught:
+        evaluation = evaluate_predictions(
+            parts.test, n_bins=n_bins, seed=seed, progress=lambda stage: progress(stage, None)
+        )
+    page = evaluation_page(evaluation, source=source["name"])
+    return _answer(
+        page,
+        evaluation_charts(evaluation, parts.test, name=source["name"]),
+        ours_in(caught),
+        lines=_lines(source, "evaluate", n_bins=n_bins, seed=seed),
+        n={"calibration": None if parts.calibration is None else len(parts.calibration), "test": len(parts.test)},
+    )
+
+
+def samples(
+    source: Source,
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+    predicted: int | None = None,
+    label: int | None = None,
+    correct: bool | None = None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Return test samples with confidence in (low, high] (0 included), least calibrated first: wrong and sure."""
+    parts = _load(source, progress)
+    test, top = parts.test, parts.test.top
+    chosen = (top.confidence <= high) & ((top.confidence > low) | (low == 0))
+    if correct is not None:
+        chosen &= top.correct == correct
+    for wanted, given in ((predicted, "predicted"), (label, "labels")):
+        if wanted is not None:
+            if not isinstance(test, Predictions):
+                raise InputError("only predictions of all classes have classes to select by; these have top labels.")
+            chosen &= getattr(test, given) == wanted
+    places = chosen.nonzero()[:, 0]
+    surprise = torch.where(top.correct[places], 1 - top.confidence[places], 1 + top.confidence[places])
+    places = places[surprise.argsort(descending=True, stable=True)]
+    shown = [_sample(test, int(place), int(parts.places[place])) for place in places[:_MOST_SAMPLES]]
+    return {"count": len(places), "correct": int(top.correct[places].sum()), "samples": shown}
+
+
+def _sample(test: Predictions | TopLabel, place: int, row: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "row": row,
+        "confidence": float(test.top.confidence[place]),
+        "correct": bool(test.top.correct[place]),
+    }
+    if isinstance(test, Predictions):
+        probs = test[place : place + 1].probs[0]
+        largest = probs.topk(min(_TOP, len(probs)))
+        classes = [_class_name(test, int(index)) for index in largest.indices]
+        found |= {"label": _class_name(test, int(test.labels[place])),
+                  "top": [[name, float(p)] for name, p in zip(classes, largest.values, strict=True)]}  # fmt: skip
+    return found
+
+
+def _class_name(test: Predictions, index: int) -> str:
+    return terminal_text(test.class_names[index]) if test.class_names else str(index)
+
+
+def compare(
+    source: Source,
+    *,
+    methods: list[str] | None = None,
+    n_bins: int = 15,
+    seed: int = 0,
+    folder: str,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Fit methods on the calibration samples, evaluate them on the test samples, and save maps and samples.
+
+    Files are saved in ``folder``: a map per method, and the two parts as they were used.
+    """
+    parts = _load(source, progress)
+    calibration, test = parts.calibration, parts.test
+    if not isinstance(calibration, Predictions) or not isinstance(test, Predictions):
+        raise InputError(
+            "calibration needs scores of all classes, split into calibration and test samples; "
+            + ("choose a split." if calibration is None else "these are top labels only.")
+        )
+    chosen = [catalogue.parse_calibrator(name) for name in methods or ()] or default_methods(calibration)
+    with caught_warnings() as caught:
+        comparison = compare_methods(
+            calibration, test, chosen, n_bins=n_bins, seed=seed,
+            progress=lambda name, done, total: progress(name, done / max(total, 1)),
+        )  # fmt: skip
+    progress("saving", 1.0)
+    out = Path(folder)
+    files = {}
+    for part, predictions in (("calibration", calibration), ("test", test)):
+        save(predictions, out / f"{part}.npz")
+        files[f"{part}.npz"] = f"{part}.npz"
+    for number, method in enumerate(comparison.fitted):
+        if method.map is not None:
+            save_map(method.map, out / f"map-{number}.safetensors", fitted_on=calibration)
+            files[f"map-{number}.safetensors"] = method.name
+    page = comparison_page(comparison, calibration=Path("calibration.npz"), test=Path("test.npz"))
+    answer = _answer(
+        page,
+        comparison_charts(comparison, test),
+        ours_in(caught),
+        lines=_lines(source, "compare", n_bins=n_bins, seed=seed, methods=methods or ()),
+        n={"calibration": len(calibration), "test": len(test)},
+    )
+    report = out / "report.html"
+    report.write_text(to_html(replace(page, charts=lambda: answer["charts"])), encoding="utf-8")
+    return answer | {"files": files | {"report.html": "report"}, "recommended": comparison.recommended.name}
+
+
+def methods(*, progress: Progress) -> dict[str, Any]:
+    """Return the names and titles of all calibration methods."""
+    progress("listing", None)
+    return {name: method.title for name, method in catalogue.calibrators.items() if name != "chain"}
+
+
+def _answer(page: Page, charts: dict[str, Any], notes: list[str], **more: Any) -> dict[str, Any]:
+    document: dict[str, Any] = to_plain(page.data())
+    return {"html": to_html_fragment(page), "document": document, "charts": charts, "notes": notes, **more}
+
+
+def _load(source: Source, progress: Progress) -> Parts:
+    progress(f"reading {source['name']}", None)
+    try:
+        return _loaded(dumps(source, sort_keys=True))
+    except CalibrantError as error:
+        raise FileError(_without_path(str(error), source["path"], source["name"])) from error
+
+
+@lru_cache(maxsize=4)
+def _loaded(text: str) -> Parts:
+    """Load and split a source; a worker keeps the last few, since most requests are about the same."""
+    source = loads(text)
+    options = {name: source.get(name) for name in _OPTIONS if source.get(name)}
+    whole = load(source["path"], **options)
+    split, everything = source.get("split"), torch.arange(len(whole))
+    if not split:
+        return Parts(None, whole, everything)
+    if split["by"] == "file":
+        return Parts(_loaded(dumps(split["source"], sort_keys=True)).test, whole, everything)
+    if split["by"] == "half":
+        order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(int(split.get("seed", 0))))
+        middle = len(whole) // 2
+        calibration, test = order[:middle].sort().values, order[middle:].sort().values
+    else:
+        calibration, test = (_rows_with(source, split["column"], split[part]) for part in ("calibration", "test"))
+    for part, rows in (("calibration", calibration), ("test", test)):
+        if len(rows) < _FEWEST:
+            raise InputError(f"the split must leave at least {_FEWEST} {part} samples; it leaves {len(rows)}.")
+    return Parts(whole[calibration], whole[test], test)
+
+
+def _rows_with(source: Source, column: str, value: str) -> Tensor:
+    """Return the rows where a column has a value, compared as text."""
+    path = Path(source["path"])
+    content = OPENERS[suffix_of(path)](path)
+    if column not in content.names:
+        raise InputError(f"the file must have the {content.noun} {column!r} to split by; it has {len(content.names)}.")
+    values = content.read([column], column)[column]
+    if isinstance(values, Words):
+        codes = [code for code, word in enumerate(values.distinct) if word == value]
+        return torch.isin(values.codes, torch.tensor(codes, dtype=torch.int64)).nonzero()[:, 0]
+    if values.ndim != 1:
+        raise InputError(f"{column!r} must hold one value per sample to split by; its shape is {tuple(values.shape)}.")
+    matches = [str(number) == value for number in values.tolist()]
+    return torch.tensor(matches, dtype=torch.bool).nonzero()[:, 0]
+
+
+def _lines(source: Source, function: str, *, n_bins: int, seed: int, methods: Iterable[str] = ()) -> dict[str, str]:
+    """Return Python and command lines that give the same numbers.
+
+    They name the user's file where the command line can split as the studio did, else the parts to be downloaded.
+    """
+    given = {name: source[name] for name in _OPTIONS if source.get(name)}
+    split = source.get("split") or {}
+    files = [source["name"]]
+    if split.get("by") == "file":
+        files = [split["source"]["name"], source["name"]]
+    elif split or function == "compare":
+        given, files = {}, ["calibration.npz", "test.npz"]
+    files = files if function == "compare" else files[-1:]
+    words = [f"--{value}" if name == "kind" else f"--{name} {quote(value)}" for name, value in given.items()]
+    names = ",".join(methods)
+    words += [f"--methods {quote(names)}"] if names else []
+    cli = ["calibrant", function, *map(quote, files), *words, f"--bins {n_bins}", f"--seed {seed}"]
+    options = "".join(f", {name}={value!r}" for name, value in given.items())
+    loaded = ", ".join(f"load({file!r}{options})" for file in files)
+    chosen = f", [{', '.join(f'catalogue.parse_calibrator({name!r})' for name in methods)}]" if names else ""
+    parts = ", ".join(("calibration", "test")[-len(files) :])
+    python = [
+        f"from calibrant import {'catalogue, ' * bool(names)}{function}, load",
+        f"{parts} = {loaded}",
+        f"{function}({parts}{chosen}, n_bins={n_bins}, seed={seed})",
+    ]
+    return {"cli": " ".join(cli), "python": "\n".join(python)}
+
+
+def _without_path(message: str, path: str, name: str) -> str:
+    """Return a message with the name that the user knows in place of the path of the stored copy."""
+    return message.replace(path, name)

@@ -1,0 +1,114 @@
+"""The studio's functions without a server: previews, splits, samples, and lines that give the same numbers."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrant import evaluate
+from calibrant.errors import InputError
+from calibrant.files import load
+from calibrant.studio import api
+
+
+def quiet(message, share=None):
+    """Progress that nobody reads."""
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A CSV with probabilities of three classes, labels as numbers, and a column to split by."""
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(400, 3))
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(1)
+    probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    path = tmp_path / "stored.csv"
+    lines = ["p_a,p_b,p_c,y,part"]
+    for number, (row, label) in enumerate(zip(probs, labels, strict=True)):
+        lines.append(",".join(map(repr, map(float, row))) + f",{label},{'val' if number % 4 == 0 else 'test'}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def source_of(path, **more):
+    return {"path": str(path), "name": "mine.csv", "kind": "probs", "scores": "p_", "labels": "y", **more}
+
+
+def test_a_preview_names_the_columns_and_says_why_a_kind_does_not_fit(table):
+    found = api.preview(str(table), "mine.csv", progress=quiet)
+    assert found["names"] == ["p_a", "p_b", "p_c", "y", "part"]
+    assert found["recognised"] is None
+    assert "mine.csv" in found["kinds"]["probs"]["error"]
+    assert str(table) not in json.dumps(found)
+    by_name = {column["name"]: column for column in found["columns"]}
+    assert set(by_name["part"]["values"]) == {"test", "val"}
+    assert by_name["p_a"]["shape"] == [400]
+
+
+def test_an_evaluation_has_the_numbers_of_the_library(table):
+    answer = api.evaluate(source_of(table), n_bins=10, seed=1, progress=quiet)
+    expected = evaluate(load(table, kind="probs", scores="p_", labels="y"), n_bins=10, seed=1)
+    assert answer["document"]["metrics"]["ece"]["value"] == expected.metrics["ece"].value
+    assert answer["charts"]["n_bins"] == 10
+    json.dumps(answer, allow_nan=False)
+    assert answer["lines"]["cli"] == "calibrant evaluate mine.csv --probs --scores p_ --labels y --bins 10 --seed 1"
+
+
+def test_a_split_by_column_takes_the_rows_with_its_values(table):
+    split = {"by": "column", "column": "part", "calibration": "val", "test": "test"}
+    answer = api.evaluate(source_of(table, split=split), progress=quiet)
+    assert answer["n"] == {"calibration": 100, "test": 300}
+    rows = [sample["row"] for sample in api.samples(source_of(table, split=split), progress=quiet)["samples"]]
+    assert all(row % 4 for row in rows)
+
+
+def test_a_split_by_halves_is_that_of_its_seed(table):
+    first, again, other = (
+        api.samples(source_of(table, split={"by": "half", "seed": seed}), progress=quiet)["samples"]
+        for seed in (0, 0, 1)
+    )
+    assert first == again != other
+    assert len(first) == 200
+
+
+def test_a_second_file_calibrates(table, tmp_path):
+    calibrating = tmp_path / "calibration.csv"
+    calibrating.write_text("\n".join(table.read_text().splitlines()[:120]) + "\n")
+    split = {"by": "file", "source": source_of(calibrating) | {"name": "calibration.csv"}}
+    answer = api.compare(source_of(table, split=split), methods=["temperature"], folder=str(tmp_path), progress=quiet)
+    assert answer["n"] == {"calibration": 119, "test": 400}
+    lines = answer["lines"]
+    assert lines["cli"].startswith("calibrant compare calibration.csv mine.csv --probs --scores p_ --labels y")
+    assert "parse_calibrator('temperature')" in lines["python"]
+
+
+@pytest.mark.parametrize(
+    ("split", "words"),
+    [({"by": "column", "column": "part", "calibration": "none", "test": "test"}, "at least 10 calibration samples"),
+     ({"by": "column", "column": "absent", "calibration": "a", "test": "b"}, "'absent'"), (None, "choose a split")],
+)  # fmt: skip
+def test_a_split_that_leaves_nothing_to_calibrate_on_is_refused(table, tmp_path, split, words):
+    with pytest.raises(InputError, match=words):
+        api.compare(source_of(table, split=split), folder=str(tmp_path), progress=quiet)
+
+
+def test_the_samples_of_a_class_and_a_range_are_those_asked_for(table):
+    predictions = load(table, kind="probs", scores="p_", labels="y")
+    shown = api.samples(source_of(table), low=0.5, high=0.7, predicted=1, progress=quiet)
+    top = predictions.top
+    expected = (top.confidence > 0.5) & (top.confidence <= 0.7) & (predictions.predicted == 1)
+    assert shown["count"] == int(expected.sum())
+    assert {sample["row"] for sample in shown["samples"]} == set(expected.nonzero()[:, 0].tolist())
+    assert shown["samples"][0]["top"][0][0] == "b"
+    surest = [sample for sample in shown["samples"] if not sample["correct"]]
+    assert [sample["confidence"] for sample in surest] == sorted((s["confidence"] for s in surest), reverse=True)
+
+
+def test_the_python_lines_run_and_give_the_same_numbers(table, monkeypatch):
+    monkeypatch.chdir(table.parent)
+    (table.parent / "mine.csv").write_text(table.read_text())
+    answer = api.evaluate(source_of(table), n_bins=12, seed=2, progress=quiet)
+    *setup, call = answer["lines"]["python"].splitlines()
+    names = {}
+    exec("\n".join(setup), names)  # noqa: S102
+    assert eval(call, names).metrics["ece"].value == answer["document"]["metrics"]["ece"]["value"]  # noqa: S307

@@ -1,0 +1,250 @@
+"""The studio's server in a process of its own: files, jobs, downloads, refusals, and its end."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+from calibrant.files import load, load_map
+
+
+def probabilities(n=600, classes=4, seed=0):
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.normal(size=(n, classes))
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(1)
+    probs = np.exp(logits - logits.max(1, keepdims=True))
+    return probs / probs.sum(1, keepdims=True), labels
+
+
+def archive(**arrays):
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+class Client:
+    """A browser's requests to a running studio."""
+
+    def __init__(self, address):
+        self.address, self.token = address, ""
+        self.token = self.get("/api/session")["token"]
+
+    def ask(self, path, *, method="GET", body=None, **headers):
+        """Return status, headers and body of an answer."""
+        headers = {"x-calibrant-token": self.token, **headers}
+        request = urllib.request.Request(self.address + path, data=body, method=method, headers=headers)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310
+                return answer.status, answer.headers, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers, error.read()
+
+    def get(self, path):
+        return json.loads(self.ask(path)[2])
+
+    def upload(self, name, content):
+        status, _, answer = self.ask(f"/api/files?name={quote(name)}", method="POST", body=content)
+        return status, json.loads(answer)
+
+    def start(self, task, **arguments):
+        body = json.dumps({"task": task, "arguments": arguments}).encode()
+        status, _, answer = self.ask("/api/jobs", method="POST", body=body)
+        return status, json.loads(answer)
+
+    def run(self, task, **arguments):
+        """Return the finished job."""
+        _, job = self.start(task, **arguments)
+        for _ in range(60):
+            job = self.get(f"/api/jobs/{job['id']}?wait=10")
+            if job["status"] not in {"waiting", "running"}:
+                return job
+        raise AssertionError(job)
+
+
+def started(*options, **environment):
+    """Start the command; return its process and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "calibrant", "serve", "--port", "0", *options],
+        stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
+    )  # fmt: skip
+    line = process.stdout.readline()
+    address = re.search(r"http://\S+", line)[0].rstrip("/")
+    for _ in range(100):
+        try:
+            urllib.request.urlopen(address + "/", timeout=5).close()  # noqa: S310
+        except OSError:
+            time.sleep(0.1)
+        else:
+            break
+    return process, address
+
+
+def ended(process):
+    """End the command as a service manager would; return whether it ended cleanly."""
+    process.send_signal(signal.SIGTERM)
+    with process.stdout:
+        return process.wait(timeout=20) in {0, -signal.SIGTERM}
+
+
+@pytest.fixture(scope="module")
+def client():
+    process, address = started("--max-upload", "1")
+    yield Client(address)
+    assert ended(process)
+
+
+@pytest.fixture(scope="module")
+def uploaded(client):
+    probs, labels = probabilities()
+    return client.upload("mine.npz", archive(probs=probs, labels=labels))[1]["id"]
+
+
+def test_a_file_is_previewed_evaluated_and_its_samples_are_shown(client, uploaded, tmp_path):
+    preview = client.run("preview", file=uploaded)["answer"]
+    assert preview["recognised"] == "probs"
+    assert preview["columns"][0]["shape"] == [600, 4]
+    assert "error" in preview["kinds"]["logits"]
+    answer = client.run("evaluate", source={"file": uploaded, "kind": "probs"})["answer"]
+    path = tmp_path / "mine.npz"
+    probs, labels = probabilities()
+    np.savez(path, probs=probs, labels=labels)
+    top = load(path).top
+    assert answer["document"]["n"] == 600
+    assert answer["charts"]["views"][0]["accuracy"] == pytest.approx(top.accuracy)
+    assert answer["lines"]["cli"] == "calibrant evaluate mine.npz --probs --bins 15 --seed 0"
+    shown = client.run("samples", source={"file": uploaded, "kind": "probs"}, low=0.9, high=1.0, correct=False)[
+        "answer"
+    ]
+    expected = int(((top.confidence > 0.9) & ~top.correct).sum())
+    assert shown["count"] == len(shown["samples"]) == expected
+    assert all(sample["confidence"] > 0.9 and not sample["correct"] for sample in shown["samples"])
+
+
+def test_methods_are_compared_on_a_split_and_the_map_can_be_taken_home(client, uploaded, tmp_path):
+    source = {"file": uploaded, "kind": "probs", "split": {"by": "half", "seed": 3}}
+    job = client.run("compare", source=source, methods=["temperature", "isotonic"])
+    assert job["status"] == "done", job["error"]
+    answer = job["answer"]
+    assert answer["n"] == {"calibration": 300, "test": 300}
+    assert {"temperature", "isotonic"} <= set(answer["files"].values())
+    names = {title: name for name, title in answer["files"].items()}
+    _, headers, content = client.ask(f"/api/jobs/{job['id']}/files/{names['temperature']}")
+    assert "attachment" in headers["content-disposition"]
+    path = tmp_path / "map.safetensors"
+    path.write_bytes(content)
+    (tmp_path / "test.npz").write_bytes(client.ask(f"/api/jobs/{job['id']}/files/test.npz")[2])
+    test = load(tmp_path / "test.npz")
+    assert load_map(path).transform(test).top.accuracy == pytest.approx(test.top.accuracy)
+    report = client.ask(f"/api/jobs/{job['id']}/files/report.html")[2].decode()
+    assert report.startswith("<!DOCTYPE html>")
+    for name in ("../secret", "..%2f..%2fetc%2fpasswd", "calibration.csv"):
+        assert client.ask(f"/api/jobs/{job['id']}/files/{name}")[0] == 404
+
+
+def test_hosts_origins_and_writing_without_the_token_are_refused(client):
+    assert client.ask("/api/session", host="evil.example")[0] == 403
+    assert client.ask("/api/session", origin="http://evil.example")[0] == 403
+    assert client.ask("/api/session", origin=client.address)[0] == 200
+    body = json.dumps({"task": "methods"}).encode()
+    assert client.ask("/api/jobs", method="POST", body=body, **{"x-calibrant-token": "x"})[0] == 403
+    _, headers, _ = client.ask("/")
+    assert "script-src 'self'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "status"),
+    [("virus.exe", b"x", 415), ("../../etc/passwd", b"x", 415), ("large.npz", b"0" * 1_000_001, 413)],
+)
+def test_what_cannot_be_uploaded_is_refused(client, name, content, status):
+    given, answer = client.upload(name, content)
+    assert given == status
+    assert answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("broken.npz", b"PK\x03\x04nonsense"), ("empty.csv", b""), ("words.csv", b"a,b\nx,y\n"), ("bad.pt", b"\x80\x04.")],
+)
+def test_a_malformed_file_gets_a_clear_error_and_the_server_goes_on(client, name, content):
+    _, file = client.upload(name, content)
+    job = client.run("evaluate", source={"file": file["id"]})
+    assert job["status"] == "failed"
+    assert name in job["error"]
+    assert "calibrant-studio-" not in job["error"]  # no path of ours
+    assert "Internal" not in job["error"]
+    assert client.get("/api/session")["files"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"{", 400), (b"[]", 400), (b'{"task": "os.system"}', 400), (b"[" * 100_000, 400), (b" " * (1 << 21), 413),
+     (b'{"task": "evaluate", "arguments": {"source": {"file": "../x"}}}', 404),
+     (b'{"task": "evaluate", "arguments": {"source": 3}}', 400)],
+)  # fmt: skip
+def test_requests_that_make_no_sense_are_answered(client, body, status):
+    assert client.ask("/api/jobs", method="POST", body=body)[0] == status
+
+
+def test_a_client_cannot_name_a_path(client, uploaded):
+    job = client.run("evaluate", source={"file": uploaded, "path": "/etc/passwd", "name": "x", "kind": "probs"})
+    assert job["status"] == "done"
+    assert job["answer"]["document"]["source"] == "mine.npz"
+
+
+def test_a_job_can_be_cancelled_and_the_next_one_runs(client, uploaded):
+    source = {"file": uploaded, "kind": "probs", "split": {"by": "half", "seed": 0}}
+    _, job = client.start("compare", source=source, methods=["auto", "dirichlet_odir", "order_preserving"])
+    client.ask(f"/api/jobs/{job['id']}", method="DELETE")
+    assert client.get(f"/api/jobs/{job['id']}?wait=10")["status"] == "cancelled"
+    assert client.run("methods")["answer"]["temperature"]
+
+
+def test_twenty_clients_are_served_while_jobs_run(client, uploaded):
+    source = {"file": uploaded, "kind": "probs", "split": {"by": "half", "seed": 1}}
+    _, job = client.start("compare", source=source, methods=["temperature", "vector", "isotonic"])
+    seconds, failures = [], []
+
+    def use():
+        for path in ("/", "/static/calibrant.js", "/api/session", f"/api/jobs/{job['id']}"):
+            begun = time.perf_counter()
+            status, *_ = client.ask(path)
+            seconds.append(time.perf_counter() - begun)
+            if status != 200:
+                failures.append((path, status))
+
+    threads = [threading.Thread(target=use) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(seconds) == 80
+    assert np.quantile(seconds, 0.95) < 1.0
+
+
+def test_the_end_deletes_what_was_uploaded(tmp_path):
+    probs, labels = probabilities(50)
+    path = tmp_path / "given.npz"
+    np.savez(path, probs=probs, labels=labels)
+    process, address = started(str(path), TMPDIR=str(tmp_path))
+    client = Client(address)
+    assert [file["name"] for file in client.get("/api/session")["files"]] == ["given.npz"]
+    client.upload("other.npz", path.read_bytes())
+    (folder,) = tmp_path.glob("calibrant-studio-*")
+    assert list(folder.iterdir())
+    assert ended(process)
+    assert not folder.exists()
+    assert path.exists()

@@ -1,0 +1,73 @@
+"""Worker processes: answers, errors, time limits, crashes and cancelled jobs leave the pool working."""
+
+import queue
+import time
+
+import pytest
+
+from calibrant.studio.workers import Workers
+
+MODULE = f"{__package__}.tasks_for_tests" if __package__ else "tasks_for_tests"
+
+
+@pytest.fixture(scope="module")
+def workers():
+    pool = Workers(MODULE, size=1, waiting=2)
+    yield pool
+    pool.close()
+
+
+def run(workers, task, *, seconds=60, **arguments):
+    job = workers.submit(task, arguments, seconds=seconds)
+    assert job.finished.wait(60)
+    return job
+
+
+def test_a_task_answers_with_progress(workers):
+    job = run(workers, "double", number=21)
+    assert job.as_dict()["answer"] == {"number": 42}
+    assert (job.message, job.share) == ("half way", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [("refuse", "number must be even"), ("break_down", "ZeroDivisionError"), ("crash", "ended unexpectedly"),
+     ("not_json", "Internal error"), ("absent", "Internal error")],
+)  # fmt: skip
+def test_what_goes_wrong_is_told_and_the_next_job_runs(workers, task, words):
+    job = run(workers, task)
+    assert job.status == "failed"
+    assert words in job.error
+    assert run(workers, "double", number=1).status == "done"
+
+
+def test_an_overdue_job_is_ended(workers):
+    run(workers, "double", number=1)  # the worker has started
+    begun = time.monotonic()
+    job = run(workers, "sleep", seconds=0.5)  # the limit; the task has no such argument left
+    assert job.status == "failed"
+    assert time.monotonic() - begun < 20
+
+
+def test_jobs_beyond_the_queue_are_refused_and_cancelled_ones_do_not_run(workers):
+    running = workers.submit("sleep", {"seconds": 30})
+    while running.status == "waiting":
+        time.sleep(0.01)
+    waiting = [workers.submit("double", {"number": number}) for number in range(2)]
+    with pytest.raises(queue.Full):
+        workers.submit("double", {"number": 3})
+    workers.cancel(waiting[0])
+    workers.cancel(running)
+    assert all(job.finished.wait(60) for job in (running, *waiting))
+    assert [running.status, *(job.status for job in waiting)] == ["cancelled", "cancelled", "done"]
+
+
+def test_closing_ends_the_processes():
+    pool = Workers(MODULE, size=1)
+    job = pool.submit("sleep", {"seconds": 60})
+    while job.status == "waiting":
+        time.sleep(0.01)
+    begun = time.monotonic()
+    pool.close()
+    assert time.monotonic() - begun < 10
+    assert job.status == "cancelled"
