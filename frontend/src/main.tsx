@@ -2,6 +2,7 @@
 import { render } from "preact";
 import { decode } from "./data";
 import { Explorer } from "./explorer";
+import { Studio } from "./studio/app";
 
 /** A button after every line of code that a reader may want to run. */
 function addCopyButtons(): void {
@@ -37,4 +38,10 @@ if (data && place) {
     (charts) => { place.replaceChildren(); place.classList.toggle("has-methods", charts.methods.length > 0); render(<Explorer charts={charts} />, place); },
     (error: unknown) => { place.append(Object.assign(document.createElement("p"), { className: "legend", textContent: `The charts cannot be drawn: ${String(error)}. All numbers are below.` })); },
   );
+}
+
+const studio = document.getElementById("calibrant-studio");
+if (studio) {
+  render(<Studio />, studio);
+  addThemeButton();
 }

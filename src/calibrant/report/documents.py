@@ -77,8 +77,13 @@ def to_html(page: Page) -> str:
     )
 
 
-def to_html_fragment(page: Page) -> str:
-    """Return a page as an element of another document, such as a notebook; its styles apply to it only."""
+def to_html_fragment(page: Page, *, styled: bool = True) -> str:
+    """Return a page as an element of another document, such as a notebook; its styles apply to it only.
+
+    Not ``styled``, it is for a document that has the style sheet, and has an empty place for the charts.
+    """
+    if not styled:
+        return _html_article(page)
     return _html_article(dataclasses.replace(page, charts=None), f"<style>{_bundled('css')}</style>")
 
 

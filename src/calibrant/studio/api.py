@@ -7,6 +7,8 @@ A *source* is a dictionary: ``path`` of the file and the ``name`` to show, the o
 - ``{"by": "half", "seed": 0}``: a random half to calibrate on, the other to evaluate;
 - ``{"by": "column", "column": "split", "calibration": "val", "test": "test"}``: by the values of a column;
 - ``{"by": "file", "source": {...}}``: another source to calibrate on.
+
+The path of the predictions that come with the package is ``bundled:resnet110``; they are split already.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,11 +25,12 @@ from torch import Tensor
 from calibrant import catalogue
 from calibrant.comparison import compare as compare_methods
 from calibrant.comparison import default_methods
+from calibrant.datasets import load_resnet110
 from calibrant.errors import CalibrantError, FileError, InputError, caught_warnings, ours_in, terminal_text
 from calibrant.evaluation import evaluate as evaluate_predictions
 from calibrant.files import load, save, save_map
 from calibrant.files.load import OPENERS, LoadOptions, choose, suffix_of
-from calibrant.files.source import Words
+from calibrant.files.source import Content, Words, open_mapping
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.report import to_html, to_html_fragment, to_plain
 from calibrant.report.comparison import comparison_page
@@ -35,6 +38,7 @@ from calibrant.report.evaluation import evaluation_page
 from calibrant.report.interactive import comparison_charts, evaluation_charts
 from calibrant.report.page import Page
 
+BUNDLED = "bundled:resnet110"
 Source: TypeAlias = Mapping[str, Any]
 Progress: TypeAlias = Callable[[str, float | None], None]
 _OPTIONS = ("kind", "scores", "labels", "confidence", "correct")
@@ -53,8 +57,7 @@ class Parts(NamedTuple):
 def preview(path: str, name: str, *, progress: Progress) -> dict[str, Any]:
     """Return the columns of a file, its first rows, and for every kind of scores what would be read, or why not."""
     progress("reading", None)
-    file = Path(path)
-    content = OPENERS[suffix_of(file)](file)
+    content = _opened(path)
     kinds: dict[str, Any] = {}
     for kind in ("logits", "probs", "top-label"):
         try:
@@ -81,6 +84,13 @@ def preview(path: str, name: str, *, progress: Progress) -> dict[str, Any]:
         "kinds": kinds,
         "recognised": next((kind for kind, found in kinds.items() if "error" not in found), None),
     }
+
+
+def _opened(path: str) -> Content:
+    if path == BUNDLED:
+        test = load_resnet110().test
+        return open_mapping({"logits": test.logits, "labels": test.labels})
+    return OPENERS[suffix_of(path)](Path(path))
 
 
 def _described(values: Words | Tensor) -> dict[str, Any]:
@@ -218,8 +228,8 @@ def methods(*, progress: Progress) -> dict[str, Any]:
 
 
 def _answer(page: Page, charts: dict[str, Any], notes: list[str], **more: Any) -> dict[str, Any]:
-    document: dict[str, Any] = to_plain(page.data())
-    return {"html": to_html_fragment(page), "document": document, "charts": charts, "notes": notes, **more}
+    html = to_html_fragment(replace(page, charts=lambda: charts), styled=False)
+    return {"html": html, "document": to_plain(page.data()), "charts": charts, "notes": notes, **more}
 
 
 def _load(source: Source, progress: Progress) -> Parts:
@@ -234,6 +244,9 @@ def _load(source: Source, progress: Progress) -> Parts:
 def _loaded(text: str) -> Parts:
     """Load and split a source; a worker keeps the last few, since most requests are about the same."""
     source = loads(text)
+    if source["path"] == BUNDLED:
+        calibration, test = load_resnet110()
+        return Parts(calibration, test, torch.arange(len(test)))
     options = {name: source.get(name) for name in _OPTIONS if source.get(name)}
     whole = load(source["path"], **options)
     split, everything = source.get("split"), torch.arange(len(whole))
@@ -255,8 +268,7 @@ def _loaded(text: str) -> Parts:
 
 def _rows_with(source: Source, column: str, value: str) -> Tensor:
     """Return the rows where a column has a value, compared as text."""
-    path = Path(source["path"])
-    content = OPENERS[suffix_of(path)](path)
+    content = _opened(source["path"])
     if column not in content.names:
         raise InputError(f"the file must have the {content.noun} {column!r} to split by; it has {len(content.names)}.")
     values = content.read([column], column)[column]
@@ -277,7 +289,9 @@ def _lines(source: Source, function: str, *, n_bins: int, seed: int, methods: It
     given = {name: source[name] for name in _OPTIONS if source.get(name)}
     split = source.get("split") or {}
     files = [source["name"]]
-    if split.get("by") == "file":
+    if source["path"] == BUNDLED:
+        given, files = {}, [f"demo/resnet110/{part}.npz" for part in ("calibration", "test")]  # as calibrant demo saves
+    elif split.get("by") == "file":
         files = [split["source"]["name"], source["name"]]
     elif split or function == "compare":
         given, files = {}, ["calibration.npz", "test.npz"]

@@ -29,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.errors import CalibrantError, terminal_text
 from calibrant.files.load import suffix_of
+from calibrant.studio.api import BUNDLED
 from calibrant.studio.workers import Workers
 
 _HEADERS = {
@@ -52,6 +53,7 @@ _PAGE = """\
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Calibrant studio</title>
+<link rel="icon" href="data:,">
 <link rel="stylesheet" href="/static/calibrant.css">
 </head>
 <body class="calibrant-page">
@@ -128,7 +130,8 @@ class Studio:
 
     def __post_init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="calibrant-studio-"))
-        self.datasets = {
+        self.datasets = {"resnet110": Dataset("ResNet-110 on CIFAR-100 (example)", Path(BUNDLED), is_ours=False)}
+        self.datasets |= {
             f"file-{number}": Dataset(path.name, path.resolve(), is_ours=False)
             for number, path in enumerate(self.opened)
         }

@@ -112,3 +112,11 @@ def test_the_python_lines_run_and_give_the_same_numbers(table, monkeypatch):
     names = {}
     exec("\n".join(setup), names)  # noqa: S102
     assert eval(call, names).metrics["ece"].value == answer["document"]["metrics"]["ece"]["value"]  # noqa: S307
+
+
+def test_the_bundled_network_is_split_already(tmp_path):
+    source = {"path": api.BUNDLED, "name": "ResNet-110", "kind": "logits"}
+    assert api.preview(api.BUNDLED, "ResNet-110", progress=quiet)["recognised"] == "logits"
+    answer = api.compare(source, methods=["temperature"], folder=str(tmp_path), progress=quiet)
+    assert answer["n"] == {"calibration": 5000, "test": 10_000}
+    assert answer["lines"]["cli"].startswith("calibrant compare demo/resnet110/calibration.npz demo/resnet110/test.npz")

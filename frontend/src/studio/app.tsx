@@ -1,0 +1,95 @@
+/** The studio: open a file, evaluate it, calibrate it, take the result home. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { share, whole } from "../plot";
+import type { Answer, Samples, Source } from "./client";
+import { run } from "./client";
+import { Open } from "./open";
+import { Lines, Progress, Rendered, Trouble, useTask } from "./parts";
+import { type Screen, useAddress } from "./state";
+
+const SCREENS: [Screen, string][] = [["open", "Open"], ["evaluate", "Evaluate"], ["calibrate", "Calibrate"]];
+
+export function Studio() {
+  const [state, go] = useAddress(), { source } = state, heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => { heading.current?.focus({ preventScroll: true }); document.title = `${SCREENS.find(([screen]) => screen === state.screen)![1]} · Calibrant studio`; }, [state.screen]);
+  return (
+    <>
+      <header><h1 ref={heading} tabIndex={-1}>Calibrant <small>studio</small></h1>
+        <nav aria-label="Steps">{SCREENS.map(([screen, title]) => (
+          <button type="button" aria-current={screen === state.screen ? "page" : undefined} disabled={screen !== "open" && !source} onClick={() => go({ screen })}>{title}</button>))}</nav></header>
+      {state.screen === "open" && <Open source={source} onChoose={(chosen) => go({ source: chosen, screen: "evaluate" })} />}
+      {state.screen === "evaluate" && source && <Evaluate source={source} bins={state.bins} seed={state.seed} onCalibrate={() => go(source.split ? { screen: "calibrate" } : { screen: "calibrate", source: { ...source, split: { by: "half", seed: 0 } } })} />}
+      {state.screen === "calibrate" && source && <Calibrate source={source} bins={state.bins} seed={state.seed} methods={state.methods} onMethods={(methods) => go({ methods })} />}
+    </>
+  );
+}
+
+function Evaluate({ source, bins, seed, onCalibrate }: { source: Source; bins: number; seed: number; onCalibrate: () => void }) {
+  const { job, done, error, cancel } = useTask<Answer>("evaluate", { source, n_bins: bins, seed });
+  if (error) return <Trouble message={error} />;
+  if (!done) return <Progress job={job} onCancel={cancel} />;
+  const { answer } = done;
+  return (
+    <>
+      {answer.notes.map((note) => <p class="legend">{note}</p>)}
+      <Rendered html={answer.html} charts={answer.charts} />
+      <SampleList source={source} />
+      <p><button type="button" class="primary" onClick={onCalibrate}>Calibrate</button>{!source.split && <span class="legend"> on a random half of the samples; choose another split under Open</span>}</p>
+      <Lines lines={answer.lines} />
+    </>
+  );
+}
+
+/** The samples in a range of confidence, those that contradict it most first. */
+function SampleList({ source }: { source: Source }) {
+  const [low, setLow] = useState(90), [wrong, setWrong] = useState(true);
+  const given = { source, low: low / 100, high: Math.min(1, (low + 10) / 100), ...(wrong ? { correct: false } : {}) };
+  const { done, error } = useTask<Samples>("samples", given);
+  return (
+    <section class="samples"><h2>Samples</h2>
+      <div class="controls"><label class="slider"><span>Confidence from</span><input type="range" min="0" max="90" step="10" value={low} aria-valuetext={`${low} %`} onInput={(event) => setLow(Number(event.currentTarget.value))} /><output>{low} %</output></label>
+        <label><input type="checkbox" checked={wrong} onChange={() => setWrong(!wrong)} /> wrong ones only</label></div>
+      {error && <Trouble message={error} />}
+      {!done && !error ? <p role="status">Looking …</p> : done && (
+        <>
+          <p class="legend">{done.answer.count ? `${whole(done.answer.count)} ${wrong ? "wrong " : ""}samples with confidence above ${low} % and up to ${low + 10} %${done.answer.count > done.answer.samples.length ? `; the first ${done.answer.samples.length} are shown` : ""}.` : "No such sample."}</p>
+          {done.answer.count > 0 && <div class="scroll tall" tabIndex={0} role="region" aria-label="Samples"><table><thead><tr><th scope="col">row</th><th scope="col">confidence</th><th scope="col" class="text">true class</th><th scope="col" class="text">predicted, and the next</th></tr></thead>
+            <tbody>{done.answer.samples.map((sample) => <tr key={sample.row}><td>{sample.row}</td><td>{share(sample.confidence, 2)}</td><td class="text">{sample.label ?? (sample.correct ? "correct" : "wrong")}</td><td class="text">{sample.top?.map(([name, p]) => `${name} ${share(p)}`).join(", ")}</td></tr>)}</tbody></table></div>}
+        </>)}
+    </section>
+  );
+}
+
+function Calibrate({ source, bins, seed, methods, onMethods }: { source: Source; bins: number; seed: number; methods: string[]; onMethods: (methods: string[]) => void }) {
+  const [known, setKnown] = useState<Record<string, string> | null>(null), [asked, ask] = useState<object | null>(null), [error, setError] = useState("");
+  useEffect(() => { run<Record<string, string>>("methods", {}).then(({ answer }) => setKnown(answer), (reason: Error) => setError(reason.message)); }, []);
+  const task = useTask<Answer>("compare", asked);
+  const toggle = (name: string) => onMethods(methods.includes(name) ? methods.filter((one) => one !== name) : [...methods, name]);
+  return (
+    <>
+      <section><h2>Methods</h2>
+        <p class="legend">Fitted on the calibration samples, compared on the others. Without a choice: those that suit the numbers of samples and classes.</p>
+        {error && <Trouble message={error} />}
+        <div class="choices" role="group" aria-label="Methods">{Object.entries(known ?? {}).map(([name, title]) => <label><input type="checkbox" checked={methods.includes(name)} onChange={() => toggle(name)} /> {title}</label>)}</div>
+        <p><button type="button" class="primary" disabled={Boolean(asked && !task.done && !task.error)} onClick={() => ask({ source, methods: methods.length ? methods : null, n_bins: bins, seed })}>Fit and compare</button></p></section>
+      {asked && !task.done && !task.error && <Progress job={task.job} onCancel={() => { task.cancel(); ask(null); }} />}
+      {task.error && <Trouble message={task.error} />}
+      {task.done && <Compared job={task.done.job} answer={task.done.answer} />}
+    </>
+  );
+}
+
+function Compared({ job, answer }: { job: string; answer: Answer }) {
+  const files = Object.entries(answer.files ?? {}), link = (name: string, title: string) => <a href={`/api/jobs/${job}/files/${name}`} download>{title}</a>;
+  return (
+    <>
+      {answer.notes.map((note) => <p class="legend">{note}</p>)}
+      <Rendered html={answer.html} charts={answer.charts} />
+      <section><h2>Take home</h2>
+        <p>Maps, one file each (<code>calibrant apply map.safetensors new.csv</code>):</p>
+        <ul class="files">{files.filter(([name]) => name.startsWith("map-")).map(([name, title]) => <li key={name}>{link(name, title)}{title === answer.recommended && <span class="badge">recommended</span>}</li>)}</ul>
+        <p>{link("report.html", "This report as one file")}, the {link("calibration.npz", "calibration")} and {link("test.npz", "test")} samples as they were used.</p></section>
+      <Lines lines={answer.lines} />
+    </>
+  );
+}

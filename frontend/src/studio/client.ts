@@ -1,0 +1,56 @@
+/** Requests to the studio's server. Every answer is JSON; an error has a message for the reader. */
+import type { Charts } from "../data";
+
+export interface FileEntry { id: string; name: string }
+export interface Session { token: string; version: string; files: FileEntry[]; most_bytes: number }
+export interface Column { name: string; shape?: number[]; type?: string; first?: unknown[]; values?: unknown[]; error?: string }
+export type Kind = "logits" | "probs" | "top-label";
+export interface Preview { name: string; names: string[]; noun: string; columns: Column[]; kinds: Record<Kind, { error?: string; scores?: string[]; labels?: string | null }>; recognised: Kind | null }
+export type Split = { by: "half"; seed: number } | { by: "column"; column: string; calibration: string; test: string } | { by: "file"; source: Source };
+export interface Source { file: string; kind?: Kind; scores?: string; labels?: string; confidence?: string; correct?: string; split?: Split }
+export interface Answer {
+  html: string; charts: Charts; notes: string[]; lines: { cli: string; python: string };
+  n: { calibration: number | null; test: number }; files?: Record<string, string>; recommended?: string;
+}
+export interface Sample { row: number; confidence: number; correct: boolean; label?: string; top?: [string, number][] }
+export interface Samples { count: number; correct: number; samples: Sample[] }
+export interface Job<T> { id: string; status: "waiting" | "running" | "done" | "failed" | "cancelled"; message: string; share: number | null; error: string; answer: T | null }
+export type OnProgress = (job: Job<unknown>) => void;
+
+let session: Promise<Session> | null = null;
+export const openSession = (): Promise<Session> => (session ??= ask<Session>("/api/session"));
+
+async function ask<T>(path: string, options: RequestInit = {}): Promise<T> {
+  let answer: Response;
+  try { answer = await fetch(path, options); } catch { throw new Error("The studio does not answer. Is calibrant serve still running?"); }
+  const body = (await answer.json().catch(() => ({ error: `The studio answered ${answer.status}.` }))) as T & { error?: string };
+  if (!answer.ok) throw new Error(body.error);
+  return body;
+}
+
+async function write<T>(path: string, method: string, body?: BodyInit): Promise<T> {
+  const { token } = await openSession();
+  return ask<T>(path, { method, body, headers: { "x-calibrant-token": token } });
+}
+
+export async function upload(file: File): Promise<FileEntry> {
+  const { most_bytes } = await openSession();
+  if (file.size > most_bytes) throw new Error(`${file.name} has ${file.size.toLocaleString("en-US")} bytes; at most ${most_bytes.toLocaleString("en-US")} are taken. Start calibrant serve with --max-upload.`);
+  return write<FileEntry>(`/api/files?name=${encodeURIComponent(file.name)}`, "POST", file);
+}
+
+export const forget = (id: string): Promise<unknown> => write(`/api/files/${id}`, "DELETE");
+
+/** Run a task to its end. Aborting the signal cancels it on the server. */
+export async function run<T>(task: string, given: object, onProgress?: OnProgress, signal?: AbortSignal): Promise<{ job: string; answer: T }> {
+  let job = await write<Job<T>>("/api/jobs", "POST", JSON.stringify({ task, arguments: given }));
+  const cancel = () => void write(`/api/jobs/${job.id}`, "DELETE").catch(() => undefined);
+  signal?.addEventListener("abort", cancel, { once: true });
+  while (job.status === "waiting" || job.status === "running") {
+    onProgress?.(job);
+    job = await ask<Job<T>>(`/api/jobs/${job.id}?wait=${onProgress ? 0.4 : 10}`);
+  }
+  signal?.removeEventListener("abort", cancel);
+  if (job.status !== "done") throw new Error(job.status === "cancelled" ? "Cancelled." : job.error);
+  return { job: job.id, answer: job.answer as T };
+}

@@ -1,0 +1,47 @@
+/** What is on the screen, kept in the address behind the #: links, reload and the back button work. */
+import { useEffect, useState } from "preact/hooks";
+import type { Kind, Source, Split } from "./client";
+
+export type Screen = "open" | "evaluate" | "calibrate";
+export interface State { screen: Screen; source: Source | null; bins: number; seed: number; methods: string[] }
+
+const OPTIONS = ["scores", "labels", "confidence", "correct"] as const;
+
+export function parse(hash: string): State {
+  const given = new URLSearchParams(hash.replace(/^#/, "")), file = given.get("file");
+  const source: Source | null = file ? { file } : null;
+  if (source) {
+    const kind = given.get("kind");
+    if (kind) source.kind = kind as Kind;
+    for (const name of OPTIONS) { const value = given.get(name); if (value) source[name] = value; }
+    const split = given.get("split");
+    if (split) try { source.split = JSON.parse(split) as Split; } catch { /* an address that was edited */ }
+  }
+  const screen = given.get("screen") as Screen | null, count = (name: string, least: number, usual: number) => Math.max(least, Math.round(Number(given.get(name) ?? usual)) || usual);
+  return { screen: source && screen ? screen : "open", source, bins: count("bins", 2, 15), seed: Number(given.get("seed") ?? 0) || 0, methods: (given.get("methods") ?? "").split(",").filter(Boolean) };
+}
+
+export function format(state: State): string {
+  const given = new URLSearchParams({ screen: state.screen });
+  if (state.source) {
+    given.set("file", state.source.file);
+    if (state.source.kind) given.set("kind", state.source.kind);
+    for (const name of OPTIONS) { const value = state.source[name]; if (value) given.set(name, value); }
+    if (state.source.split) given.set("split", JSON.stringify(state.source.split));
+  }
+  if (state.bins !== 15) given.set("bins", String(state.bins));
+  if (state.seed) given.set("seed", String(state.seed));
+  if (state.methods.length) given.set("methods", state.methods.join(","));
+  return `#${given}`;
+}
+
+/** The state, and a function that changes part of it and remembers the change in the history. */
+export function useAddress(): [State, (change: Partial<State>) => void] {
+  const [state, set] = useState(() => parse(location.hash));
+  useEffect(() => {
+    const follow = () => set(parse(location.hash));
+    addEventListener("hashchange", follow);
+    return () => removeEventListener("hashchange", follow);
+  }, []);
+  return [state, (change) => { location.hash = format({ ...parse(location.hash), ...change }); }];
+}
