@@ -245,8 +245,8 @@ def _loaded(text: str) -> Parts:
     """Load and split a source; a worker keeps the last few, since most requests are about the same."""
     source = loads(text)
     if source["path"] == BUNDLED:
-        calibration, test = load_resnet110()
-        return Parts(calibration, test, torch.arange(len(test)))
+        bundled = load_resnet110()
+        return Parts(*bundled, torch.arange(len(bundled.test)))
     options = {name: source.get(name) for name in _OPTIONS if source.get(name)}
     whole = load(source["path"], **options)
     split, everything = source.get("split"), torch.arange(len(whole))

@@ -241,7 +241,10 @@ def test_the_end_deletes_what_was_uploaded(tmp_path):
     np.savez(path, probs=probs, labels=labels)
     process, address = started(str(path), TMPDIR=str(tmp_path))
     client = Client(address)
-    assert [file["name"] for file in client.get("/api/session")["files"]] == ["ResNet-110 on CIFAR-100 (example)", "given.npz"]
+    assert [file["name"] for file in client.get("/api/session")["files"]] == [
+        "ResNet-110 on CIFAR-100 (example)",
+        "given.npz",
+    ]
     client.upload("other.npz", path.read_bytes())
     (folder,) = tmp_path.glob("calibrant-studio-*")
     assert list(folder.iterdir())
