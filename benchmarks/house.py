@@ -39,9 +39,10 @@ class Bound:
 
 # A change that improves a number lowers (or raises) its bound here; none may move the other way.
 BOUNDS = {
-    "modules": Bound("modules", 165, 240),
+    "modules": Bound("modules", 162, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
-    "lines": Bound("lines", 41_800, 38_000),
+    "lines": Bound("lines, without studio/", 38_000, 38_000),
+    "studio": Bound("lines of studio/", 900, 1_500),
     "imports": Bound("import lines, percent", 6.5, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),
@@ -68,10 +69,12 @@ def measure() -> dict[str, float]:
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py"))}
     trees = {path: ast.parse(text) for path, text in texts.items()}
     lengths = [text.count("\n") for text in texts.values()]
+    studio = sum(text.count("\n") for path, text in texts.items() if path.is_relative_to(SOURCE / "studio"))
     return {
         "modules": len(texts),
         "median": statistics.median(lengths),
-        "lines": sum(lengths),
+        "lines": sum(lengths) - studio,
+        "studio": studio,
         "imports": round(100 * sum(map(_import_lines, trees.values())) / sum(lengths), 2),
         "levels": _levels(),
         "cycles": _in_cycles(trees),
