@@ -29,3 +29,13 @@ def test_links_are_found_in_text_and_pictures_but_not_in_code():
 def test_every_relative_link_points_to_a_file(page):
     links = links_of(page.read_text(encoding="utf-8"))
     assert [link for link in links if not link or not (page.parent / link).exists()] == []
+
+
+def test_the_architecture_names_functions_where_they_are():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)`,\s`([\w.]+)`", text)
+    assert len(named) > 20
+    for file, name in named:
+        code = (ROOT / "src" / "calibrant" / file).read_text(encoding="utf-8")
+        for part in name.split("."):
+            assert re.search(rf"^\s*(?:async )?(?:def|class) {part}\b|^\s*{part}\b", code, re.MULTILINE), (file, name)
