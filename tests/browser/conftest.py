@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop would be in the way of other tests
 def chromium():
     api = pytest.importorskip("playwright.sync_api", reason="needs Playwright (make browser)")
     executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
