@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from calibrant.errors import InputError
+from experiments.conclusions import PAGE, page_of_results
 from experiments.dark_side.study import DarkSideStudy
 from experiments.earlier import EARLIER
 from experiments.meta_regularization.study import MetaRegularizationStudy
@@ -60,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
                 help="run no other cells; values of one name add up",
             )
             command.add_argument("--commit", help="of the code, where git cannot be asked")
+    commands.add_parser("results", help="write docs/results.md and its figures from the records of all studies")
     given = parser.parse_args(arguments)
     try:
         return _COMMANDS[given.command](given)
@@ -147,12 +149,18 @@ def _check(given: argparse.Namespace) -> int:
     return 1 if wrong or (given.quick and missing) else 0
 
 
+def _results(_given: argparse.Namespace) -> int:
+    PAGE.write_text(page_of_results(images=PAGE.parent / "images"), encoding="utf-8")
+    print(f"wrote {PAGE}")
+    return 0
+
+
 def _records(study: Study, given: argparse.Namespace) -> Records:
     own = _ROOT / "build" / "experiments" / study.name if given.quick else study.folder
     return Records(given.records or own / "records.jsonl")
 
 
-_COMMANDS = {"list": _list, "run": _run, "table": _table, "check": _check}
+_COMMANDS = {"list": _list, "run": _run, "table": _table, "check": _check, "results": _results}
 
 if __name__ == "__main__":
     sys.exit(main())

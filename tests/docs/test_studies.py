@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from experiments.__main__ import STUDIES
+from experiments.conclusions import PAGE, page_of_results
 from experiments.records import Records
 from experiments.runner import finished
 
@@ -22,6 +23,14 @@ def test_the_page_of_a_paper_is_the_one_its_records_give(study):
     assert page.read_text(encoding="utf-8") == study.page(list(done.values()), images=None), (
         f"run `python -m experiments table {study.name}`"
     )
+
+
+def test_the_conclusions_are_what_the_records_of_all_studies_give(tmp_path):
+    page = page_of_results(images=tmp_path)
+    assert PAGE.read_text(encoding="utf-8") == page, "run `python -m experiments results`"
+    figures = sorted(path.name for path in tmp_path.iterdir())
+    assert len(figures) == 5
+    assert all(f"(images/{name})" in page and (PAGE.parent / "images" / name).exists() for name in figures)
 
 
 def test_the_page_of_the_tabular_study_is_the_one_its_records_give(tmp_path, monkeypatch):
