@@ -37,8 +37,9 @@ export function Reliability(props: { name: string; title: string; bins: Bin[]; a
         const most = Math.max(...bins.map((one) => one.count)), n = bins.reduce((sum, one) => sum + one.count, 0);
         // One path a kind of mark, however many bins there are: this is redrawn while a slider moves.
         const marks = { bar: "", over: "", "over pale": "", under: "", "under pale": "", level: "", whisker: "", strip: "" };
+        const inset = bins.length > 40 ? 0.2 : 0.5;
         for (const one of bins) {
-          const left = x.at(one.low) + 0.5, right = Math.max(x.at(one.high) - 0.5, left + 0.5), middle = x.at(one.confidence).toFixed(1), at = y.at(one.accuracy);
+          const left = x.at(one.low) + inset, right = Math.max(x.at(one.high) - inset, left + 0.5), middle = x.at(one.confidence).toFixed(1), at = y.at(one.accuracy);
           const beyond = one.count >= FEW && (one.confidence < one.band[0] || one.confidence > one.band[1]);
           marks.bar += box(left, right, at, y.at(0));
           marks[`${one.accuracy < one.confidence ? "over" : "under"}${beyond ? "" : " pale"}`] += box(left, right, Math.min(at, y.at(one.confidence)), Math.max(at, y.at(one.confidence)));
@@ -72,7 +73,7 @@ export function BinFree(props: { title: string; corp: Corp; alt: string; other?:
   const line = (of: Corp, x: Scale, y: Scale) => path(of.confidence.map((value, i): Point => [x.at(value), y.at(of.curve[i])]));
   return (
     <Figure name="reliability" title={props.title} alt={props.alt} below={<>
-      <p class="reading">Grey: where 95 of 100 calibrated models with these confidences would lie. Outside it the model is miscalibrated.</p>{props.below}</>}>
+      <p class="reading">Grey: where 95 of 100 calibrated models with these confidences would lie.</p>{props.below}</>}>
       {(width) => {
         const height = heightOf(width), [across, up] = inner(width, height);
         const x = linear([0, 1], across, percentTick), y = linear([0, 1], up, percentTick);

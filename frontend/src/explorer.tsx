@@ -66,7 +66,7 @@ export function ViewCharts({ view, first, start }: { view: View; first?: View; s
     <>
       <div class="charts three">
         {kind === "free"
-          ? <BinFree title="Accuracy at each confidence, without bins" corp={view.corp} other={first?.corp} below={controls}
+          ? <BinFree title="Accuracy at each confidence" corp={view.corp} other={first?.corp} below={controls}
               alt={`Isotonic reliability curve with a consistency band. ${words}. Miscalibration ${number(view.corp.miscalibration)}, discrimination ${number(view.corp.discrimination)}, uncertainty ${number(view.corp.uncertainty)}.`} />
           : <Reliability name="reliability" title="Accuracy at each confidence" bins={made} other={other} below={controls}
               alt={`Reliability diagram, ${bins} bins of ${kind === "mass" ? "equal mass" : "equal width"}. ${words}: ${Math.abs(over) < 0.005 ? "about equal" : over > 0 ? "overconfident" : "underconfident"}. Calibration error ${number(error)}.`} />}
