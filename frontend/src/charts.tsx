@@ -1,7 +1,8 @@
 /** The charts: sums in, SVG out. What hue shows is also shown by hatching, dashes or shape. */
-import { useId, useState } from "preact/hooks";
+import { useContext, useId, useState } from "preact/hooks";
 import type { Bin } from "./bins";
 import type { Corp, Density, Risk } from "./data";
+import { Pick } from "./pick";
 import { Axes, band, Figure, heightOf, linear, logarithmic, MARGIN, number, path, percentTick, type Point, type Scale, share, whole } from "./plot";
 import type { ComponentChildren } from "preact";
 
@@ -20,9 +21,10 @@ const box = (left: number, right: number, top: number, foot: number): string => 
 
 /** Accuracy in bins of confidence; hatched where it falls short, plain where it exceeds. Arrow keys walk the bins. */
 export function Reliability(props: { name: string; title: string; bins: Bin[]; alt: string; other?: Bin[]; below?: ComponentChildren }) {
-  const { bins, other } = props, id = useId(), [chosen, choose] = useState(-1);
+  const { bins, other } = props, id = useId(), [chosen, choose] = useState(-1), picks = useContext(Pick);
   const bin = bins[chosen] as Bin | undefined;
   const walk = (event: KeyboardEvent) => {
+    if (event.key === "Enter" && bin) picks?.bin(bin.low, bin.high);
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -bins.length, End: bins.length }[event.key];
     if (step === undefined) return;
     event.preventDefault();
@@ -30,7 +32,7 @@ export function Reliability(props: { name: string; title: string; bins: Bin[]; a
   };
   return (
     <Figure name={props.name} title={props.title} alt={props.alt} onWalk={walk} onLeave={() => choose(-1)} below={<>
-      <p class="reading" aria-live="polite">{bin ? `${binWords(bin)}.` : "Hatched: less often right than claimed. Pale: within chance, or under 10 samples."}</p>{props.below}</>}>
+      <p class="reading" aria-live="polite">{bin ? `${binWords(bin)}.${picks ? " Click or press Enter for its samples." : ""}` : "Hatched: less often right than claimed. Pale: within chance, or under 10 samples."}</p>{props.below}</>}>
       {(width) => {
         const height = heightOf(width), [across, up] = inner(width, height);
         const x = linear([0, 1], across, percentTick), y = linear([0, 1], [up[0] - STRIP, up[1]], percentTick);
@@ -60,7 +62,7 @@ export function Reliability(props: { name: string; title: string; bins: Bin[]; a
             {diagonal(x, y)}
             {other && <path class="other" d={path(other.map((one): Point => [x.at(one.confidence), y.at(one.accuracy)]))} />}
             <text class="note" x={MARGIN.left + 4} y={up[0] - STRIP + 20}>samples, at most {share(most / n, 0)} a bin</text>
-            <rect class="hit" x={across[0]} width={across[1] - across[0]} y={up[1]} height={up[0] - up[1]} onPointerMove={point} />
+            <rect class="hit" x={across[0]} width={across[1] - across[0]} y={up[1]} height={up[0] - up[1]} onPointerMove={point} onClick={() => bin && picks?.bin(bin.low, bin.high)} />
           </>);
       }}
     </Figure>

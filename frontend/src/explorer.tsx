@@ -1,8 +1,9 @@
 /** What a reader moves: bins, temperature, and the least confidence to answer at. */
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useContext, useEffect, useMemo, useState } from "preact/hooks";
 import { above, calibrationError, calibrationErrors, equalMass, equalWidth, type Kind, MOST_BINS, runningSums } from "./bins";
 import { BinFree, Curve, Densities, Reliability, RiskCoverage } from "./charts";
 import type { Charts, View } from "./data";
+import { Pick } from "./pick";
 import { number, share } from "./plot";
 import { ClassTable, MethodTable } from "./tables";
 
@@ -28,7 +29,7 @@ const KINDS: [Kind, string][] = [["width", "equal width"], ["mass", "equal mass"
 
 /** All charts of a report: those of the chosen predictions, then methods and classes. */
 export function Explorer({ charts }: { charts: Charts }) {
-  const [chosen, choose] = useState(charts.views.length > 1 ? 1 : 0), view = charts.views[chosen];
+  const [chosen, choose] = useState(charts.views.length > 1 ? 1 : 0), view = charts.views[chosen], picks = useContext(Pick);
   return (
     <>
       {charts.views.length > 1 && (
@@ -36,7 +37,7 @@ export function Explorer({ charts }: { charts: Charts }) {
           <label><input type="radio" name="view" checked={i === chosen} onChange={() => choose(i)} /><span>{one.title}</span></label>))}</fieldset>)}
       <ViewCharts key={view.name} view={view} first={chosen ? charts.views[0] : undefined} start={Math.min(charts.n_bins, MOST_BINS)} />
       {charts.methods.length > 0 && <MethodTable methods={charts.methods} baseline={charts.baseline} />}
-      {view.classes && <ClassTable key={`${view.name}-classes`} classes={view.classes} />}
+      {view.classes && <ClassTable key={`${view.name}-classes`} classes={view.classes} onPick={picks?.predicted} />}
     </>
   );
 }

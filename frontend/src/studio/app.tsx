@@ -1,62 +1,85 @@
 /** The studio: open a file, evaluate it, calibrate it, take the result home. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Slider } from "../explorer";
 import { share, whole } from "../plot";
 import type { Answer, Samples, Source } from "./client";
 import { run } from "./client";
+import { Learn } from "./learn";
 import { Open } from "./open";
 import { Lines, Progress, Rendered, Trouble, useTask } from "./parts";
 import { type Screen, useAddress } from "./state";
 
-const SCREENS: [Screen, string][] = [["open", "Open"], ["evaluate", "Evaluate"], ["calibrate", "Calibrate"]];
+const SCREENS: [Screen, string][] = [["open", "Open"], ["evaluate", "Evaluate"], ["calibrate", "Calibrate"], ["learn", "What is calibration?"]];
 
 export function Studio() {
   const [state, go] = useAddress(), { source } = state, heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => { heading.current?.focus({ preventScroll: true }); document.title = `${SCREENS.find(([screen]) => screen === state.screen)![1]} · Calibrant studio`; }, [state.screen]);
+  const calibrate = () => go(!source || source.split ? { screen: "calibrate" } : { screen: "calibrate", source: { ...source, split: { by: "half", seed: 0 } } });
+  const step = { bins: state.bins, seed: state.seed, onCalibrate: calibrate };
   return (
     <>
       <header><h1 ref={heading} tabIndex={-1}>Calibrant <small>studio</small></h1>
         <nav aria-label="Steps">{SCREENS.map(([screen, title]) => (
           <button type="button" aria-current={screen === state.screen ? "page" : undefined} disabled={screen !== "open" && !source} onClick={() => go({ screen })}>{title}</button>))}</nav></header>
       {state.screen === "open" && <Open source={source} onChoose={(chosen) => go({ source: chosen, screen: "evaluate" })} />}
-      {state.screen === "evaluate" && source && <Evaluate source={source} bins={state.bins} seed={state.seed} onCalibrate={() => go(source.split ? { screen: "calibrate" } : { screen: "calibrate", source: { ...source, split: { by: "half", seed: 0 } } })} />}
+      {state.screen === "evaluate" && source && <Evaluate {...step} source={source} />}
+      {state.screen === "learn" && source && <Walk {...step} source={source} />}
       {state.screen === "calibrate" && source && <Calibrate source={source} bins={state.bins} seed={state.seed} methods={state.methods} onMethods={(methods) => go({ methods })} />}
     </>
   );
 }
 
-function Evaluate({ source, bins, seed, onCalibrate }: { source: Source; bins: number; seed: number; onCalibrate: () => void }) {
+type Step = { source: Source; bins: number; seed: number; onCalibrate: () => void };
+
+function Evaluate({ source, bins, seed, onCalibrate }: Step) {
   const { job, done, error, cancel } = useTask<Answer>("evaluate", { source, n_bins: bins, seed });
+  const [wanted, want] = useState<Wanted>({ low: 0.9, high: 1, wrong: true }), samples = useRef<HTMLElement>(null);
+  const picks = useMemo(() => {
+    const show = (chosen: Wanted) => { want(chosen); samples.current?.scrollIntoView({ behavior: "smooth" }); };
+    return { bin: (low: number, high: number) => show({ low, high, wrong: false }), predicted: (name: string) => show({ low: 0, high: 1, wrong: false, predicted: name }) };
+  }, []);
   if (error) return <Trouble message={error} />;
   if (!done) return <Progress job={job} onCancel={cancel} />;
   const { answer } = done;
   return (
     <>
       {answer.notes.map((note) => <p class="legend">{note}</p>)}
-      <Rendered html={answer.html} charts={answer.charts} />
-      <SampleList source={source} />
+      <Rendered html={answer.html} charts={answer.charts} picks={picks} />
+      <section class="samples" ref={samples}><SampleList source={source} wanted={wanted} onWant={want} classes={answer.charts.views[0].classes?.name ?? []} /></section>
       <p><button type="button" class="primary" onClick={onCalibrate}>Calibrate</button>{!source.split && <span class="legend"> on a random half of the samples; choose another split under Open</span>}</p>
       <Lines lines={answer.lines} />
     </>
   );
 }
 
+function Walk({ source, bins, seed, onCalibrate }: Step) {
+  const { job, done, error, cancel } = useTask<Answer>("evaluate", { source, n_bins: bins, seed });
+  if (error) return <Trouble message={error} />;
+  return done ? <Learn answer={done.answer} onCalibrate={onCalibrate} /> : <Progress job={job} onCancel={cancel} />;
+}
+
+interface Wanted { low: number; high: number; wrong: boolean; predicted?: string }
+
 /** The samples in a range of confidence, those that contradict it most first. */
-function SampleList({ source }: { source: Source }) {
-  const [low, setLow] = useState(90), [wrong, setWrong] = useState(true);
-  const given = { source, low: low / 100, high: Math.min(1, (low + 10) / 100), ...(wrong ? { correct: false } : {}) };
-  const { done, error } = useTask<Samples>("samples", given);
+function SampleList({ source, wanted, onWant, classes }: { source: Source; wanted: Wanted; onWant: (wanted: Wanted) => void; classes: string[] }) {
+  const { low, high, wrong, predicted } = wanted;
+  const given = { source, low, high, ...(wrong ? { correct: false } : {}), ...(predicted === undefined ? {} : { predicted: classes.indexOf(predicted) }) };
+  const { done, error } = useTask<Samples>("samples", given), answer = done?.answer;
+  const which = `${wrong ? "wrong " : ""}samples${predicted === undefined ? "" : ` predicted as ${predicted}`} with confidence above ${share(low)} and up to ${share(high)}`;
   return (
-    <section class="samples"><h2>Samples</h2>
-      <div class="controls"><label class="slider"><span>Confidence from</span><input type="range" min="0" max="90" step="10" value={low} aria-valuetext={`${low} %`} onInput={(event) => setLow(Number(event.currentTarget.value))} /><output>{low} %</output></label>
-        <label><input type="checkbox" checked={wrong} onChange={() => setWrong(!wrong)} /> wrong ones only</label></div>
+    <>
+      <h2>Samples</h2>
+      <div class="controls"><Slider label="Confidence above" min={0} max={99} value={Math.round(100 * low)} text={share(low, 0)} onMove={(value) => onWant({ ...wanted, low: value / 100, high: Math.max(high, value / 100 + 0.01) })} />
+        <label><input type="checkbox" checked={wrong} onChange={() => onWant({ ...wanted, wrong: !wrong })} /> wrong ones only</label>
+        {predicted !== undefined && <button type="button" onClick={() => onWant({ low, high, wrong })}>all classes</button>}
+        {high < 1 && <button type="button" onClick={() => onWant({ ...wanted, high: 1 })}>up to 100 %</button>}</div>
       {error && <Trouble message={error} />}
-      {!done && !error ? <p role="status">Looking …</p> : done && (
-        <>
-          <p class="legend">{done.answer.count ? `${whole(done.answer.count)} ${wrong ? "wrong " : ""}samples with confidence above ${low} % and up to ${low + 10} %${done.answer.count > done.answer.samples.length ? `; the first ${done.answer.samples.length} are shown` : ""}.` : "No such sample."}</p>
-          {done.answer.count > 0 && <div class="scroll tall" tabIndex={0} role="region" aria-label="Samples"><table><thead><tr><th scope="col">row</th><th scope="col">confidence</th><th scope="col" class="text">true class</th><th scope="col" class="text">predicted, and the next</th></tr></thead>
-            <tbody>{done.answer.samples.map((sample) => <tr key={sample.row}><td>{sample.row}</td><td>{share(sample.confidence, 2)}</td><td class="text">{sample.label ?? (sample.correct ? "correct" : "wrong")}</td><td class="text">{sample.top?.map(([name, p]) => `${name} ${share(p)}`).join(", ")}</td></tr>)}</tbody></table></div>}
-        </>)}
-    </section>
+      {!answer && !error && <p role="status">Looking …</p>}
+      {answer && <p class="legend" aria-live="polite">{answer.count ? `${whole(answer.count)} ${which}${answer.count > answer.samples.length ? `; the first ${answer.samples.length} are shown` : ""}.` : `There are no ${which}.`}</p>}
+      {answer && answer.count > 0 && (
+        <div class="scroll tall" tabIndex={0} role="region" aria-label="Samples"><table><thead><tr><th scope="col">row</th><th scope="col">confidence</th><th scope="col" class="text">true class</th><th scope="col" class="text">predicted, and the next</th></tr></thead>
+          <tbody>{answer.samples.map((sample) => <tr key={sample.row}><td>{sample.row}</td><td>{share(sample.confidence, 2)}</td><td class="text">{sample.label ?? (sample.correct ? "correct" : "wrong")}</td><td class="text">{sample.top?.map(([name, p]) => `${name} ${share(p)}`).join(", ")}</td></tr>)}</tbody></table></div>)}
+    </>
   );
 }
 

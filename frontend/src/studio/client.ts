@@ -9,7 +9,7 @@ export interface Preview { name: string; names: string[]; noun: string; columns:
 export type Split = { by: "half"; seed: number } | { by: "column"; column: string; calibration: string; test: string } | { by: "file"; source: Source };
 export interface Source { file: string; kind?: Kind; scores?: string; labels?: string; confidence?: string; correct?: string; split?: Split }
 export interface Answer {
-  html: string; charts: Charts; notes: string[]; lines: { cli: string; python: string };
+  html: string; charts: Charts; document: { metrics: Record<string, { value: number; low: number | null; high: number | null; floor?: number; p?: number }> }; notes: string[]; lines: { cli: string; python: string };
   n: { calibration: number | null; test: number }; files?: Record<string, string>; recommended?: string;
 }
 export interface Sample { row: number; confidence: number; correct: boolean; label?: string; top?: [string, number][] }

@@ -3,6 +3,7 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Charts } from "../data";
 import { Explorer } from "../explorer";
+import { Pick, type Picks } from "../pick";
 import { type Answer, type Job, run } from "./client";
 
 export function Trouble({ message }: { message: string }) {
@@ -42,14 +43,14 @@ export function useTask<T>(task: string, given: object | null): Running<T> {
 }
 
 /** A page that the server has rendered, with its charts: names are escaped there, and the policy forbids other scripts. */
-export function Rendered({ html, charts }: { html: string; charts: Charts }) {
+export function Rendered({ html, charts, picks }: { html: string; charts: Charts; picks?: Picks }) {
   const page = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const place = page.current?.querySelector("#calibrant-charts");
     if (!place) return undefined;
     place.replaceChildren();
     place.classList.toggle("has-methods", charts.methods.length > 0);
-    render(<Explorer charts={charts} />, place);
+    render(<Pick.Provider value={picks ?? null}><Explorer charts={charts} /></Pick.Provider>, place);
     return () => render(null, place);
   }, [html, charts]);
   return <div ref={page} dangerouslySetInnerHTML={{ __html: html }} />;

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Kind, Source, Split } from "./client";
 
-export type Screen = "open" | "evaluate" | "calibrate";
+export type Screen = "open" | "evaluate" | "calibrate" | "learn";
 export interface State { screen: Screen; source: Source | null; bins: number; seed: number; methods: string[] }
 
 const OPTIONS = ["scores", "labels", "confidence", "correct"] as const;
