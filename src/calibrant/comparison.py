@@ -31,6 +31,8 @@ from calibrant.predictions import Predictions
 
 # A larger share of the test samples in both sets is no chance.
 _BY_CHANCE = 0.01
+# So many outputs that occur once are not all in another set by chance.
+_FEWEST_OUTPUTS = 5
 # Standard errors between the two accuracies; chance alone exceeds them in 6 of 100,000 cases.
 _Z_DIFFERENT = 4.0
 
@@ -101,9 +103,11 @@ def z_between(right: int, n: int, other_right: int, other_n: int) -> float:
 
 
 def samples_in_both(first: Predictions, second: Predictions) -> int:
-    """Count the samples of the second set (logits and label) that are also in the first.
+    """Count the samples of the second set (logits and label) that are also in the first, beyond chance.
 
-    Samples that occur several times in their own set are not counted: such a model has few different outputs.
+    A model with few different outputs, such as a forest, gives different samples the same ones by chance. Samples that
+    occur several times in their own set are not counted; and outputs that occur twice in a set, which are at least as
+    many by chance as those that occur once in each, must explain less than the count, unless all outputs are in both.
 
     Example:
         >>> samples = Predictions.from_logits([[0.5, 1.5], [2.5, 0.0], [3.5, 1.0]], [0, 1, 0])
@@ -112,17 +116,20 @@ def samples_in_both(first: Predictions, second: Predictions) -> int:
     """
     if first.n_classes != second.n_classes:
         return 0
-    return len(np.intersect1d(_fingerprints(first), _fingerprints(second), assume_unique=True))
+    (once, pairs), (other_once, other_pairs) = _fingerprints(first), _fingerprints(second)
+    common, by_chance = len(np.intersect1d(once, other_once, assume_unique=True)), pairs + other_pairs
+    is_subset = common == min(len(once), len(other_once)) >= _FEWEST_OUTPUTS
+    return common if is_subset or common > by_chance + 3 * math.sqrt(by_chance) else 0
 
 
-def _fingerprints(samples: Predictions) -> np.ndarray:
-    """Return one number per sample, which no other sample has by chance; only those that occur once."""
+def _fingerprints(samples: Predictions) -> tuple[np.ndarray, int]:
+    """Return a number for each sample that occurs once, which others have by chance only; and how many occur twice."""
     direction = torch.rand(samples.n_classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     parts = [block.logits.double() @ direction.to(samples.logits.device) for block in samples.blocks()]
     # Rounded, because products of matrices of other shapes differ in their last digits.
     values = np.round((torch.cat(parts) + torch.pi * samples.labels).cpu().numpy(), 9)
     distinct, counts = np.unique(values, return_counts=True)
-    return distinct[counts == 1]
+    return distinct[counts == 1], int((counts == 2).sum())
 
 
 UNCALIBRATED, TEMPERATURE = Uncalibrated.name, TemperatureScaling.name

@@ -403,6 +403,20 @@ def test_a_model_with_few_different_answers_is_not_suspected():
     assert samples_in_both(first, second) == 0
 
 
+def test_a_forest_s_equal_votes_are_not_taken_for_equal_samples():
+    rng = np.random.default_rng(0)
+
+    def forest(n, trees):
+        share = (rng.binomial(trees, rng.beta(0.6, 0.6, n)) + 1) / (trees + 2)
+        return Predictions.from_probs(np.stack([1 - share, share], 1), rng.integers(0, 2, n))
+
+    suspected = [samples_in_both(forest(200, trees), forest(150, trees)) > 0 for trees in (10, 30, 100, 300) * 50]
+    assert sum(suspected) <= 2
+    for trees in (30, 100, 300):
+        samples = forest(200, trees)
+        assert samples_in_both(samples, samples) > 0.01 * len(samples)
+
+
 # What it looks like.
 
 
