@@ -21,7 +21,7 @@ export interface Density {
   n_right: number; n_wrong: number; auroc: number | null;
 }
 export interface Risk { coverage: number[]; risk: number[]; low: number[]; high: number[]; optimal: number[]; aurc: number }
-export interface Temperatures { temperature: number[]; nll: number[]; cells: Cells[]; fitted: number | null }
+export interface Temperatures { temperature: number[]; nll: number[]; cells: Cells[]; fitted: number | null; uniform_share: number }
 export interface Classes { name: string[]; samples: number[]; predicted: number[]; confidence: number[]; correct: number[] }
 /** One set of predictions. */
 export interface View {

@@ -95,7 +95,7 @@ export function TemperatureCharts({ view, bins }: { view: View; bins: number }) 
   return (
     <section class="temperature">
       <h2>One temperature</h2>
-      <p class="legend">Logits divided by a temperature: above 1 softens the confidence, below 1 sharpens it. The predicted classes stay the same. The fitted one has the lowest log-loss on these very samples; to use one, fit it on others.</p>
+      <p class="legend">Logits divided by a temperature: above 1 softens the confidence, below 1 sharpens it. The predicted classes stay the same. The fitted one has the lowest log-loss on these very samples; to use one, fit it on others.{grid.uniform_share > 0 && ` Probabilities that are 0 have no logits: a share of ${share(grid.uniform_share, 2)} of the uniform distribution is mixed in first, which changes the numbers at temperature 1 a little.`}</p>
       <div class="controls wide">
         <Slider label="Temperature" min={0} max={grid.temperature.length - 1} value={place} text={temperature} onMove={move} />
         <button type="button" onClick={() => move(ones)} disabled={place === ones}>1 (uncalibrated)</button>

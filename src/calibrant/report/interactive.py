@@ -201,6 +201,7 @@ def _temperatures(predictions: Predictions) -> dict[str, Any] | None:
         "nll": _rounded(loss / len(predictions), 6),
         "cells": [_packed_cells(sums, _COARSE * len(predictions)) for sums in cells],
         "fitted": fitted,
+        "uniform_share": predictions.uniform_share,
     }
 
 
