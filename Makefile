@@ -55,7 +55,7 @@ frontend/node_modules/.ready: frontend/package.json frontend/package-lock.json
 # What tests/browser needs; without it they are skipped.
 browser: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright
-	command -v chromium || { command -v apt-get && apt-get install --yes --no-install-recommends chromium; }
+	command -v chromium || timeout 300 sh -c 'apt-get update --quiet=2; apt-get install --yes --no-install-recommends chromium'
 
 # Size and shape of the code beside their bounds; a test keeps them from growing.
 house: install
