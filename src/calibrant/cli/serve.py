@@ -20,7 +20,7 @@ def serve(
     max_upload: Annotated[int, option("MB", "The largest upload, in megabytes.", min=1)] = 256,
     open_page: Annotated[bool, flag("--open", "Open the page in the browser.")] = False,
 ) -> None:
-    """Open the studio: a local web page to evaluate and calibrate predictions.
+    """Evaluate and calibrate predictions on a local web page.
 
     Files stay on this machine: uploads are kept in a private folder and deleted at the end. Ctrl-C ends it.
     """
