@@ -14,7 +14,7 @@ _HOST = "Address to listen on. Others than 127.0.0.1 let other machines in: ther
 
 
 def serve(
-    files: Annotated[list[Path] | None, argument("[FILE…]", "Files of predictions to offer.")] = None,
+    files: Annotated[list[Path] | None, argument("FILE", "Files of predictions to offer.")] = None,
     host: Annotated[str, option("ADDRESS", _HOST)] = "127.0.0.1",
     port: Annotated[int, option("N", "Port to listen on; 0 for any that is free.", min=0, max=65535)] = 8899,
     max_upload: Annotated[int, option("MB", "The largest upload, in megabytes.", min=1)] = 256,
