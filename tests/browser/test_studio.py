@@ -10,8 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibrant.clamping import load_clamped
 from calibrant.files import load, load_map
 from calibrant.metrics import ece
+from calibrant.models import DigitsCNN
+from calibrant.predictions import Predictions
+from calibrant.training import train_on_digits
 
 pytestmark = pytest.mark.usefixtures("chromium")
 AXE = Path(__file__).parents[2] / "frontend/node_modules/axe-core/axe.min.js"
@@ -226,3 +230,46 @@ def test_the_walk_explains_calibration_with_the_reader_s_own_numbers(studio, tmp
     studio.locator("figcaption", has_text=re.compile(r"in ([7-9]|\d\d) bins")).wait_for()
     studio.get_by_role("button", name="Calibrate", exact=True).last.click()
     studio.wait_for_selector("text=Fit and compare")
+
+
+def test_clamping_shows_what_delta_and_temperature_do(studio, tmp_path):
+    studio.get_by_role("button", name="Neural Clamping").click()  # no file is open
+    studio.wait_for_selector("text=Take home")
+    bars = "[data-chart=probabilities] .{} rect"
+    assert studio.locator(".pictures .pixels").count() == 3
+    assert studio.locator(".pictures .pixels").first.locator("rect").count() == 64
+
+    def drawn(kind):
+        return [
+            float(value)
+            for value in studio.locator(bars.format(kind)).evaluate_all("all => all.map(one => one.dataset.share)")
+        ]
+
+    before, both = drawn("before"), drawn("after")
+    assert sum(before) == pytest.approx(1, abs=1e-4)
+    assert before != both
+    studio.get_by_label("T only").check()
+    studio.wait_for_selector("figure.seen:has-text('x, the image')")
+    scaled = drawn("after")
+    assert np.argmax(scaled) == np.argmax(before)
+    assert max(scaled) < max(before)  # an overconfident network
+    assert "shown" in studio.locator("tr.chosen").inner_text()
+    assert "part=temperature" in studio.url
+    studio.locator("input[name=digit]").first.focus()
+    studio.keyboard.press("ArrowRight")
+    studio.wait_for_url(re.compile("sample=1"))
+    assert drawn("before") != before
+    with studio.expect_download() as waiting:
+        studio.get_by_role("link", name="The clamped network").click()
+    waiting.value.save_as(tmp_path / "clamped.safetensors")
+    clamped, test = load_clamped(tmp_path / "clamped.safetensors", DigitsCNN()), train_on_digits(seed=0).test
+    after = Predictions.from_logits(clamped(test.images).detach(), test.labels)
+    assert float(studio.inner_text("[data-value=both-ece] b")) == pytest.approx(ece(after), abs=1e-4)
+    studio.set_viewport_size({"width": 360, "height": 900})
+    assert studio.evaluate("document.documentElement.scrollWidth") <= 360
+    if AXE.exists():
+        studio.evaluate(AXE.read_text())
+        found = studio.evaluate("axe.run()")["violations"]
+        assert [rule["id"] for rule in found if rule["impact"] in {"serious", "critical"}] == []
+    studio.reload()  # computed once for equal arguments
+    studio.wait_for_selector("text=Take home", timeout=5_000)

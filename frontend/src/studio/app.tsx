@@ -2,14 +2,15 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Slider } from "../explorer";
 import { share, whole } from "../plot";
+import { Clamp } from "./clamp";
 import type { Answer, Samples, Source } from "./client";
 import { run } from "./client";
 import { Learn } from "./learn";
 import { Open } from "./open";
 import { Lines, Progress, Rendered, Trouble, useTask } from "./parts";
-import { type Screen, useAddress } from "./state";
+import { needsFile, type Screen, useAddress } from "./state";
 
-const SCREENS: [Screen, string][] = [["open", "Open"], ["evaluate", "Evaluate"], ["calibrate", "Calibrate"], ["learn", "What is calibration?"]];
+const SCREENS: [Screen, string][] = [["open", "Open"], ["evaluate", "Evaluate"], ["calibrate", "Calibrate"], ["clamp", "Neural Clamping"], ["learn", "What is calibration?"]];
 
 export function Studio() {
   const [state, go] = useAddress(), { source } = state, heading = useRef<HTMLHeadingElement>(null);
@@ -20,10 +21,11 @@ export function Studio() {
     <>
       <header><h1 ref={heading} tabIndex={-1}>Calibrant <small>studio</small></h1>
         <nav aria-label="Steps">{SCREENS.map(([screen, title]) => (
-          <button type="button" aria-current={screen === state.screen ? "page" : undefined} disabled={screen !== "open" && !source} onClick={() => go({ screen })}>{title}</button>))}</nav></header>
+          <button type="button" aria-current={screen === state.screen ? "page" : undefined} disabled={needsFile(screen) && !source} onClick={() => go({ screen })}>{title}</button>))}</nav></header>
       {state.screen === "open" && <Open source={source} onChoose={(chosen) => go({ source: chosen, screen: "evaluate" })} />}
       {state.screen === "evaluate" && source && <Evaluate {...step} source={source} />}
       {state.screen === "learn" && source && <Walk {...step} source={source} />}
+      {state.screen === "clamp" && <Clamp bins={state.bins} seed={state.seed} sample={state.sample} part={state.part} onChoose={go} />}
       {state.screen === "calibrate" && source && <Calibrate source={source} bins={state.bins} seed={state.seed} methods={state.methods} onMethods={(methods) => go({ methods })} />}
     </>
   );

@@ -2,8 +2,11 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Kind, Source, Split } from "./client";
 
-export type Screen = "open" | "evaluate" | "calibrate" | "learn";
-export interface State { screen: Screen; source: Source | null; bins: number; seed: number; methods: string[] }
+export type Screen = "open" | "evaluate" | "calibrate" | "clamp" | "learn";
+export const PARTS = ["none", "temperature", "delta", "both"] as const; // of Neural Clamping
+export type Part = (typeof PARTS)[number];
+export interface State { screen: Screen; source: Source | null; bins: number; seed: number; methods: string[]; sample: number; part: Part }
+export const needsFile = (screen: Screen): boolean => screen !== "open" && screen !== "clamp";
 
 const OPTIONS = ["scores", "labels", "confidence", "correct"] as const;
 
@@ -18,7 +21,8 @@ export function parse(hash: string): State {
     if (split) try { source.split = JSON.parse(split) as Split; } catch { /* an address that was edited */ }
   }
   const screen = given.get("screen") as Screen | null, count = (name: string, least: number, usual: number) => Math.max(least, Math.round(Number(given.get(name) ?? usual)) || usual);
-  return { screen: source && screen ? screen : "open", source, bins: count("bins", 2, 15), seed: Number(given.get("seed") ?? 0) || 0, methods: (given.get("methods") ?? "").split(",").filter(Boolean) };
+  const part = given.get("part") as Part | null;
+  return { screen: screen && (source || !needsFile(screen)) ? screen : "open", source, sample: count("sample", 0, 0), part: part && PARTS.includes(part) ? part : "both", bins: count("bins", 2, 15), seed: Number(given.get("seed") ?? 0) || 0, methods: (given.get("methods") ?? "").split(",").filter(Boolean) };
 }
 
 export function format(state: State): string {
@@ -32,6 +36,8 @@ export function format(state: State): string {
   if (state.bins !== 15) given.set("bins", String(state.bins));
   if (state.seed) given.set("seed", String(state.seed));
   if (state.methods.length) given.set("methods", state.methods.join(","));
+  if (state.sample) given.set("sample", String(state.sample));
+  if (state.part !== "both") given.set("part", state.part);
   return `#${given}`;
 }
 

@@ -18,9 +18,6 @@ EXAMPLES = """\
 calibrant demo
 calibrant demo --out /tmp/demo --seed 1"""
 
-# Training images are so few that the network memorises them and becomes visibly overconfident.
-_TRAINING_IMAGES, _CALIBRATION_IMAGES, _EPOCHS = 100, 500, 100
-_CLASSES = tuple("0123456789")
 _STRENGTHS = "1,0.1,0.01"  # a few instead of the whole path, to save time
 
 
@@ -36,7 +33,7 @@ def demo(
     from calibrant.cli.output import standard_output
 
     console = standard_output()
-    _train_on_digits(console, out, seed)
+    _save_digits(console, out, seed)
     calibration, test = (out / f"digits-{part}.npz" for part in ("calibration", "test"))
     console.print(f"Evaluate it: calibrant evaluate {test}", style="bold")
     with suppress(typer.Exit):
@@ -62,37 +59,23 @@ def demo(
     console.print(f"\nOpen in a browser: {', '.join(map(str, pages))}", style="bold")
 
 
-def _train_on_digits(console: "Console", out: Path, seed: int) -> None:
+def _save_digits(console: "Console", out: Path, seed: int) -> None:
     """Train a small network on few digits; save its weights, and images and predictions of the others."""
     import numpy as np
-    import torch
     from rich.progress import Progress
 
     from calibrant.atomic import atomic_binary, atomic_path, save_tensors
-    from calibrant.datasets import Samples, load_digits
     from calibrant.files import save
-    from calibrant.losses import CrossEntropyLoss
-    from calibrant.models import DigitsCNN
     from calibrant.predictions import Predictions
-    from calibrant.training import Recipe, Session, TrainingData, predict, train_together
+    from calibrant.training import DIGITS, DIGITS_EPOCHS, predict, train_on_digits
 
-    digits = load_digits()
-    order = torch.randperm(len(digits.images), generator=torch.Generator().manual_seed(seed))
-    sizes = [_TRAINING_IMAGES, _CALIBRATION_IMAGES, len(order) - _TRAINING_IMAGES - _CALIBRATION_IMAGES]
-    training, calibration, test = order.split(sizes)
-    console.print(f"Training a small network on {len(training)} of {len(order):,} hand-written digits …")
-    torch.manual_seed(seed)
-    model = DigitsCNN()
-    data = TrainingData(Samples(digits.images[training], digits.labels[training]), {}, _CLASSES)
-    recipe = Recipe(epochs=_EPOCHS, batch_size=32, learning_rate=0.05, weight_decay=0.0, seed=seed)
-    session = Session(model, CrossEntropyLoss(), data.on(torch.device("cpu")), recipe)
+    console.print("Training a small network on 100 of 1,797 hand-written digits …")
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("training", total=_EPOCHS)
-        train_together([session], after_epoch=lambda _session, _record: progress.advance(task))
+        task = progress.add_task("training", total=DIGITS_EPOCHS)
+        model, *parts = train_on_digits(seed, after_epoch=lambda: progress.advance(task))
     out.mkdir(parents=True, exist_ok=True)
-    for part, samples in (("calibration", calibration), ("test", test)):
-        images, labels = digits.images[samples], digits.labels[samples]
-        save(Predictions.from_logits(predict(model, images), labels, class_names=_CLASSES), out / f"digits-{part}.npz")
+    for part, (images, labels) in zip(("calibration", "test"), parts, strict=True):
+        save(Predictions.from_logits(predict(model, images), labels, class_names=DIGITS), out / f"digits-{part}.npz")
         with atomic_binary(out / f"digits-{part}-images.npz") as file:
             np.savez_compressed(file, inputs=images.numpy(), labels=labels.numpy())
     with atomic_path(out / "digits-weights.safetensors") as file:

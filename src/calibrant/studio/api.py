@@ -11,7 +11,7 @@ A *source* is a dictionary: ``path`` of the file and the ``name`` to show, the o
 The path of the predictions that come with the package is ``bundled:resnet110``; they are split already.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from json import dumps, loads
@@ -37,10 +37,12 @@ from calibrant.report.comparison import comparison_page
 from calibrant.report.evaluation import evaluation_page
 from calibrant.report.interactive import comparison_charts, evaluation_charts
 from calibrant.report.page import Page
+from calibrant.studio import clamping
+from calibrant.studio.workers import Progress
 
 BUNDLED = "bundled:resnet110"
+clamp = clamping.clamp  # a task like those below
 Source: TypeAlias = Mapping[str, Any]
-Progress: TypeAlias = Callable[[str, float | None], None]
 _OPTIONS = ("kind", "scores", "labels", "confidence", "correct")
 _SHOWN_ROWS, _SHOWN_COLUMNS, _MOST_SAMPLES, _TOP = 5, 12, 200, 3
 _FEWEST = 10  # samples of a part

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeAlias, final
 
 from calibrant.errors import CalibrantError
 
+Progress: TypeAlias = Callable[[str, float | None], None]  # a message, and the share done if it is known
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
 _KEPT = 200  # finished jobs that are remembered
 _POLL = 0.05  # seconds between looks at a job that runs
@@ -87,6 +88,12 @@ class Workers:
     def find(self, identifier: str) -> Job | None:
         """Return a job by its id."""
         return self._jobs.get(identifier)
+
+    def find_done(self, task: str, arguments: Mapping[str, Any]) -> Job | None:
+        """Return a job that has done a task with equal arguments, in whatever folder."""
+        with self._lock:
+            done = [job for job in self._jobs.values() if job.task == task and job.status == "done"]
+        return next((job for job in done if {**job.arguments, "folder": None} == {**arguments, "folder": None}), None)
 
     def cancel(self, job: Job) -> None:
         """End a job; the worker that runs it is replaced."""

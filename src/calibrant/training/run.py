@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import nn
@@ -13,14 +13,15 @@ from torch import nn
 from calibrant import catalogue
 from calibrant.calibrators import TemperatureScaling
 from calibrant.checks import check_at_least
-from calibrant.datasets.dataset import Dataset, Split, split_dataset
+from calibrant.datasets.dataset import Dataset, Samples, Split, split_dataset
+from calibrant.datasets.digits import Digits, load_digits
 from calibrant.errors import CalibrantError, FileError, FitError, InputError
 from calibrant.files import load
 from calibrant.inference import with_features
-from calibrant.losses import Loss, MetaLoss, loss_settings
+from calibrant.losses import CrossEntropyLoss, Loss, MetaLoss, loss_settings
 from calibrant.maps import Scale
 from calibrant.metrics import accuracy, auroc, ece, nll
-from calibrant.models import build_model
+from calibrant.models import DigitsCNN, build_model
 from calibrant.models.zoo import model_shapes
 from calibrant.predictions import Predictions
 from calibrant.training.data import Standardise, TrainingData
@@ -266,3 +267,36 @@ def _sizes(settings: RunSettings) -> dict[str, Any]:
     shape, n_words = settings.input_shape, settings.n_words
     images = {} if n_words else {"in_channels": shape[0], "image_size": shape[-1]}
     return {"n_classes": len(settings.class_names), "n_words": n_words, **images}
+
+
+DIGITS = tuple("0123456789")
+# So few images that the network memorises them and becomes overconfident.
+_TRAINING_IMAGES, _CALIBRATION_IMAGES, DIGITS_EPOCHS = 100, 500, 100
+
+
+class DigitsNetwork(NamedTuple):
+    """The trained network, in evaluation mode, and digits that it has not seen."""
+
+    model: DigitsCNN
+    calibration: Digits
+    test: Digits
+
+
+def train_on_digits(seed: int = 0, *, after_epoch: Callable[[], None] = lambda: None) -> DigitsNetwork:
+    """Train a small network on a hundred of the digits, which takes seconds; the others are to calibrate and test it.
+
+    Args:
+        seed: Random seed of the split, the first weights and the order of the images.
+        after_epoch: Called after each of ``DIGITS_EPOCHS`` epochs.
+    """
+    digits = load_digits()
+    order = torch.randperm(len(digits.images), generator=torch.Generator().manual_seed(seed))
+    sizes = [_TRAINING_IMAGES, _CALIBRATION_IMAGES, len(order) - _TRAINING_IMAGES - _CALIBRATION_IMAGES]
+    training, calibration, test = (Digits(digits.images[part], digits.labels[part]) for part in order.split(sizes))
+    torch.manual_seed(seed)
+    model = DigitsCNN()
+    recipe = Recipe(epochs=DIGITS_EPOCHS, batch_size=32, learning_rate=0.05, weight_decay=0.0, seed=seed)
+    data = TrainingData(Samples(*training), {}, DIGITS).on(torch.device("cpu"))
+    session = Session(model, CrossEntropyLoss(), data, recipe)
+    train_together([session], after_epoch=lambda _session, _record: after_epoch())
+    return DigitsNetwork(model.eval(), calibration, test)

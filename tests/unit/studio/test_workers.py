@@ -29,6 +29,14 @@ def test_a_task_answers_with_progress(workers):
     assert (job.message, job.share) == ("half way", 0.5)
 
 
+def test_what_was_done_with_equal_arguments_is_found(workers):
+    job = run(workers, "double", number=5)
+    assert workers.find_done("double", {"number": 5, "folder": "another"}) is job
+    assert workers.find_done("double", {"number": 6}) is None
+    run(workers, "refuse")
+    assert workers.find_done("refuse", {}) is None
+
+
 @pytest.mark.parametrize(
     ("task", "words"),
     [("refuse", "number must be even"), ("break_down", "ZeroDivisionError"), ("crash", "ended unexpectedly"),
