@@ -299,4 +299,7 @@ def train_on_digits(seed: int = 0, *, after_epoch: Callable[[], None] = lambda: 
     data = TrainingData(Samples(*training), {}, DIGITS).on(torch.device("cpu"))
     session = Session(model, CrossEntropyLoss(), data, recipe)
     train_together([session], after_epoch=lambda _session, _record: after_epoch())
-    return DigitsNetwork(model.eval(), calibration, test)
+    # Training lays weights out channels last, which rounds otherwise than weights read from a file do.
+    network = DigitsCNN()
+    network.load_state_dict(model.state_dict())
+    return DigitsNetwork(network.eval(), calibration, test)
