@@ -57,6 +57,7 @@ def demo(
     clamp(*network, chosen=chosen, seed=seed, device="cpu", reports=reports)
     pages = (out / "report.html", out / "comparison.html", resnet110 / "comparison.html")
     console.print(f"\nOpen in a browser: {', '.join(map(str, pages))}", style="bold")
+    console.print(f"Or the same in the studio: calibrant serve {test} {calibration} --open", style="bold")
 
 
 def _save_digits(console: "Console", out: Path, seed: int) -> None:
