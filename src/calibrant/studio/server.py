@@ -1,8 +1,8 @@
 """The studio's web server: the page, a JSON interface to :mod:`calibrant.studio.api`, uploads and downloads.
 
-It listens on this machine only, unless told otherwise. Requests must name a host it knows; those of a page must come
-from its own; writing needs a token that only its own page can read. Uploads are kept in a private folder under names
-of ours until the server ends: no name or path of a client ever reaches the disk.
+It listens on this machine only, unless another host is given. Requests must name a host it knows; those of a page must
+come from its own; writing needs a token that only its own page can read. Uploads are kept in a private folder under
+names of ours until the server ends: no name or path of a client ever reaches the disk.
 """
 
 import contextlib
