@@ -70,9 +70,13 @@ def preview(path: str, name: str, *, progress: Progress) -> dict[str, Any]:
             kinds[kind] = {"scores": list(chosen.scores), "labels": chosen.labels}
     shown = content.names[:_SHOWN_COLUMNS]
     columns = []
+    try:
+        read = content.read(shown, None)
+    except CalibrantError:  # text among them: one by one, each with its own error
+        read = {}
     for column in shown:
         try:
-            values = content.read([column], column)[column]
+            values = read[column] if column in read else content.read([column], column)[column]
         except CalibrantError as error:
             columns.append({"name": column, "error": _without_path(str(error), path, name)})
             continue
@@ -236,14 +240,20 @@ def _answer(page: Page, charts: dict[str, Any], notes: list[str], **more: Any) -
 
 def _load(source: Source, progress: Progress) -> Parts:
     progress(f"reading {source['name']}", None)
+    sources = [source, *filter(None, [(source.get("split") or {}).get("source")])]
+    # Written anew while the studio runs, a file is read anew.
+    written = tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in (Path(one["path"]) for one in sources))
     try:
-        return _loaded(dumps(source, sort_keys=True))
+        return _loaded(dumps(source, sort_keys=True), written)
     except CalibrantError as error:
-        raise FileError(_without_path(str(error), source["path"], source["name"])) from error
+        message = str(error)
+        for one in sources:
+            message = _without_path(message, one["path"], one["name"])
+        raise FileError(message) from error
 
 
 @lru_cache(maxsize=4)
-def _loaded(text: str) -> Parts:
+def _loaded(text: str, written: tuple[int, ...]) -> Parts:
     """Load and split a source; a worker keeps the last few, since most requests are about the same."""
     source = loads(text)
     if source["path"] == BUNDLED:
@@ -255,7 +265,7 @@ def _loaded(text: str) -> Parts:
     if not split:
         return Parts(None, whole, everything)
     if split["by"] == "file":
-        return Parts(_loaded(dumps(split["source"], sort_keys=True)).test, whole, everything)
+        return Parts(_loaded(dumps(split["source"], sort_keys=True), written[1:]).test, whole, everything)
     if split["by"] == "half":
         order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(int(split.get("seed", 0))))
         middle = len(whole) // 2

@@ -1,6 +1,7 @@
 """The studio's functions without a server: previews, splits, samples, and lines that give the same numbers."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,3 +121,30 @@ def test_the_bundled_network_is_split_already(tmp_path):
     answer = api.compare(source, methods=["temperature"], folder=str(tmp_path), progress=quiet)
     assert answer["n"] == {"calibration": 5000, "test": 10_000}
     assert answer["lines"]["cli"].startswith("calibrant compare demo/resnet110/calibration.npz demo/resnet110/test.npz")
+
+
+def test_a_file_that_is_written_anew_is_read_anew(table):
+    first = api.samples(source_of(table), progress=quiet)["count"]
+    table.write_text("\n".join(table.read_text().splitlines()[:101]) + "\n")
+    assert (first, api.samples(source_of(table), progress=quiet)["count"]) == (400, 100)
+
+
+def test_an_error_in_the_second_file_names_it_and_no_path(table, tmp_path):
+    broken = tmp_path / "stored-2.csv"
+    broken.write_text("a,b\n1,2\n")
+    split = {"by": "file", "source": {"path": str(broken), "name": "calibration.csv"}}
+    with pytest.raises(InputError) as caught:
+        api.evaluate(source_of(table, split=split), progress=quiet)
+    assert "calibration.csv" in str(caught.value)
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_numbers_are_previewed_in_one_reading(tmp_path, monkeypatch):
+    path = tmp_path / "numbers.csv"
+    path.write_text("prob_0,prob_1,label\n0.2,0.8,1\n0.6,0.4,0\n")
+    opened, readings = api._opened(str(path)), []
+    monkeypatch.setattr(
+        api, "_opened", lambda _path: replace(opened, read=lambda *given: readings.append(given) or opened.read(*given))
+    )
+    assert api.preview(str(path), "numbers.csv", progress=quiet)["recognised"] == "probs"
+    assert len(readings) == 1
