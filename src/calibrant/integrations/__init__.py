@@ -1,0 +1,1 @@
+"""Doors to the frameworks people use: one module each, imported only when asked for."""
