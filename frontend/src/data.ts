@@ -34,7 +34,22 @@ export interface Dot { value: number; low: number | null; high: number | null; s
 export interface Method {
   name: string; title: string; nll_change: Dot; ece: Dot; accuracy_change: Dot | null; recommended: boolean;
 }
-export interface Charts { schema: string; n_bins: number; views: View[]; methods: Method[]; baseline: string }
+export interface Estimate { value: number; low: number | null; high: number | null }
+export type Part = "none" | "temperature" | "delta" | "both"; // of a clamped network: δ = 0 and T = 1, T alone, δ alone, both
+/** An image by rows, or by channels and rows. */
+export type Planes = number[][] | number[][][];
+export interface Sample {
+  row: number; label: number; image?: Planes | null; moved?: Planes; // moved: with δ, if not the sum
+  shown?: number[]; // the classes that the probabilities are of, if not all
+  probs: Partial<Record<Part, number[]>>;
+}
+export interface Trial { strength: number | null; change: number; standard_error: number; norm: number } // null: infinite, δ = 0
+export interface Clamping {
+  classes: string[]; parts: Partial<Record<Part, Record<string, Estimate>>>; samples: Sample[];
+  delta: { values: Planes | number[]; names?: string[]; factor: number; limit: number; norm: number; low: number; high: number };
+  temperatures: { both: number | null; alone: number | null }; path: Trial[]; strength: number | null; n: { calibration: number; test: number };
+}
+export interface Charts { schema: string; n_bins: number; views: View[]; methods: Method[]; baseline: string; clamping?: Clamping }
 
 /** Decode base64 of a deflated JSON document. */
 export async function decode(text: string): Promise<Charts> {

@@ -2,6 +2,7 @@
 import { useContext, useEffect, useMemo, useState } from "preact/hooks";
 import { above, calibrationError, calibrationErrors, equalMass, equalWidth, type Kind, MOST_BINS, runningSums } from "./bins";
 import { BinFree, Curve, Densities, Reliability, RiskCoverage } from "./charts";
+import { ClampingReport } from "./clamping";
 import type { Charts, View } from "./data";
 import { Pick } from "./pick";
 import { number, share } from "./plot";
@@ -32,6 +33,7 @@ export function Explorer({ charts }: { charts: Charts }) {
   const [chosen, choose] = useState(charts.views.length > 1 ? 1 : 0), view = charts.views[chosen], picks = useContext(Pick);
   return (
     <>
+      {charts.clamping && <ClampingReport clamping={charts.clamping} />}
       {charts.views.length > 1 && (
         <fieldset class="views"><legend>Predictions shown</legend>{charts.views.map((one, i) => (
           <label><input type="radio" name="view" checked={i === chosen} onChange={() => choose(i)} /><span>{one.title}</span></label>))}</fieldset>)}

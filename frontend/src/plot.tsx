@@ -35,6 +35,12 @@ export function logarithmic([low, high]: Point, [start, end]: Point): Scale {
   return { at, ticks: ticks.filter((_, i) => i % every === 0), text: (value) => String(Number(value.toPrecision(3))) };
 }
 
+/** Evenly spaced places with names; where there is no room for all names, every second or third. */
+export function named(names: string[], start: number, end: number, some = true): Scale {
+  const every = some ? Math.max(1, Math.ceil((names.length * 8 * Math.max(...names.map((name) => name.length))) / (end - start))) : 1;
+  return { at: (i) => start + ((i + 0.5) / names.length) * (end - start), ticks: names.map((_, i) => i).filter((i) => i % every === 0), text: (i) => names[i] };
+}
+
 export const percentTick = (value: number): string => String(Number((100 * value).toFixed(2)));
 
 /** An SVG path through points; NaN breaks it. */

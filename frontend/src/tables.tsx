@@ -60,7 +60,7 @@ export function ClassTable({ classes, onPick }: { classes: Classes; onPick?: (na
 }
 
 /** A dot with its interval on a common scale; an arrow where it lies beyond the edge. */
-function Interval({ dot, range: [low, high], zero }: { dot: Dot; range: [number, number]; zero?: number }) {
+export function Interval({ dot, range: [low, high], zero }: { dot: Dot; range: [number, number]; zero?: number }) {
   const at = (value: number) => 6 + Math.max(0, Math.min(1, (value - low) / (high - low || 1))) * 206, beyond = dot.value > high;
   return (
     <svg class={`interval ${dot.side}`} viewBox="0 0 220 16" width="220" height="16" aria-hidden="true">

@@ -1,10 +1,10 @@
 /** What is on the screen, kept in the address behind the #: links, reload and the back button work. */
 import { useEffect, useState } from "preact/hooks";
+import { PARTS } from "../clamping";
+import type { Part } from "../data";
 import type { Kind, Source, Split } from "./client";
 
 export type Screen = "open" | "evaluate" | "calibrate" | "clamp" | "learn";
-export const PARTS = ["none", "temperature", "delta", "both"] as const; // of Neural Clamping
-export type Part = (typeof PARTS)[number];
 export interface State { screen: Screen; source: Source | null; bins: number; seed: number; methods: string[]; sample: number; part: Part }
 export const needsFile = (screen: Screen): boolean => screen !== "open" && screen !== "clamp";
 
