@@ -153,6 +153,28 @@ def as_features(values: object, *, rows: int | None = None, name: str = "feature
     return features
 
 
+_LEAST_WEIGHT, _MOST_WEIGHT = 1e-100, 1e100  # their squares are numbers too
+
+
+def check_weights(weights: object, samples: Tensor) -> Tensor:
+    """Return weights of the samples, (n,), as float64 on their device: finite, at least 0, not all of them 0."""
+    values = check_real(as_tensor(weights, "weights"), "weights").to(samples.device, torch.float64)
+    if values.shape != samples.shape[:1]:
+        raise InputError(
+            f"weights must be one number a sample, shape ({samples.shape[0]},); got shape {tuple(values.shape)}."
+        )
+    allowed = (values == 0) | ((values >= _LEAST_WEIGHT) & (values <= _MOST_WEIGHT))
+    if not allowed.all():
+        row = int((~allowed).nonzero()[0])
+        raise InputError(
+            f"weights must be finite and at least 0 (if not 0, between {_LEAST_WEIGHT:g} and {_MOST_WEIGHT:g}); "
+            f"got {float(values[row]):g} at row {row}. Remove the sample, or give it weight 0."
+        )
+    if not values.any():
+        raise InputError("weights must not all be 0; got only zeros. Without weights, every sample counts alike.")
+    return values
+
+
 def check_same_length(first: Tensor, first_name: str, second: Tensor, second_name: str) -> None:
     """Check that two columns have the same number of rows."""
     if first.shape[:1] != second.shape[:1]:

@@ -27,7 +27,7 @@ from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.notebook import HasReport
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, check_unweighted
 
 # A larger share of the test samples in both sets is no chance.
 _BY_CHANCE = 0.01
@@ -61,6 +61,8 @@ def check_held_out(calibration: Predictions, test: Predictions) -> tuple[Caution
             f"calibration and test samples must name the classes alike, in the same order; class {index} is "
             f"{names[index]!r} in one and {others[index]!r} in the other."
         )
+    check_unweighted(calibration, "a comparison")
+    check_unweighted(test, "a comparison")
     cautions = tuple(_cautions(calibration, test))
     for caution in cautions:
         warn(str(caution))

@@ -28,7 +28,7 @@ from calibrant.metrics import (
 from calibrant.metrics.states import Binned, BinnedByPrediction, TopStatistic
 from calibrant.notebook import HasReport
 from calibrant.numerics.softmax import row_products
-from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions
+from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, check_unweighted
 
 # Its paper misprints the formula, so it is not a calibration error; computed only when requested by name.
 _EXCLUDED_FROM_REPORTS = {"sece_printed"}
@@ -213,6 +213,7 @@ def _splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, ScoreSp
 
 def worst_bins(predictions: Predictions | TopLabel, *, n_bins: int = 15, most: int = 3) -> list[WorstBin]:
     """Return the bins that add most to the calibration error, beyond noise, largest first."""
+    check_unweighted(predictions, "worst_bins")
     state = Binned(n_bins)(predictions)
     n = float(state.count.sum())
     return [
@@ -223,6 +224,7 @@ def worst_bins(predictions: Predictions | TopLabel, *, n_bins: int = 15, most: i
 
 def worst_classes(predictions: Predictions, *, most: int = 5) -> list[WorstClass]:
     """Return the predicted classes that add most to the calibration error, beyond noise, largest first."""
+    check_unweighted(predictions, "worst_classes")
     state = BinnedByPrediction(1)(predictions)
     names = predictions.class_names
     gaps = _largest_gaps(state.count[:, 0], state.probability[:, 0], state.hits[:, 0])

@@ -17,6 +17,7 @@ from calibrant.checks import (
     check_rows,
     check_same_length,
     check_unit_interval,
+    check_weights,
 )
 from calibrant.errors import InputError, warn
 from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
@@ -36,6 +37,7 @@ class TopLabel:
         correct: Shape (n,), bool (or 0 and 1 of an integer type).
         log_odds: Shape (n,); computed from the confidence unless given. Rankings use it, because it differs where
             float32 confidences have rounded to 1.0.
+        weights: Shape (n,), how many samples each stands for; only their ratios matter, 0 counts nothing. None: all alike.
 
     Example:
         >>> top = TopLabel([0.9, 0.8, 0.7], [True, True, False])
@@ -46,6 +48,7 @@ class TopLabel:
     confidence: Tensor
     correct: Tensor
     log_odds: Tensor = field(default=None, repr=False)  # type: ignore[assignment]  # filled in below
+    weights: Tensor | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         confidence = check_real(as_tensor(self.confidence, "confidence"), "confidence").double()
@@ -78,13 +81,14 @@ class TopLabel:
                     f"log_odds must belong to the confidence; got {float(log_odds[row]):.4g} for "
                     f"{float(confidence[row]):.4g} at row {row}."
                 )
-        _set(self, confidence=confidence, correct=correct.to(torch.bool), log_odds=log_odds)
+        weights = None if self.weights is None else check_weights(self.weights, confidence)
+        _set(self, confidence=confidence, correct=correct.to(torch.bool), log_odds=log_odds, weights=weights)
 
     @classmethod
-    def _trusted(cls, confidence: Tensor, correct: Tensor, log_odds: Tensor) -> Self:
+    def _trusted(cls, confidence: Tensor, correct: Tensor, log_odds: Tensor, weights: Tensor | None) -> Self:
         """Build from checked columns."""
         made = object.__new__(cls)
-        _set(made, confidence=confidence, correct=correct, log_odds=log_odds)
+        _set(made, confidence=confidence, correct=correct, log_odds=log_odds, weights=weights)
         return made
 
     @property
@@ -94,8 +98,10 @@ class TopLabel:
 
     @property
     def accuracy(self) -> float:
-        """Share of correct predictions."""
-        return float(self.correct.double().mean())
+        """Share of correct predictions, by weight where there are weights."""
+        if self.weights is None:
+            return float(self.correct.double().mean())
+        return float(self.weights[self.correct].sum() / self.weights.sum())
 
     def __len__(self) -> int:
         return self.confidence.shape[0]
@@ -103,7 +109,7 @@ class TopLabel:
     def __getitem__(self, rows: slice | Tensor) -> Self:
         confidence = self.confidence[rows]
         check_rows(len(confidence))
-        return self._trusted(confidence, self.correct[rows], self.log_odds[rows])
+        return self._trusted(confidence, self.correct[rows], self.log_odds[rows], _rows_of(self.weights, rows))
 
     def blocks(self, rows: int | None = None) -> Iterator[Self]:
         """Yield the samples in pieces of bounded size."""
@@ -152,6 +158,8 @@ class Predictions:
         logits: Shape (n, k), k >= 2, finite.
         labels: Shape (n,), integers in 0..k-1.
         class_names: One name a class, or None.
+        weights: Shape (n,), how many samples each stands for: finite and at least 0. Only their ratios matter, and a
+            sample of weight 0 counts nothing. None: all alike.
 
     Raises:
         InputError: If any of that does not hold; the message names the row.
@@ -165,6 +173,7 @@ class Predictions:
     logits: Tensor
     labels: Tensor
     class_names: tuple[str, ...] | None = None
+    weights: Tensor | None = field(default=None, repr=False, kw_only=True)
     normalised: bool = field(default=False, init=False)  # logits are log-probabilities, as from_probs makes them
     given_as_probs: bool = field(default=False, init=False)  # built by from_probs, and unchanged since
 
@@ -188,24 +197,29 @@ class Predictions:
         names = None if self.class_names is None else tuple(str(name) for name in self.class_names)
         if names is not None and len(names) != logits.shape[1]:
             raise InputError(f"class_names must name all {logits.shape[1]} classes; got {len(names)} names.")
-        _set(self, logits=logits.contiguous(), labels=labels, class_names=names, span=span)
+        weights = None if self.weights is None else check_weights(self.weights, logits)
+        _set(self, logits=logits.contiguous(), labels=labels, class_names=names, weights=weights, span=span)
 
-    def _with(self, logits: Tensor, labels: Tensor, *, normalised: bool | None = None) -> Self:
+    def _with(self, logits: Tensor, labels: Tensor, weights: Tensor | None, *, normalised: bool | None = None) -> Self:
         """Build from checked samples of the same classes."""
         made, is_same = object.__new__(type(self)), normalised is None
-        _set(made, logits=logits, labels=labels, class_names=self.class_names)
+        _set(made, logits=logits, labels=labels, class_names=self.class_names, weights=weights)
         _set(
             made, normalised=self.normalised if is_same else normalised, given_as_probs=self.given_as_probs and is_same
         )
         return made
 
     @classmethod
-    def from_logits(cls, logits: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:
+    def from_logits(
+        cls, logits: Any, labels: Any, *, class_names: Sequence[str] | None = None, weights: Any = None
+    ) -> Self:
         """Build from unnormalised scores, shape (n, k): the output of a network before its softmax."""
-        return cls(logits, labels, class_names)  # type: ignore[arg-type]  # made a tuple there
+        return cls(logits, labels, class_names, weights=weights)  # type: ignore[arg-type]  # made a tuple there
 
     @classmethod
-    def from_probs(cls, probs: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:
+    def from_probs(
+        cls, probs: Any, labels: Any, *, class_names: Sequence[str] | None = None, weights: Any = None
+    ) -> Self:
         """Build from probabilities, shape (n, k), rows summing to one.
 
         The logits are their logarithms. A probability below 1e-30, also one of exactly 0, is read as 1e-30 in every
@@ -233,7 +247,7 @@ class Predictions:
                 "if they are not probabilities over all classes, use from_logits or TopLabel."
             )
         working = probs if probs.dtype == torch.float64 else probs.float()
-        made = cls.from_logits(working.clamp(min=PROB_FLOOR).log(), labels, class_names=class_names)
+        made = cls.from_logits(working.clamp(min=PROB_FLOOR).log(), labels, class_names=class_names, weights=weights)
         _set(made, normalised=True, given_as_probs=True)
         impossible = int((working.gather(1, made.labels[:, None]) == 0).sum())
         if impossible:
@@ -245,14 +259,17 @@ class Predictions:
         return made
 
     @classmethod
-    def from_binary_logits(cls, logits: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:
+    def from_binary_logits(
+        cls, logits: Any, labels: Any, *, class_names: Sequence[str] | None = None, weights: Any = None
+    ) -> Self:
         """Build from one logit per sample, shape (n,) or (n, 1), of a two-class model: the log-odds of class 1."""
         single = check_real(as_tensor(logits, "logits"), "logits")
         if single.ndim == 2 and single.shape[1] == 1:
             single = single[:, 0]
         if single.ndim != 1:
             raise InputError(f"binary logits must have shape (n,) or (n, 1); got {tuple(single.shape)}.")
-        return cls.from_logits(torch.stack([torch.zeros_like(single), single], 1), labels, class_names=class_names)
+        both = torch.stack([torch.zeros_like(single), single], 1)
+        return cls.from_logits(both, labels, class_names=class_names, weights=weights)
 
     def __len__(self) -> int:
         return self.logits.shape[0]
@@ -260,22 +277,29 @@ class Predictions:
     def __getitem__(self, rows: slice | Tensor) -> Self:
         logits = self.logits[rows]
         check_rows(len(logits))
-        made = self._with(logits, self.labels[rows])
+        made = self._with(logits, self.labels[rows], _rows_of(self.weights, rows))
         kept = self.__dict__.get("_kept")
         if kept and isinstance(rows, slice):
             object.__setattr__(made, "_kept", {key: value[rows] for key, value in kept.items()})
         return made
 
     def __add__(self, other: Self) -> Self:
-        """Return the samples of both."""
+        """Return the samples of both; those without weights have weight 1 where the others have weights."""
         if other.n_classes != self.n_classes:
             raise InputError(f"both must have the same classes; got {self.n_classes} and {other.n_classes}.")
         if self.class_names != other.class_names:
             raise InputError(f"both must name the classes alike; got {self.class_names} and {other.class_names}.")
         logits, labels = torch.cat([self.logits, other.logits]), torch.cat([self.labels, other.labels])
+        weights = None
+        if self.weights is not None or other.weights is not None:
+            parts = (
+                part.labels.new_ones(len(part), dtype=torch.float64) if part.weights is None else part.weights
+                for part in (self, other)
+            )
+            weights = torch.cat([*parts])
         if self.normalised == other.normalised and self.given_as_probs == other.given_as_probs:
-            return self._with(logits, labels)
-        return self._with(logits, labels, normalised=self.normalised and other.normalised)
+            return self._with(logits, labels, weights)
+        return self._with(logits, labels, weights, normalised=self.normalised and other.normalised)
 
     def with_logits(self, logits: Tensor, *, normalised: bool | None = False) -> Self:
         """Return the same samples with other logits, (n, k), finite and on the same device.
@@ -285,7 +309,7 @@ class Predictions:
         if logits.shape != self.logits.shape:
             raise InputError(f"logits must keep the shape {tuple(self.logits.shape)}; got {tuple(logits.shape)}.")
         check_finite(logits, "logits")
-        return self._with(logits.contiguous(), self.labels, normalised=normalised)
+        return self._with(logits.contiguous(), self.labels, self.weights, normalised=normalised)
 
     def mixed_with_uniform(self, share: float) -> Self:
         """Return the samples with a share of the uniform distribution mixed in; confidences keep order and ties."""
@@ -377,7 +401,7 @@ class Predictions:
     def top(self) -> TopLabel:
         """Confidence, correctness and log-odds of the predicted class."""
         rows = self.softmax_rows()
-        return TopLabel._trusted(rows.confidence.double(), rows.top == self.labels, rows.log_odds)
+        return TopLabel._trusted(rows.confidence.double(), rows.top == self.labels, rows.log_odds, self.weights)
 
     @property
     def confidence(self) -> Tensor:
@@ -403,23 +427,38 @@ class Arrays(TypedDict, total=False):
     labels: Any  # (n,)
     confidence: Any  # (n,)
     correct: Any  # (n,)
+    weights: Any  # (n,), beside any of these
 
 
 def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Predictions | TopLabel:
     """Return the predictions that the function ``caller`` received, as one record or as arrays by keyword."""
     if len(given) == 1 and isinstance(given[0], Predictions | TopLabel) and not arrays:
+        check_unweighted(given[0], caller)
         return given[0]
-    if not given and arrays.keys() == {"logits", "labels"}:
-        return Predictions.from_logits(arrays["logits"], arrays["labels"])
-    if not given and arrays.keys() == {"probs", "labels"}:
-        return Predictions.from_probs(arrays["probs"], arrays["labels"])
-    if not given and arrays.keys() == {"confidence", "correct"}:
-        return TopLabel(arrays["confidence"], arrays["correct"])
+    if "weights" in arrays:
+        raise InputError(f"{caller} must be given samples without weights; got weights, which it would ignore.")
+    names, weights = arrays.keys() - {"weights"}, arrays.get("weights")
+    if not given and names == {"logits", "labels"}:
+        return Predictions.from_logits(arrays["logits"], arrays["labels"], weights=weights)
+    if not given and names == {"probs", "labels"}:
+        return Predictions.from_probs(arrays["probs"], arrays["labels"], weights=weights)
+    if not given and names == {"confidence", "correct"}:
+        return TopLabel(arrays["confidence"], arrays["correct"], weights=weights)
     received = [type(value).__name__ for value in given] + [f"{name}=…" for name in arrays]
     raise InputError(
         f"{caller} must be given Predictions, or arrays by keyword: {caller}(probs=p, labels=y), "
         f"{caller}(logits=z, labels=y) or {caller}(confidence=c, correct=r); got {', '.join(received) or 'nothing'}."
     )
+
+
+def check_unweighted(samples: Predictions | TopLabel, what: str) -> None:
+    """Refuse weights where they would be ignored."""
+    if samples.weights is not None:
+        raise InputError(f"{what} must be given samples without weights; got weights, which it would ignore.")
+
+
+def _rows_of(weights: Tensor | None, rows: slice | Tensor) -> Tensor | None:
+    return None if weights is None else weights[rows]
 
 
 def _set(record: object, **fields: Any) -> None:

@@ -30,7 +30,7 @@ from calibrant.maps.curves import class_log_odds, predicted_log_odds
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import argmax_rows, to_working_precision
 from calibrant.paper import Paper
-from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, as_predictions
+from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, as_predictions, check_unweighted
 
 
 def absent_classes(predictions: Predictions, least: int = 1) -> Tensor:
@@ -327,6 +327,7 @@ class Calibrator(ABC):
     @final
     def fit_without_scores(self, predictions: Predictions) -> Map:
         """Fit as :meth:`fit` does, without scoring the map on its own samples: for one of many fits, as in folds."""
+        check_unweighted(predictions, self.name)
         start = time.perf_counter()
         with gathered_warnings() as warned:
             share = self.uniform_share(predictions)

@@ -142,7 +142,7 @@ class ConfidenceHead(nn.Module):
         """Return the classifier's predictions with this confidence; features are (n, d), from the layer of the fit."""
         checked = as_features(features, rows=len(predictions)).to(next(self.parameters()).device)
         log_odds = torch.cat([self(part) for part in checked.split(_BLOCK)]).double().to(predictions.logits.device)
-        return TopLabel(sigmoid(log_odds), predictions.correct, log_odds)
+        return TopLabel(sigmoid(log_odds), predictions.correct, log_odds, predictions.weights)
 
 
 def check_head_sizes(weights: Mapping[str, Tensor], *, n_features: int, layers: int, units: int) -> None:

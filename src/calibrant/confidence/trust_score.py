@@ -155,7 +155,7 @@ class NeighbourConfidence(nn.Module):
         """
         checked = as_features(features, rows=len(predictions))
         log_odds = self(checked, predictions.predicted).to(predictions.logits.device)
-        return TopLabel(sigmoid(log_odds), predictions.correct, log_odds)
+        return TopLabel(sigmoid(log_odds), predictions.correct, log_odds, predictions.weights)
 
     def extra_repr(self) -> str:
         samples, d = self.reference.shape

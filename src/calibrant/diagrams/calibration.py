@@ -15,7 +15,7 @@ from calibrant.evidence import Corp, Estimate, corp, estimate
 from calibrant.metrics.binned import ECE, SCE, ECEL1Debiased
 from calibrant.metrics.smooth import SmECE
 from calibrant.metrics.states import Binned, BinnedClasswise, Ranked
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, check_unweighted
 
 __all__ = [
     "BinsSweep", "ClassReliability", "ClasswiseDiagram", "ReliabilityBins", "ReliabilityDiagram",
@@ -102,6 +102,7 @@ def reliability(
         >>> [round(gap, 6) for gap in diagram.bins.gap.tolist()], diagram.bins.count.tolist()
         ([-0.15], [4.0])
     """
+    check_unweighted(predictions, "reliability")
     metric = ECE(n_bins)
     bins = Binned(n_bins)(predictions)
     interval = ece or estimate(predictions, [metric])[metric.name]
@@ -183,6 +184,7 @@ def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: i
         >>> [(of.name, of.error) for of in classwise_reliability(predictions).classes]
         [('cat', 0.5), ('dog', 0.5)]
     """
+    check_unweighted(predictions, "classwise_reliability")
     check_at_least(most, 1, "most")
     metric, state = SCE(n_bins), BinnedClasswise(n_bins)(predictions)
     errors = metric.by_class(state)
@@ -265,6 +267,7 @@ def bins_sweep(
 
 def _cells(predictions: Predictions | TopLabel, n_bins: Sequence[int]) -> Ranked:
     """Join the samples that no number of bins distinguishes."""
+    check_unweighted(predictions, "bins_sweep")
     bins = Binned(min(math.lcm(*n_bins), _MOST_CELLS))(predictions)
     count, confidence, right = (part.cpu() for part in bins.tensors())
     occupied = count > 0

@@ -11,7 +11,7 @@ from calibrant.evidence.intervals import wilson_interval
 from calibrant.metrics.ranked import AURC, AUROC, EAURC
 from calibrant.metrics.states import Grid, Gridded, RankedSamples
 from calibrant.numerics.binning import damped_density, gaussian_damping
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, check_unweighted
 
 __all__ = ["ConfidenceDensity", "RiskCoverage", "confidence_density", "risk_coverage"]
 
@@ -46,6 +46,7 @@ def confidence_density(predictions: Predictions | TopLabel) -> ConfidenceDensity
         >>> density.n_right, density.median_wrong, density.auroc
         (2, 0.6, 1.0)
     """
+    check_unweighted(predictions, "confidence_density")
     grid = Grid(*(part.cpu() for part in Gridded()(predictions).tensors()))
     width = max(0.01, float(grid.kernel_width()))
     masses = torch.stack([grid.right, grid.total - grid.right])
@@ -107,6 +108,7 @@ def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
         >>> curve.coverage.tolist(), curve.risk.tolist()
         ([0.25, 0.5, 0.75, 1.0], [0.0, 0.5, 0.3333333333333333, 0.5])
     """
+    check_unweighted(predictions, "risk_coverage")
     ranked = RankedSamples()(predictions).ranked
     n, n_right = int(ranked.n), int(ranked.n_right)
     # Up to a thousand numbers of samples, evenly spaced and ending with all n.

@@ -19,7 +19,7 @@ from calibrant.evidence.intervals import LEVEL, bootstrap_interval, paired_p
 from calibrant.metrics import Metric
 from calibrant.metrics.states import Ranked, State, Statistic, TopStatistic
 from calibrant.numerics.binning import sums_by
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, check_unweighted
 
 __all__ = ["Difference", "PairedBootstrap", "Side", "apply_holm", "difference", "holm", "side_of", "smallest_effect"]
 
@@ -150,6 +150,7 @@ class PairedBootstrap:
     def __init__(
         self, samples: Predictions | TopLabel, metrics: Iterable[Metric], *, resamples: int = 500, seed: int = 0
     ) -> None:
+        check_unweighted(samples, "a paired bootstrap")
         self.metrics = tuple(metrics)
         self._samples = samples
         self._group, weights = draw_groups(len(samples), resamples, np.random.default_rng([seed, 5]))
@@ -158,6 +159,7 @@ class PairedBootstrap:
 
     def values(self, samples: Predictions | TopLabel) -> dict[str, Tensor]:
         """Compute each metric of the samples themselves, then of every resample, (resamples + 1,)."""
+        check_unweighted(samples, "a paired bootstrap")
         _check_pair(self._samples, samples)
         statistics = {metric.statistic for metric in self.metrics}
         values: dict[str, list[Tensor]] = {metric.name: [] for metric in self.metrics}

@@ -17,7 +17,7 @@ from calibrant.checks import stays_inside
 from calibrant.errors import FileError, InputError
 from calibrant.files.load import LoadOptions, in_tables, is_reserved_name, load_detailed, suffix_of
 from calibrant.files.source import Arrays, ClassNames, Column, Content, Kind, Words, as_numpy
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, check_unweighted
 
 
 def _write_npz(arrays: Arrays, names: ClassNames, file: Path) -> None:
@@ -74,6 +74,8 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
         ...     load(f"{folder}/test.parquet").logits.tolist()
         [[2.0, 0.0]]
     """
+    if isinstance(predictions, Predictions | TopLabel):
+        check_unweighted(predictions, "save")
     if isinstance(predictions, TopLabel):
         _write_arrays({"confidence": predictions.confidence, "correct": predictions.correct}, None, path)
     elif isinstance(predictions, Predictions):

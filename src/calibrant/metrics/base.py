@@ -31,7 +31,7 @@ from calibrant.metrics.states import (
 )
 from calibrant.numerics.softmax import Wanted
 from calibrant.paper import Paper
-from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
+from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions, check_unweighted
 
 Family: TypeAlias = Literal["description", "proper", "calibration", "refinement"]
 IntervalMethod: TypeAlias = Literal["bootstrap", "wilson", "influence", "threshold"]
@@ -73,6 +73,7 @@ class Metric(ABC):
 
     @final
     def state(self, samples: Predictions | TopLabel) -> State:
+        check_unweighted(samples, self.name)
         return self.statistic(samples)
 
     @final
@@ -144,6 +145,7 @@ class Tally:
         self._wanted = reduce(or_, (statistic.wanted for statistic in gathered), Wanted())
 
     def add(self, samples: Predictions | TopLabel) -> Self:
+        check_unweighted(samples, "a tally")
         self._derived.clear()
         for block in samples.blocks():
             if isinstance(block, Predictions):

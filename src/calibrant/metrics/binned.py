@@ -17,7 +17,7 @@ from calibrant.metrics.base import BinMetric
 from calibrant.metrics.states import BinMoments, BinnedByPrediction, BinnedClasswise, BinnedMoments, Bins, ClassBins
 from calibrant.numerics.binning import bin_index
 from calibrant.paper import Paper
-from calibrant.predictions import Arrays, Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel, check_unweighted
 
 __all__ = [
     "ECE", "MCE", "OE", "SCE", "TLECE", "ECEL1Debiased", "ECEL2Debiased", "ece", "ece_l1_debiased",
@@ -273,6 +273,7 @@ def piece(
         >>> round(piece(samples, far_and_near, n_bins=1, proximity_bins=2), 6), round(piece(samples, [0.5] * 20), 6)
         (0.2, 0.0)
     """
+    check_unweighted(predictions, "piece")
     check_bins(n_bins)
     check_at_least(proximity_bins, 1, "proximity_bins")
     check_known(bins, ("equal_mass", "equal_width"), "bins")

@@ -24,7 +24,7 @@ from calibrant.metrics.states import BinnedByPrediction, RankedSamples
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
 from calibrant.numerics.uniform_share import floored
-from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel
+from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel, check_unweighted
 from calibrant.report.page import to_plain
 
 MOST_BINS = 100
@@ -83,6 +83,7 @@ def packed(charts: Mapping[str, Any]) -> str:
 
 def _view(predictions: Predictions | TopLabel, name: str, title: str, *, temperatures: bool = False) -> dict[str, Any]:
     """Return the numbers of one set of predictions."""
+    check_unweighted(predictions, "a chart")
     top = predictions.top
     density, risk = confidence_density(predictions), risk_coverage(predictions)
     kept = np.unique(np.linspace(0, len(risk.coverage) - 1, _RISK_POINTS).round().astype(int))
