@@ -37,7 +37,7 @@ class TopLabel:
         correct: Shape (n,), bool (or 0 and 1 of an integer type).
         log_odds: Shape (n,); computed from the confidence unless given. Rankings use it, because it differs where
             float32 confidences have rounded to 1.0.
-        weights: Shape (n,), how many samples each stands for; only their ratios matter, 0 counts nothing. None: all alike.
+        weights: Shape (n,), how many samples each stands for; only ratios matter, 0 counts nothing. None: all alike.
 
     Example:
         >>> top = TopLabel([0.9, 0.8, 0.7], [True, True, False])
