@@ -109,6 +109,23 @@ def check_class_numbers(labels: Tensor) -> Tensor:
     return labels.to(torch.int64)
 
 
+def as_whole_numbers(labels: Tensor) -> Tensor:
+    """Return labels of a floating type as int64 if they are whole numbers (5.0, as pandas makes them); others as given.
+
+    An InputError names the first that is not whole.
+    """
+    if not labels.is_floating_point():
+        return labels
+    stray = (labels != labels.round()).nonzero()  # also NaN; the rounding of infinity is infinity
+    stray = stray if stray.numel() else labels.isinf().nonzero()
+    if stray.numel():
+        place = tuple(stray[0].tolist())
+        raise InputError(
+            f"labels must be whole numbers; got {labels[place].item():g} at row {place[0] if place else 0}."
+        )
+    return labels.to(torch.int64)
+
+
 def check_labels(labels: Tensor, n_classes: int) -> Tensor:
     """Return labels, (n,) of an integer type in 0..k-1, as int64."""
     labels = check_class_numbers(labels)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from calibrant.checks import (
     as_tensor,
+    as_whole_numbers,
     check_finite,
     check_labels,
     check_real,
@@ -156,7 +157,7 @@ class Predictions:
 
     Args:
         logits: Shape (n, k), k >= 2, finite.
-        labels: Shape (n,), integers in 0..k-1.
+        labels: Shape (n,), whole numbers in 0..k-1.
         class_names: One name a class, or None.
         weights: Shape (n,), how many samples each stands for: finite and at least 0. Only their ratios matter, and a
             sample of weight 0 counts nothing. None: all alike.
@@ -191,7 +192,7 @@ class Predictions:
         span = _span(logits, check=True)
         labels = as_tensor(self.labels, "labels").to(logits.device)
         check_same_length(logits, "logits", labels, "labels")
-        labels = check_labels(labels, logits.shape[1])
+        labels = check_labels(as_whole_numbers(labels), logits.shape[1])
         if isinstance(self.class_names, str):
             raise InputError(f"class_names must be a sequence of names; got the one name {self.class_names!r}.")
         names = None if self.class_names is None else tuple(str(name) for name in self.class_names)

@@ -123,10 +123,16 @@ class TestBadLabels:
         with refused(r"labels must lie in 0\.\.2", "got 3 at row 1", "If labels start at 1, subtract 1"):
             Predictions.from_logits(LOGITS, LABELS + 1)
 
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
-    def test_labels_of_a_floating_type_are_refused_with_what_to_do(self, dtype):
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_labels_of_a_floating_type_must_be_whole(self, dtype):
+        assert Predictions.from_logits(LOGITS, LABELS.astype(dtype)).labels.tolist() == LABELS.tolist()
+        for stray in (1.5, np.nan, np.inf):
+            with refused("labels must be whole numbers", f"got {stray} at row 0"):
+                Predictions.from_logits(LOGITS, np.where(np.arange(len(LABELS)) == 0, stray, LABELS).astype(dtype))
+
+    def test_complex_labels_are_refused_with_what_to_do(self):
         with refused("labels must be whole numbers of an integer type; got", r"labels\.astype\(int\)"):
-            Predictions.from_logits(LOGITS, LABELS.astype(dtype))
+            Predictions.from_logits(LOGITS, LABELS.astype(np.complex128))
 
     def test_one_hot_labels_are_refused_with_what_to_do(self):
         with refused("labels must be one number a row", r"got shape \(3, 3\)", r"one-hot, pass labels\.argmax\(1\)"):

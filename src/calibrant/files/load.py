@@ -11,14 +11,25 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias, final, get_args
+from typing import Any, NamedTuple, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
 
 from calibrant.checks import as_features, existing_file
 from calibrant.errors import Argument, FileError, InputError, UnknownNameError
-from calibrant.files.source import PREFIXES, Column, Content, Kind, open_mapping, open_npz, open_safetensors, open_torch
+from calibrant.files.source import (
+    PREFIXES,
+    Arrays,
+    Column,
+    Content,
+    Kind,
+    Words,
+    open_mapping,
+    open_npz,
+    open_safetensors,
+    open_torch,
+)
 from calibrant.predictions import Predictions, TopLabel
 
 # Names of the score columns, and the class names in them, if they are words.
@@ -118,6 +129,7 @@ class LoadOptions:
     confidence: str | None = None
     correct: str | None = None
     labels_needed: bool = True
+    extra: tuple[str, ...] = ()  # other columns to read, such as weights and groups, one entry per sample
 
 
 @final
@@ -131,8 +143,23 @@ class ColumnChoice:
     class_names: tuple[str, ...] | None = None  # the words in the names of the scores, if they are words
 
 
-def load_detailed(source: Any, options: LoadOptions) -> tuple[Predictions | TopLabel, ColumnChoice, Content]:
-    """Load predictions; return them, the names they were read from, and the source; see :func:`load`."""
+class Loaded(NamedTuple):
+    """Predictions, the names they were read from, the source, and the other columns that were wanted."""
+
+    predictions: Predictions | TopLabel
+    choice: ColumnChoice
+    content: Content
+    extra: Arrays  # by name: numbers (n,), or Words
+
+
+def load_detailed(source: Any, options: LoadOptions) -> Loaded:
+    """Load predictions and other columns of the same samples; see :func:`load`.
+
+    Example:
+        >>> table = {"logits": [[2.0, 0.0], [0.0, 1.0]], "labels": [0, 1], "region": ["north", "south"]}
+        >>> load_detailed(table, LoadOptions(extra=("region",))).extra["region"].distinct
+        ('north', 'south')
+    """
     if isinstance(source, str | os.PathLike):
         path = existing_file(source)
         content = OPENERS[suffix_of(path)](path)
@@ -146,8 +173,12 @@ def load_detailed(source: Any, options: LoadOptions) -> tuple[Predictions | TopL
             f"got {type(source).__name__}. For arrays, use Predictions.from_logits or Predictions.from_probs."
         )
     choice = choose(content, options)
+    for name in options.extra:
+        if name not in content.names:
+            raise UnknownNameError(f"{content.title} must have the {content.noun} {name!r}; found {_shown(content)}.")
     try:
-        return assemble(content, choice), choice, content
+        predictions = assemble(content, choice)
+        return Loaded(predictions, choice, content, _extra(content, options.extra, len(predictions)))
     except InputError as error:
         if content.path is None or isinstance(error, FileError):
             raise
@@ -430,6 +461,16 @@ def _labels(column: Column, name: str, class_names: tuple[str, ...] | None) -> T
             f"or class numbers; got {unknown[1]!r} at row {unknown[0]}."
         )
     return torch.tensor([numbers[word] for word in column.distinct])[column.codes]
+
+
+def _extra(content: Content, names: tuple[str, ...], n: int) -> Arrays:
+    """Read other columns by name, one entry per sample; those of a CSV file are numbers if all their rows are."""
+    columns = content.read(names, names) if names else {}
+    for name, column in columns.items():
+        shape = tuple((column.codes if isinstance(column, Words) else column).shape)
+        if shape != (n,):
+            raise InputError(f"{name!r} must have one entry per sample, shape ({n},); got {shape}.")
+    return columns
 
 
 def load_features(path: str | os.PathLike[str], *, name: str = "features", rows: int | None = None) -> Tensor:

@@ -120,7 +120,7 @@ def load_scores(
     path: str | os.PathLike[str], *, kind: Kind | None = None, scores: str | None = None, labels: str | None = None
 ) -> Scores:
     """Load logits or probabilities, labels if there are any, and the other columns; names as in :func:`load`."""
-    record, choice, content = load_detailed(path, LoadOptions(kind, scores, labels, labels_needed=False))
+    record, choice, content, _ = load_detailed(path, LoadOptions(kind, scores, labels, labels_needed=False))
     if not isinstance(record, Predictions) or choice.kind == "top-label":
         raise FileError(f"{os.fspath(path)} must have logits or probabilities of every class; it has the top label's.")
     single = None

@@ -3,7 +3,7 @@
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -51,7 +51,9 @@ class Content:
     noun: str  # "array" or "column", for messages
     names: tuple[str, ...]  # in the source's order
     class_names: ClassNames
-    read: Callable[[Sequence[str], str | None], Arrays]  # second argument: the column that may hold text
+    # Reads columns by name. Second argument: the columns, or the one, that may hold text, which CSV does not tell from
+    # numbers: numbers if all rows are, else words.
+    read: Callable[[Sequence[str], Collection[str] | None], Arrays]
     shape: Callable[[str], tuple[int | None, ...]]  # for messages; None where it is not known
     hint: str = ""  # shown after a list of the names
 
@@ -112,7 +114,7 @@ _CLASS_NAMES = "class_names"
 def open_mapping(arrays: Mapping[str, Any], *, path: Path | None = None) -> Content:
     """Open a mapping of names to arrays or tensors; ``class_names`` names the classes."""
 
-    def read(wanted: Sequence[str], _text_column: str | None) -> Arrays:
+    def read(wanted: Sequence[str], _text: Collection[str] | None) -> Arrays:
         return {name: as_column(arrays[name], name) for name in wanted}
 
     def shape(name: str) -> tuple[int | None, ...]:
@@ -125,7 +127,7 @@ def open_mapping(arrays: Mapping[str, Any], *, path: Path | None = None) -> Cont
 def open_npz(path: Path) -> Content:
     """Open an archive of NumPy (``.npz``)."""
 
-    def read(wanted: Sequence[str], _text_column: str | None) -> Arrays:
+    def read(wanted: Sequence[str], _text: Collection[str] | None) -> Arrays:
         with numpy_archive(path) as archive:
             return {name: as_column(values, name) for name, values in zip(wanted, archive.read(wanted), strict=True)}
 
@@ -148,7 +150,7 @@ def open_safetensors(path: Path) -> Content:
 
     form = "safetensors file"
 
-    def read(wanted: Sequence[str], _text_column: str | None) -> Arrays:
+    def read(wanted: Sequence[str], _text: Collection[str] | None) -> Arrays:
         with reading(path, form), safe_open(str(path), framework="pt") as file:
             # A copy: the tensor is the file's own memory, which changes if the file is written to.
             return {name: file.get_tensor(name).clone() for name in wanted}

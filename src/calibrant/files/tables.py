@@ -4,7 +4,7 @@ import gzip
 import io
 import json
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
@@ -236,13 +236,14 @@ def open_csv(path: Path) -> Content:
     form = "CSV file"
     quoted_lines = csv.ParseOptions(newlines_in_values=True)
 
-    def read(wanted: Sequence[str], text_column: str | None) -> Arrays:
+    def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
         # Labels are read as text first: a class called "true", "nan" or "2024-01-01" must stay a word.
-        types = {} if text_column is None else {text_column: pa.string()}
+        texts = {text} if isinstance(text, str) else set(text or ())
+        types = dict.fromkeys(texts, pa.string())
         convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
-        with reading(path, form), _csv_text(path) as text:
-            table = csv.read_csv(text, read_options=options, parse_options=quoted_lines, convert_options=convert)
-        return {name: column_of(_labels(table[name]) if name == text_column else table[name], name) for name in wanted}
+        with reading(path, form), _csv_text(path) as file:
+            table = csv.read_csv(file, read_options=options, parse_options=quoted_lines, convert_options=convert)
+        return {name: column_of(_as_numbers(table[name]) if name in texts else table[name], name) for name in wanted}
 
     with reading(path, form), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
         # A block must hold a whole line, and those of many classes are long.
@@ -259,14 +260,19 @@ def open_csv(path: Path) -> Content:
     return Content(path, "column", names, None, read, lambda _name: (None,), hint)
 
 
-def _labels(column: Any) -> Any:
-    """Return a column of text as int64 if every row is a whole number, else unchanged."""
+def _as_numbers(column: Any) -> Any:
+    """Return a column of text as int64 or float64 if every row is a number, else unchanged."""
     import pyarrow.compute as pc
 
-    try:
-        return pc.utf8_trim_whitespace(column).cast(pa.int64())
-    except pa.ArrowInvalid:
+    trimmed = pc.utf8_trim_whitespace(column)
+    if pc.any(pc.match_substring_regex(trimmed, "(?i)^[-+]?(nan|inf)")).as_py():  # words, if they are names
         return column
+    for kind in (pa.int64(), pa.float64()):
+        try:
+            return trimmed.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return column
 
 
 def _is_gzip(path: Path) -> bool:
@@ -323,7 +329,7 @@ def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any])
     shown = ", ".join(map(repr, index))
     hint = f"(A pandas index is not a column: {shown}; reset_index() makes it one.)" if index else ""
 
-    def read(wanted: Sequence[str], _text_column: str | None) -> Arrays:
+    def read(wanted: Sequence[str], _text: Collection[str] | None) -> Arrays:
         table = select(list(wanted))
         return {name: column_of(table[name], name) for name in wanted}
 

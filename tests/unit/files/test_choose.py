@@ -8,6 +8,7 @@ import torch
 
 from calibrant.errors import FileError, InputError, UnknownNameError
 from calibrant.files import load
+from calibrant.files.load import LoadOptions, load_detailed
 from calibrant.predictions import Predictions, TopLabel
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0]])
@@ -202,7 +203,7 @@ def test_words_in_names_are_class_names_and_labels_may_be_those():
         ({"logit_0": [1.0], "logit_1": [1.0, 2.0], "label": [0]}, {}, InputError, "one number a row"),
         ({"logits": LOGITS, "labels": np.array([], dtype=str)}, {}, InputError, "'labels' must have at least one row"),
         ({"logits": LOGITS, "labels": np.array([b"\xff", b"a"])}, {}, InputError, "'labels' must be...can't decode"),
-        ({"logits": LOGITS, "labels": [0.0, 1.0]}, {}, InputError, "labels must be whole numbers"),
+        ({"logits": LOGITS, "labels": [0.0, 1.5]}, {}, InputError, "labels must be whole numbers; got 1.5 at row 1"),
         ({"logits": np.array([[None, 1]]), "labels": [0]}, {}, InputError, "logits must be"),
         ({"logits": torch.eye(2).to_sparse(), "labels": [0, 1]}, {}, InputError, "must be a dense tensor"),
         (
@@ -220,6 +221,27 @@ def test_bad_input_is_explained(source, options, error, message):
         load(source, **options)
     assert type(caught.value) is error
     assert not isinstance(caught.value, FileError)
+
+
+def test_whole_numbers_of_a_floating_type_are_labels(tmp_path):
+    assert load({"logits": LOGITS, "labels": [0.0, 2.0]}).labels.tolist() == [0, 2]
+    (tmp_path / "p.csv").write_text("logit_0,logit_1,label\n1,2,1.0\n2,1,0.0\n")
+    assert load(tmp_path / "p.csv").labels.tolist() == [1, 0]
+
+
+def test_other_columns_are_read_by_name(tmp_path):
+    (tmp_path / "p.csv").write_text(
+        "prob_0,prob_1,label,region,weight,day\n0.5,0.5,1,nan,2,2024-01-01\n1,0,0,b,0.5,x\n"
+    )
+    names = ("region", "weight", "day")
+    loaded = load_detailed(tmp_path / "p.csv", LoadOptions(extra=names))
+    assert loaded.extra["region"].distinct == ("nan", "b")
+    assert loaded.extra["weight"].tolist() == [2.0, 0.5]
+    assert loaded.extra["day"].distinct == ("2024-01-01", "x")
+    with pytest.raises(UnknownNameError, match="must have the column 'area'; found"):
+        load_detailed(tmp_path / "p.csv", LoadOptions(extra=("area",)))
+    with pytest.raises(InputError, match="'w' must have one entry per sample"):
+        load_detailed({"logits": LOGITS, "labels": LABELS, "w": [1.0]}, LoadOptions(extra=("w",)))
 
 
 def test_arrays_torch_cannot_share_are_copied():
