@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import FileError, InputError, UnknownNameError, check_expansion, reading
+from calibrant.errors import Argument, FileError, InputError, UnknownNameError, check_expansion, reading
 
 MOST_BINS = 1_000_000
 _MOST_SEED = 2**63 - 1  # largest seed that torch accepts
@@ -81,8 +81,8 @@ def check_finite(values: Tensor, name: str) -> None:
     )
 
 
-def check_unit_interval(values: Tensor, name: str) -> None:
-    """Check that every number lies in 0..1."""
+def check_unit_interval(values: Tensor, name: str, *hint: str | Argument) -> None:
+    """Check that every number lies in 0..1; a hint may end the message for numbers above."""
     check_finite(values, name)
     low, high = torch.aminmax(values)
     if low >= 0 and high <= 1:
@@ -90,7 +90,8 @@ def check_unit_interval(values: Tensor, name: str) -> None:
     index = ((values < 0) | (values > 1)).nonzero()[0].tolist()
     raise InputError(
         f"{name} must lie in 0..1; got {values[tuple(index)].item():.7g} at row {index[0]}. "
-        "If these are logits, pass them as logits."
+        "If these are logits, pass them as logits.",
+        *(hint if low >= 0 else ()),
     )
 
 

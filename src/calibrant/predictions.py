@@ -20,7 +20,8 @@ from calibrant.checks import (
     check_unit_interval,
     check_weights,
 )
-from calibrant.errors import InputError, warn
+from calibrant.errors import Argument, InputError, warn
+from calibrant.labels import as_words, class_numbers
 from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
 from calibrant.numerics.uniform_share import choose_share, floored
 
@@ -130,6 +131,13 @@ _MANY = 1e-3  # share of zeros from which a floor is chosen
 
 # How far a row of probabilities may be from one. Float16 rows of a thousand classes stay within it.
 _SUM_TOLERANCE = 2e-3
+_SUM_RATIO = 1.2  # between the largest and the smallest sum of rows that rounding to digits explains
+_NORMALISE = Argument("normalise", "True", is_literal=False)
+_ONE_PROBABILITY = (
+    "For the probability p of the second class alone, use from_binary_probs(p, labels); of a file: ",
+    Argument("positive", "NAME", is_literal=False),
+    ".",
+)
 
 
 class ZeroCells(NamedTuple):
@@ -151,13 +159,13 @@ class ZeroCells(NamedTuple):
 class Predictions:
     """Logits and a label for each sample; immutable and checked once.
 
-    The constructor decides whether scores are logits or probabilities (:meth:`from_logits`, :meth:`from_probs`,
-    :meth:`from_binary_logits`); their values never do. Two classes are ``k = 2``. Logits are kept as given, on their
-    device, and not copied: do not change the array afterwards.
+    The constructor decides whether scores are logits or probabilities (:meth:`from_logits`, :meth:`from_probs`, and for
+    one number per sample :meth:`from_binary_logits`, :meth:`from_binary_probs`); their values never do. Two classes are
+    ``k = 2``. Logits are kept as given, on their device, and not copied: do not change the array afterwards.
 
     Args:
         logits: Shape (n, k), k >= 2, finite.
-        labels: Shape (n,), whole numbers in 0..k-1.
+        labels: Shape (n,), whole numbers in 0..k-1, or class names.
         class_names: One name a class, or None.
         weights: Shape (n,), how many samples each stands for: finite and at least 0. Only their ratios matter, and a
             sample of weight 0 counts nothing. None: all alike.
@@ -190,14 +198,15 @@ class Predictions:
         check_rows(logits.shape[0])
         check_finite(logits, "logits")
         span = _span(logits, check=True)
-        labels = as_tensor(self.labels, "labels").to(logits.device)
-        check_same_length(logits, "logits", labels, "labels")
-        labels = check_labels(as_whole_numbers(labels), logits.shape[1])
         if isinstance(self.class_names, str):
             raise InputError(f"class_names must be a sequence of names; got the one name {self.class_names!r}.")
         names = None if self.class_names is None else tuple(str(name) for name in self.class_names)
         if names is not None and len(names) != logits.shape[1]:
             raise InputError(f"class_names must name all {logits.shape[1]} classes; got {len(names)} names.")
+        words = as_words(self.labels)
+        labels = as_tensor(self.labels, "labels") if words is None else class_numbers(words, names)
+        check_same_length(logits, "logits", labels, "labels")
+        labels = check_labels(as_whole_numbers(labels.to(logits.device)), logits.shape[1])
         weights = None if self.weights is None else check_weights(self.weights, logits)
         _set(self, logits=logits.contiguous(), labels=labels, class_names=names, weights=weights, span=span)
 
@@ -219,9 +228,15 @@ class Predictions:
 
     @classmethod
     def from_probs(
-        cls, probs: Any, labels: Any, *, class_names: Sequence[str] | None = None, weights: Any = None
+        cls,
+        probs: Any,
+        labels: Any,
+        *,
+        class_names: Sequence[str] | None = None,
+        weights: Any = None,
+        normalise: bool = False,
     ) -> Self:
-        """Build from probabilities, shape (n, k), rows summing to one.
+        """Build from probabilities, shape (n, k), rows summing to one; ``normalise`` divides each row by its sum.
 
         The logits are their logarithms. A probability below 1e-30, also one of exactly 0, is read as 1e-30 in every
         type; this does not change Brier score, calibration errors or ranks. The log-loss counts a label's probability
@@ -232,25 +247,54 @@ class Predictions:
         probs = as_tensor(probs, "probs")
         if probs.ndim != 2 or probs.shape[1] < 2:
             raise InputError(
-                f"probs must have shape (n, k) with at least two classes; got {tuple(probs.shape)}. "
-                "For the probability p of the second class alone, pass the columns 1 - p and p."
+                f"probs must have shape (n, k) with at least two classes; got {tuple(probs.shape)}. " * _ONE_PROBABILITY
             )
         check_rows(probs.shape[0])
         probs = check_real(probs, "probs")
-        check_unit_interval(probs, "probs")
+        if normalise:
+            probs = _normalised(probs)
+        else:
+            check_unit_interval(probs, "probs", " For percentages, or counts, pass ", _NORMALISE, ".")
         sums = probs.sum(dim=1, dtype=torch.float64)
         off = ((sums - 1).abs() > _SUM_TOLERANCE).nonzero()
         if off.numel():
             row = int(off[0])
             raise InputError(
                 f"each row of probs must sum to one (within {_SUM_TOLERANCE}); got {float(sums[row]):.6g} at row {row} "
-                f"({off.numel()} such rows). If they were rounded, divide each row by its sum; "
-                "if they are not probabilities over all classes, use from_logits or TopLabel."
+                f"({off.numel()} such rows). If they were rounded, pass ",
+                *(_NORMALISE, ", which divides each row by its sum; if they are not probabilities over all classes, "),
+                "use from_logits or TopLabel.",
             )
         working = probs if probs.dtype == torch.float64 else probs.float()
-        made = cls.from_logits(working.clamp(min=PROB_FLOOR).log(), labels, class_names=class_names, weights=weights)
+        return cls._from_log_probs(working.clamp(min=PROB_FLOOR).log(), labels, class_names, weights, probs=working)
+
+    @classmethod
+    def from_binary_probs(
+        cls, probs: Any, labels: Any, *, class_names: Sequence[str] | None = None, weights: Any = None
+    ) -> Self:
+        """Build from the probability of class 1 of a two-class model, shape (n,) or (n, 1): ``predict_proba(x)[:, 1]``.
+
+        As :meth:`from_probs` of the columns 1 - p and p, except that 1 - p is not rounded.
+
+        Example:
+            >>> Predictions.from_binary_probs([0.9, 0.2], ["spam", "ham"], class_names=["ham", "spam"]).labels.tolist()
+            [1, 0]
+        """
+        single = _one_column(check_real(as_tensor(probs, "probs"), "probs"), "probs")
+        check_rows(len(single))
+        check_unit_interval(single, "probs")
+        working = single if single.dtype == torch.float64 else single.float()
+        both = torch.stack([(-working).log1p(), working.log()], 1).clamp(min=math.log(PROB_FLOOR))
+        return cls._from_log_probs(both, labels, class_names, weights, probs=torch.stack([1 - working, working], 1))
+
+    @classmethod
+    def _from_log_probs(
+        cls, log_probs: Tensor, labels: Any, class_names: Sequence[str] | None, weights: Any, *, probs: Tensor
+    ) -> Self:
+        """Build from the logarithms of given probabilities; warn if a label's probability is 0."""
+        made = cls.from_logits(log_probs, labels, class_names=class_names, weights=weights)
         _set(made, normalised=True, given_as_probs=True)
-        impossible = int((working.gather(1, made.labels[:, None]) == 0).sum())
+        impossible = int((probs.gather(1, made.labels[:, None]) == 0).sum())
         if impossible:
             warn(
                 f"{impossible:,} of {len(made):,} true classes were given probability 0, so the log-loss without a "
@@ -264,13 +308,54 @@ class Predictions:
         cls, logits: Any, labels: Any, *, class_names: Sequence[str] | None = None, weights: Any = None
     ) -> Self:
         """Build from one logit per sample, shape (n,) or (n, 1), of a two-class model: the log-odds of class 1."""
-        single = check_real(as_tensor(logits, "logits"), "logits")
-        if single.ndim == 2 and single.shape[1] == 1:
-            single = single[:, 0]
-        if single.ndim != 1:
-            raise InputError(f"binary logits must have shape (n,) or (n, 1); got {tuple(single.shape)}.")
+        single = _one_column(check_real(as_tensor(logits, "logits"), "logits"), "logits")
         both = torch.stack([torch.zeros_like(single), single], 1)
         return cls.from_logits(both, labels, class_names=class_names, weights=weights)
+
+    @classmethod
+    def from_dense(
+        cls,
+        logits: Any,
+        labels: Any,
+        *,
+        ignore_index: int | None = None,
+        class_axis: int = 1,
+        class_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Build from logits for every pixel or token, each of which becomes a sample.
+
+        Intervals treat samples as independent, and neighbouring pixels are not: they come out too narrow.
+
+        Args:
+            logits: Shape (n, k, ...), as segmentation networks return them: (n, k, height, width).
+            labels: Shape (n, ...): that of the logits without the classes.
+            ignore_index: Label of the pixels or tokens to leave out, for example 255 or -100; None leaves none out.
+            class_axis: Axis of the classes; -1 for token classification, (n, length, k).
+            class_names: One name a class, or None.
+
+        Example:
+            >>> logits = torch.randn(2, 5, 8, 8)  # two images of 8 x 8 pixels, five classes
+            >>> labels = torch.zeros(2, 8, 8, dtype=torch.long)
+            >>> labels[:, 0] = 255
+            >>> Predictions.from_dense(logits, labels, ignore_index=255)
+            Predictions(n=112, classes=5, torch.float32, cpu)
+        """
+        scores, given = as_tensor(logits, "logits"), as_tensor(labels, "labels")
+        if not -scores.ndim <= class_axis < scores.ndim:
+            raise InputError(f"class_axis must be an axis of the logits, {tuple(scores.shape)}; got {class_axis}.")
+        rows = scores.movedim(class_axis, -1)
+        if rows.shape[:-1] != given.shape:
+            last = scores.ndim > 1 and scores.shape[:-1] == given.shape
+            raise InputError(
+                f"labels must have the shape of the logits without the classes, {tuple(rows.shape[:-1])}; got "
+                f"{tuple(given.shape)}." + " If the classes are the last axis, pass class_axis=-1." * last
+            )
+        if ignore_index is None:
+            return cls.from_logits(rows.reshape(-1, rows.shape[-1]), given.reshape(-1), class_names=class_names)
+        kept = given != ignore_index
+        if not kept.any():
+            raise InputError(f"labels must not all be ignore_index, {ignore_index}; got no other.")
+        return cls.from_logits(rows[kept.to(rows.device)], given[kept], class_names=class_names)
 
     def __len__(self) -> int:
         return self.logits.shape[0]
@@ -466,6 +551,33 @@ def _set(record: object, **fields: Any) -> None:
     """Set fields of a frozen record."""
     for name, value in fields.items():
         object.__setattr__(record, name, value)
+
+
+def _one_column(values: Tensor, name: str) -> Tensor:
+    """Return one number per sample, (n,) or (n, 1), as (n,)."""
+    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    if values.ndim != 1:
+        raise InputError(f"binary {name} must have shape (n,) or (n, 1); got {tuple(values.shape)}.")
+    return values
+
+
+def _normalised(probs: Tensor) -> Tensor:
+    """Return every row divided by its sum; a warning if the sums are too different for rounding."""
+    check_finite(probs, "probs")
+    sums = probs.sum(dim=1, dtype=torch.float64)
+    low, high = float(sums.min()), float(sums.max())
+    if probs.min() < 0 or low <= 0:
+        what, row = ("at least 0", (probs < 0).any(1)) if probs.min() < 0 else ("not all 0 in a row", sums <= 0)
+        raise InputError(
+            f"probs must be {what} to be normalised; row {int(row.nonzero()[0])} is not. "
+            "If these are logits, pass them as logits."
+        )
+    if high > _SUM_RATIO * low:
+        warn(
+            f"The rows of probabilities summed to {low:.4g} up to {high:.4g} before each was divided by its sum, and "
+            "rounding does not explain as much. Are the scores of a class missing?"
+        )
+    return (probs / sums[:, None]).to(probs.dtype)
 
 
 def _span(logits: Tensor, *, check: bool = False) -> float:

@@ -83,9 +83,7 @@ class TestBadProbabilities:
             Predictions.from_probs(LOGITS, LABELS)
 
     def test_a_sample_that_does_not_sum_to_one_is_named(self):
-        with refused(
-            "each row of probs must sum to one", "got 1.2 at row 2", "1 such rows", "divide each row by its sum"
-        ):
+        with refused("each row of probs must sum to one", "got 1.2 at row 2", "1 such rows", "pass normalise=True"):
             Predictions.from_probs(changed(PROBS, 2, 1, 0.7), LABELS)
 
     def test_rounding_of_half_precision_is_forgiven(self):
@@ -101,12 +99,121 @@ class TestBadProbabilities:
             Predictions.from_probs(PROBS + 0j, LABELS)
 
     def test_one_column_is_refused_with_what_to_do(self):
-        with refused("at least two classes", "pass the columns 1 - p and p"):
+        with refused("at least two classes", "use from_binary_probs"):
             Predictions.from_probs(PROBS[:, 0], LABELS)
 
     def test_no_samples_are_refused(self):
         with refused("at least one row; got none"):
             Predictions.from_probs(np.zeros((0, 3)), np.zeros(0, dtype=int))
+
+
+class TestNormalise:
+    @pytest.mark.parametrize("scale", [1.0, 100.0])
+    def test_rounded_probabilities_and_percentages_are_divided_by_their_sums(self, scale):
+        given = np.array([[0.33, 0.33, 0.33], [0.1, 0.1, 0.81]]) * scale
+        found = Predictions.from_probs(given, [0, 2], normalise=True)
+        np.testing.assert_allclose(found.probs, given / given.sum(1, keepdims=True), rtol=1e-12)
+        with refused("pass normalise=True"):
+            Predictions.from_probs(given, [0, 2])
+
+    def test_sums_that_rounding_does_not_explain_are_reported(self):
+        with pytest.warns(CalibrantWarning, match=r"summed to 0.5 up to 1 .* scores of a class missing"):
+            Predictions.from_probs([[0.25, 0.25], [0.5, 0.5]], [0, 1], normalise=True)
+
+    @pytest.mark.parametrize(("row", "what"), [([-0.1, 1.1], "at least 0"), ([0.0, 0.0], "not all 0 in a row")])
+    def test_what_has_no_share_is_refused(self, row, what):
+        with refused(f"probs must be {what} to be normalised; row 1 is not"):
+            Predictions.from_probs([[0.5, 0.5], row], [0, 1], normalise=True)
+
+
+class TestOneProbability:
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_it_is_that_of_class_one(self, dtype):
+        p = np.array([0.9, 0.25, 0.5], dtype=dtype)
+        both = Predictions.from_probs(np.stack([1 - p, p], 1), [1, 0, 1])
+        for column in (p, p[:, None]):
+            found = Predictions.from_binary_probs(column, [1, 0, 1])
+            torch.testing.assert_close(found.logits, both.logits, rtol=4 * float(np.finfo(dtype).eps), atol=0)
+            assert found.given_as_probs
+            assert found.normalised
+
+    def test_the_other_class_keeps_its_digits_where_one_minus_p_would_lose_them(self):
+        p = np.array([1e-20, 1e-25, 1 - 2**-53])
+        found = Predictions.from_binary_probs(p, [0, 0, 1]).logits
+        assert found[:, 0].tolist() == [-1e-20, -1e-25, math.log(2**-53)]
+        assert found[:, 1].tolist() == [math.log(1e-20), math.log(1e-25), -(2**-53)]
+
+    def test_zero_and_one_are_floored_and_counted(self):
+        with pytest.warns(CalibrantWarning, match="1 of 2 true classes were given probability 0"):
+            found = Predictions.from_binary_probs([0.0, 1.0], [1, 1])
+        assert found.zero_cells is not None
+        assert (found.zero_cells.cells, found.zero_cells.labels) == (2, 1)
+
+    def test_other_shapes_and_numbers_are_refused(self):
+        with refused(r"binary probs must have shape \(n,\) or \(n, 1\); got \(2, 2\)"):
+            Predictions.from_binary_probs([[0.5, 0.5], [0.5, 0.5]], [0, 1])
+        with refused("probs must lie in 0..1; got 1.5 at row 1"):
+            Predictions.from_binary_probs([0.5, 1.5], [0, 1])
+
+
+class TestLabelsInWords:
+    @pytest.mark.parametrize("kind", [list, np.array, lambda words: np.array(words, dtype=object)])
+    def test_they_are_looked_up_among_the_class_names(self, kind):
+        names = ["cat", "dog", "eel"]
+        for make, scores in ((Predictions.from_probs, PROBS), (Predictions.from_logits, LOGITS)):
+            assert make(scores, kind(["cat", "eel", "dog"]), class_names=names).labels.tolist() == [0, 2, 1]
+
+    def test_frames_of_pandas_are_taken(self):
+        pandas = pytest.importorskip("pandas")
+        words = pandas.Series(["b", "a", "b"])
+        for series in (words, words.astype("category"), words.astype("string")):
+            assert Predictions.from_logits(LOGITS[:, :2], series, class_names=["a", "b"]).labels.tolist() == [1, 0, 1]
+
+    def test_whole_numbers_in_words_are_class_numbers(self):
+        assert Predictions.from_logits(LOGITS, ["0", "2.0", "1"]).labels.tolist() == [0, 2, 1]
+        assert Predictions.from_logits(LOGITS, ["3", "1", "2"], class_names=list("123")).labels.tolist() == [2, 0, 1]
+
+    def test_without_names_they_are_refused_with_what_to_do(self):
+        with refused("no class names to look words up in; got 'cat' at row 0", "class_names=NAMES"):
+            Predictions.from_logits(LOGITS, ["cat", "dog", "eel"])
+
+    def test_an_unknown_one_is_shown_with_the_nearest(self):
+        with refused("got 'dgo' at row 1. The nearest is 'dog'"):
+            Predictions.from_logits(LOGITS, ["cat", "dgo", "eel"], class_names=["cat", "dog", "eel"])
+
+    def test_words_and_numbers_together_are_refused(self):
+        with refused("all text or all numbers; got text, and nan at row 1"):
+            Predictions.from_logits(LOGITS, np.array(["cat", math.nan, "eel"], dtype=object))
+
+
+class TestDense:
+    def test_pixels_are_samples_in_order(self):
+        logits = torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(0))
+        labels = torch.randint(0, 4, (2, 3, 5), generator=torch.Generator().manual_seed(1))
+        found = Predictions.from_dense(logits, labels)
+        assert torch.equal(found.logits.view(2, 3, 5, 4), logits.permute(0, 2, 3, 1))
+        assert torch.equal(found.labels, labels.flatten())
+        assert float(nll(found)) == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), rel=1e-6)
+
+    def test_ignored_labels_are_left_out(self):
+        logits = torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(0))
+        labels = torch.tensor([[0, 1, 2, -100, 1, 0, -100], [-100] * 7])
+        found = Predictions.from_dense(logits, labels, ignore_index=-100)
+        assert len(found) == 5
+        assert float(nll(found)) == pytest.approx(float(torch.nn.functional.cross_entropy(logits, labels)), rel=1e-6)
+
+    def test_tokens_have_their_classes_last(self):
+        logits = np.arange(24.0).reshape(2, 3, 4)
+        found = Predictions.from_dense(logits, np.zeros((2, 3)), class_axis=-1, class_names=list("abcd"))
+        assert torch.equal(found.logits, torch.from_numpy(logits).reshape(6, 4))
+        with refused(r"without the classes, \(2, 4\); got \(2, 3\)", "pass class_axis=-1"):
+            Predictions.from_dense(logits, np.zeros((2, 3)))
+
+    def test_what_leaves_nothing_is_refused(self):
+        with refused("must not all be ignore_index, 255"):
+            Predictions.from_dense(np.zeros((1, 2, 3)), np.full((1, 3), 255), ignore_index=255)
+        with refused("class_axis must be an axis of the logits"):
+            Predictions.from_dense(np.zeros((1, 2, 3)), np.zeros((1, 3)), class_axis=3)
 
 
 class TestBadLabels:
@@ -146,7 +253,7 @@ class TestBadLabels:
         with refused("labels"):
             Predictions.from_logits(LOGITS[:1], 0)
 
-    @pytest.mark.parametrize("rubbish", [None, ["cat", "dog", "cow"], [None, 0, 1]])
+    @pytest.mark.parametrize("rubbish", [None, [None, 0, 1], [[None], [0], [1]]])
     def test_what_is_no_number_is_refused(self, rubbish):
         with refused("labels must be a tensor, an array or nested lists of numbers"):
             Predictions.from_logits(LOGITS, rubbish)

@@ -89,7 +89,7 @@ def _as_option(argument: Argument) -> str:
     if argument.name == "kind":
         return f"--{argument.value}"
     option = _OPTIONS.get(argument.name, f"--{argument.name.replace('_', '-')}")
-    return option if argument.value is None else f"{option} {shlex.quote(argument.value)}"
+    return option if argument.value in {None, "True"} else f"{option} {shlex.quote(argument.value)}"
 
 
 def run() -> None:

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from calibrant.checks import check_known, existing_file
 from calibrant.clamping import InputSpace
 from calibrant.errors import FileError, InputError, one_line, reading
-from calibrant.files.source import Words, open_npz
+from calibrant.files.source import open_npz
 from calibrant.inference import LabelledInputs, load_weights, set_evaluating
+from calibrant.labels import Words
 from calibrant.training import load_network
 from calibrant.training.folder import RunFolder
 

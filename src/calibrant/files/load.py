@@ -24,12 +24,12 @@ from calibrant.files.source import (
     Column,
     Content,
     Kind,
-    Words,
     open_mapping,
     open_npz,
     open_safetensors,
     open_torch,
 )
+from calibrant.labels import Words, class_numbers, truths
 from calibrant.predictions import Predictions, TopLabel
 
 # Names of the score columns, and the class names in them, if they are words.
@@ -393,7 +393,8 @@ def assemble(content: Content, choice: ColumnChoice) -> Predictions | TopLabel:
     scores = _as_matrix([_numbers(columns[name], name) for name in choice.scores])
     if choice.kind == "top-label":
         assert choice.labels is not None
-        return TopLabel(scores, _numbers(columns[choice.labels], choice.labels))
+        correct = columns[choice.labels]
+        return TopLabel(scores, truths(correct, repr(choice.labels)) if isinstance(correct, Words) else correct)
     if choice.class_names and content.class_names and choice.class_names != content.class_names:
         raise InputError(
             f"the names of the scores and class_names must agree; got {choice.class_names[0]!r}, "
@@ -444,23 +445,7 @@ def _labels(column: Column, name: str, class_names: tuple[str, ...] | None) -> T
     """Return class numbers unchanged, and words as the numbers of their classes."""
     if isinstance(column, Tensor):
         return column
-    if class_names is None:
-        row, word = column.first(lambda word: not word.strip().isdecimal()) or (0, column.distinct[0])
-        raise InputError(
-            f"{name!r} must hold class numbers 0, 1, ..., because there are no class names to look words up in; "
-            f"got {word!r} at row {row}. Write class numbers, or give the class names: name the score columns "
-            "prob_cat, prob_dog, ..., or add class_names."
-        )
-    numbers = {class_name: number for number, class_name in enumerate(class_names)}
-    if len(numbers) < len(class_names):
-        raise InputError(f"{name!r} must hold class numbers, because two classes have the same name; got words.")
-    unknown = column.first(lambda word: word not in numbers)
-    if unknown is not None:
-        raise InputError(
-            f"{name!r} must hold class names ({', '.join(map(repr, class_names[:5]))}{', ...' * (len(numbers) > 5)}) "
-            f"or class numbers; got {unknown[1]!r} at row {unknown[0]}."
-        )
-    return torch.tensor([numbers[word] for word in column.distinct])[column.codes]
+    return class_numbers(column, class_names, name=repr(name))
 
 
 def _extra(content: Content, names: tuple[str, ...], n: int) -> Arrays:

@@ -16,7 +16,8 @@ from calibrant.atomic import atomic_path, save_tensors
 from calibrant.checks import stays_inside
 from calibrant.errors import FileError, InputError
 from calibrant.files.load import LoadOptions, in_tables, is_reserved_name, load_detailed, suffix_of
-from calibrant.files.source import Arrays, ClassNames, Column, Content, Kind, Words, as_numpy
+from calibrant.files.source import Arrays, ClassNames, Column, Content, Kind, as_numpy
+from calibrant.labels import Words
 from calibrant.predictions import Predictions, TopLabel, check_unweighted
 
 

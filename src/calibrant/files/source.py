@@ -15,24 +15,7 @@ from torch import Tensor
 
 from calibrant.checks import as_tensor, numpy_archive
 from calibrant.errors import Argument, FileError, InputError, caught_warnings, check_expansion, reading
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Words:
-    """A column of text, encoded: the distinct words, and for every row the number of its word."""
-
-    distinct: tuple[str, ...]
-    codes: Tensor  # (n,) int64
-
-    def first(self, wrong: Callable[[str], bool]) -> tuple[int, str] | None:
-        """Return the first row, and its word, for which ``wrong`` holds."""
-        bad = torch.tensor([wrong(word) for word in self.distinct], dtype=torch.bool)[self.codes].nonzero()
-        if not bad.numel():
-            return None
-        row = int(bad[0])
-        return row, self.distinct[int(self.codes[row])]
-
+from calibrant.labels import Words, encode
 
 Column = Tensor | Words
 Arrays = dict[str, Column]
@@ -84,8 +67,7 @@ def as_column(values: object, name: str) -> Column:
     if array.dtype.kind == "U" and array.ndim == 1:
         if not array.size:
             raise InputError(f"{name!r} must have at least one row; got none.")
-        distinct, codes = np.unique(array, return_inverse=True)
-        return Words(tuple(distinct.tolist()), torch.from_numpy(codes.astype(np.int64, copy=False)))
+        return encode(array)
     # Torch reads neither the other byte order nor, without a warning, memory that must not be written.
     array = array.astype(array.dtype.newbyteorder("="), copy=not array.flags.writeable)
     return as_tensor(array, name)

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from calibrant.errors import FileError, InputError, check_expansion, check_memory, reading
-from calibrant.files.source import PREFIXES, Arrays, ClassNames, Column, Content, Words, as_class_names, as_numpy
+from calibrant.files.source import PREFIXES, Arrays, ClassNames, Column, Content, as_class_names, as_numpy
+from calibrant.labels import Words
 
 
 def column_of(column: Any, name: str) -> Column:

@@ -30,7 +30,8 @@ from calibrant.errors import CalibrantError, FileError, InputError, caught_warni
 from calibrant.evaluation import evaluate as evaluate_predictions
 from calibrant.files import load, save, save_map
 from calibrant.files.load import OPENERS, LoadOptions, choose, suffix_of
-from calibrant.files.source import Content, Words, open_mapping
+from calibrant.files.source import Content, open_mapping
+from calibrant.labels import Words
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.report import to_html, to_html_fragment, to_plain
 from calibrant.report.comparison import comparison_page

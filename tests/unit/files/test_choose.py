@@ -37,9 +37,9 @@ def test_logits_have_two_names(name, tmp_path):
     assert load(tmp_path / "binary.csv").logits.tolist() == [[0.0, 1.5], [0.0, -2.0]]
 
 
-def test_the_probability_of_one_class_is_refused_with_how_to_make_two(tmp_path):
+def test_the_probability_of_one_class_is_refused_with_the_option_that_reads_it(tmp_path):
     (tmp_path / "binary.csv").write_text("prob,label\n0.5,1\n0.25,0\n")
-    with pytest.raises(FileError, match="pass the columns 1 - p and p"):
+    with pytest.raises(FileError, match="of a file: positive=NAME"):
         load(tmp_path / "binary.csv")
 
 
@@ -177,7 +177,7 @@ def test_words_in_names_are_class_names_and_labels_may_be_those():
             InputError,
             "must have one array prob_0; found 2",
         ),
-        ({"logits": LOGITS, "labels": ["cat", "dog"]}, {}, InputError, "got 'cat' at row 0...add class_names"),
+        ({"logits": LOGITS, "labels": ["cat", "dog"]}, {}, InputError, "got 'cat' at row 0...class_names=NAMES"),
         (
             {"logits": LOGITS, "labels": ["a", "z"], "class_names": ["a", "b", "c"]},
             {},

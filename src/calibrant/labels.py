@@ -1,0 +1,114 @@
+"""Labels in words: text encoded once, and looked up among the names of the classes."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.errors import Argument, InputError
+
+_WHOLE = re.compile(r"[-+]?\d{1,15}(\.0*)?", re.ASCII)
+_TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
+_MOST_SHOWN = 5
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Words:
+    """A column of text, encoded: the distinct words, and for every row the number of its word."""
+
+    distinct: tuple[str, ...]
+    codes: Tensor  # (n,) int64
+
+    def first(self, wrong: Callable[[str], bool]) -> tuple[int, str] | None:
+        """Return the first row, and its word, for which ``wrong`` holds."""
+        bad = torch.tensor([wrong(word) for word in self.distinct], dtype=torch.bool)[self.codes].nonzero()
+        if not bad.numel():
+            return None
+        row = int(bad[0])
+        return row, self.distinct[int(self.codes[row])]
+
+    def numbers(self, number_of: Mapping[str, int]) -> Tensor:
+        """Return the number of every row's word, int64 (n,); all words must be known."""
+        return torch.tensor([number_of[word] for word in self.distinct])[self.codes]
+
+
+def encode(array: Any) -> Words:
+    """Return a one-dimensional array of text as words."""
+    distinct, codes = np.unique(array, return_inverse=True)
+    return Words(tuple(distinct.tolist()), torch.from_numpy(codes.astype(np.int64, copy=False)))
+
+
+def as_words(labels: object) -> Words | None:
+    """Return labels in words, a list or an array of text, as Words; None if they are something else."""
+    if isinstance(labels, Tensor):
+        return None
+    array = np.asarray(labels)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "USO":
+        return None
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8")
+    if array.dtype.kind == "O":
+        is_text = [isinstance(label, str) for label in array]
+        if not any(is_text):
+            return None
+        if not all(is_text):
+            row = is_text.index(False)
+            raise InputError(f"labels must be all text or all numbers; got text, and {array[row]!r} at row {row}.")
+        array = array.astype(np.str_)
+    return encode(array)
+
+
+def whole_number(word: str) -> int | None:
+    """Return the whole number that a word is (``"5"``, ``"5.0"``), or None."""
+    return int(float(word)) if _WHOLE.fullmatch(word.strip()) else None
+
+
+def class_numbers(
+    words: Words, class_names: Sequence[str] | None, *, name: str = "labels", others: Sequence[str] = ()
+) -> Tensor:
+    """Return the class number of every row's word.
+
+    Words are looked up among the class names and, class by class, their ``others``. If all are whole numbers and none
+    is a class name, they are class numbers.
+    """
+    numbers = {other: number for number, other in enumerate(others)}
+    numbers |= {class_name: number for number, class_name in enumerate(class_names or ())}
+    if class_names and len(set(class_names)) < len(class_names):
+        raise InputError(f"{name} must hold class numbers, because two classes have the same name; got words.")
+    found = {word: numbers.get(word, numbers.get(word.strip())) for word in words.distinct}
+    if all(number is None for number in found.values()):
+        found = {word: whole_number(word) for word in words.distinct}
+    unknown = words.first(lambda word: found[word] is None)
+    if unknown is None:
+        return words.numbers({word: number for word, number in found.items() if number is not None})
+    row, word = unknown
+    if class_names is None:
+        raise InputError(
+            f"{name} must hold class numbers 0, 1, ..., because there are no class names to look words up in; got "
+            f"{word!r} at row {row}. Give the names in the order of the scores, as ",
+            *(Argument("class_names", "NAMES", is_literal=False), "; or, in a table, name the columns of the scores "),
+            "prob_cat, prob_dog, ...",
+        )
+    close = get_close_matches(word, list(numbers), n=1, cutoff=0.5)
+    raise InputError(
+        f"{name} must hold class names ({', '.join(map(repr, class_names[:_MOST_SHOWN]))}"
+        f"{', ...' * (len(class_names) > _MOST_SHOWN)}) or class numbers; got {word!r} at row {row}."
+        + "".join(f" The nearest is {name!r}." for name in close)
+    )
+
+
+def truths(words: Words, name: str) -> Tensor:
+    """Return true/false and yes/no in words as bools, (n,)."""
+    unknown = words.first(lambda word: word.strip().lower() not in _TRUTHS)
+    if unknown is not None:
+        raise InputError(
+            f"{name} must be true/false, yes/no or 1/0; got {unknown[1]!r} at row {unknown[0]}. "
+            "Rewrite it, or compare prediction and label yourself."
+        )
+    return words.numbers({word: _TRUTHS[word.strip().lower()] for word in words.distinct}).bool()
