@@ -247,7 +247,7 @@ class Predictions:
         probs = as_tensor(probs, "probs")
         if probs.ndim != 2 or probs.shape[1] < 2:
             raise InputError(
-                f"probs must have shape (n, k) with at least two classes; got {tuple(probs.shape)}. " * _ONE_PROBABILITY
+                f"probs must have shape (n, k) with at least two classes; got {tuple(probs.shape)}. ", *_ONE_PROBABILITY
             )
         check_rows(probs.shape[0])
         probs = check_real(probs, "probs")
