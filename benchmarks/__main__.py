@@ -1,7 +1,8 @@
 """``python -m benchmarks [QUESTION ...]``: run all, or those named, once and write their sections of RESULTS.md.
 
 Wants ``make benchmarks``' environment. Those about training, clamping and learned losses want only torch, and run on a
-GPU if there is one. ``tabular`` wants scikit-learn and, unless it has records already, an hour.
+GPU if there is one. ``tabular`` and ``sklearn_wrapper`` want scikit-learn; the first, unless
+it has records already, an hour.
 """
 
 import importlib
@@ -25,8 +26,9 @@ QUESTIONS = (
     "clamping",
     "meta",
     "tabular",
+    "sklearn_wrapper",
 )
-WITHOUT_PEERS = {"losses", "training", "clamping", "meta", "tabular"}
+WITHOUT_PEERS = {"losses", "training", "clamping", "meta", "tabular", "sklearn_wrapper"}
 
 
 def main(*asked: str) -> None:

@@ -12,7 +12,13 @@ import pytest
 from markdown_blocks import blocks_of, same_text
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+DOORS = ROOT / "docs" / "use_with.md"  # its sections are run one by one, as each needs another framework
+PAGES = [
+    ROOT / "README.md",
+    *sorted(page for page in (ROOT / "docs").glob("*.md") if page != DOORS),
+    ROOT / "CONTRIBUTING.md",
+]
+SECTIONS = DOORS.read_text(encoding="utf-8").split("\n## ")[1:]
 
 
 @pytest.mark.parametrize(
@@ -40,13 +46,28 @@ def test_a_printed_number_may_differ_by_one_unit_in_its_last_place(said, printed
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    run_blocks(page.read_text(encoding="utf-8"), page.name)
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
+def test_the_blocks_about_a_framework_run_where_it_is_installed(section, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    try:
+        run_blocks(section, DOORS.name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("calibrant"):
+            raise
+        pytest.skip(f"{error.name} is not installed")
+
+
+def run_blocks(text, name):
     names = {"__name__": "page"}
     printed = ""
-    for block in blocks_of(page.read_text(encoding="utf-8")):
+    for block in blocks_of(text):
         if block.language == "python":
             stream = io.StringIO()
             with contextlib.redirect_stdout(stream):
-                exec(compile(block.code, f"{page.name}:{block.line}", "exec"), names)  # noqa: S102  # our own pages
+                exec(compile(block.code, f"{name}:{block.line}", "exec"), names)  # noqa: S102  # our own pages
             printed = stream.getvalue()
         elif block.language == "console":
             printed = run_commands(block.code)

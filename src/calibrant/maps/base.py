@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast, final
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import check_bool, set_facts
+from calibrant.checks import as_tensor, check_bool, set_facts
 from calibrant.errors import InputError
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import argmax_rows, positions, to_working_precision, top_leads
@@ -259,9 +259,10 @@ class Map(FittedModule, ABC):
         given = [scores for scores in (logits, probs) if scores is not None]
         if len(given) != 1:
             raise InputError("predict_proba must be given logits=… or probs=…, one of them.")
-        unlabelled = torch.zeros(len(given[0]), dtype=torch.long)
+        scores = as_tensor(given[0], "logits" if probs is None else "probs")
+        labels = scores.argmax(dim=1) if scores.ndim == 2 and scores.numel() else torch.zeros(len(scores)).long()
         make = Predictions.from_logits if probs is None else Predictions.from_probs
-        calibrated = self.transform(make(given[0], unlabelled)).probs
+        calibrated = self.transform(make(scores, labels)).probs  # labels are needed, but do not matter
         return calibrated if isinstance(given[0], Tensor) else calibrated.numpy()
 
     def extra_repr(self) -> str:

@@ -1,0 +1,221 @@
+"""scikit-learn's own checks, agreement with CalibratedClassifierCV, and what is particular to the wrapper."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_digits
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, GroupKFold, ShuffleSplit, cross_val_score, cross_validate
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import calibrant
+from calibrant import catalogue
+from calibrant.errors import CalibrantWarning, InputError, UnknownNameError
+from calibrant.integrations.sklearn import CalibratedClassifier, ProbabilityCalibrator, scorer
+
+_CHECKED = [
+    CalibratedClassifier(LinearDiscriminantAnalysis(), cv=2),
+    CalibratedClassifier(LogisticRegression(), method="temperature", ensemble=True, cv=2),
+]
+
+
+@pytest.mark.filterwarnings("ignore")  # the checks fit classes with one sample, weights of 0 and worse
+@parametrize_with_checks(_CHECKED)
+def test_every_check_of_scikit_learn_passes(estimator, check):
+    check(estimator)
+
+
+NAIVE = GaussianNB(var_smoothing=0.3)  # gives no label probability 0
+
+
+@pytest.fixture(scope="module")
+def digits():
+    features, labels = load_digits(return_X_y=True)
+    return features[:600] / 16, labels[:600]
+
+
+@pytest.fixture(scope="module")
+def two_digits():
+    features, labels = load_digits(return_X_y=True)
+    chosen = np.isin(labels, [3, 8])
+    return features[chosen] / 16 + np.random.default_rng(0).normal(0, 0.6, (chosen.sum(), 64)), labels[chosen]
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_temperature_is_that_of_scikit_learn(digits, ensemble):
+    features, labels = digits
+    estimator = LogisticRegression(C=0.1)
+    ours = CalibratedClassifier(estimator, method="temperature", cv=3, ensemble=ensemble).fit(features, labels)
+    theirs = CalibratedClassifierCV(estimator, method="temperature", cv=3, ensemble=ensemble).fit(features, labels)
+    np.testing.assert_allclose(ours.predict_proba(features), theirs.predict_proba(features), atol=1e-6)
+
+
+def test_platt_on_decision_values_of_two_classes_is_sigmoid_of_scikit_learn(two_digits):
+    features, labels = two_digits
+    estimator = LinearSVC(C=0.01)
+    ours = CalibratedClassifier(estimator, method="platt", cv=3).fit(features, labels)
+    theirs = CalibratedClassifierCV(estimator, method="sigmoid", cv=3, ensemble=False).fit(features, labels)
+    np.testing.assert_allclose(ours.predict_proba(features), theirs.predict_proba(features), atol=1e-4)
+
+
+def test_isotonic_on_decision_values_of_two_classes_is_that_of_scikit_learn_at_the_fitted_scores(two_digits):
+    features, labels = two_digits
+    fitted = LogisticRegression().fit(features[::2], labels[::2])
+    held_out, targets = features[1::2], labels[1::2]
+    ours = CalibratedClassifier(fitted, method="isotonic_ovr", cv="prefit").fit(held_out, targets)
+    theirs = CalibratedClassifierCV(FrozenEstimator(fitted), method="isotonic").fit(held_out, targets)
+    expected = theirs.predict_proba(held_out)
+    inside = (expected > 0).all(axis=1)  # ours gives no class probability 0
+    assert inside.mean() > 0.5
+    np.testing.assert_allclose(ours.predict_proba(held_out)[inside], expected[inside], atol=1e-6)
+
+
+def test_any_expression_of_the_catalogue_and_any_calibrator_is_a_method(digits):
+    features, labels = digits
+    model = clone(NAIVE).fit(features[:300], labels[:300])
+    before = -scorer("nll")(model, features[300:], labels[300:])
+    for method in ("ets", "temperature+isotonic", "temperature(criterion=focal)", calibrant.TemperatureScaling()):
+        calibrated = CalibratedClassifier(NAIVE, method=method, cv=3).fit(features[:300], labels[:300])
+        assert -scorer("nll")(calibrated, features[300:], labels[300:]) < before
+
+
+def test_labels_may_be_words_and_features_a_data_frame_in_a_pipeline(digits, tmp_path):
+    features, labels = digits
+    frame = pd.DataFrame(features, columns=[f"pixel {i}" for i in range(64)])
+    words = np.array([f"digit {label}" for label in labels])
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression())
+    model = CalibratedClassifier(pipeline, method="temperature", cv=3).fit(frame, words)
+    assert model.classes_.tolist() == sorted(set(words))
+    assert model.n_features_in_ == 64
+    assert model.feature_names_in_.tolist() == list(frame.columns)
+    probs = model.predict_proba(frame)
+    np.testing.assert_allclose(probs.sum(axis=1), 1)
+    assert (model.predict(frame) == words).mean() > 0.9
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(frame), probs)  # noqa: S301
+    np.testing.assert_array_equal(clone(model).fit(frame, words).predict_proba(frame), probs)
+    calibrant.save_map(model.maps_[0], tmp_path / "map.safetensors")  # one map, which needs no scikit-learn
+    outer = make_pipeline(StandardScaler(), CalibratedClassifier(NAIVE, method="temperature")).fit(frame, words)
+    assert outer.predict_proba(frame).shape == (600, 10)
+
+
+def test_a_fitted_estimator_is_not_trained_again(digits):
+    features, labels = digits
+    fitted = LogisticRegression().fit(features[:300], labels[:300])
+    weights = fitted.coef_.copy()
+    prefit = CalibratedClassifier(fitted, method="temperature", cv="prefit").fit(features[300:], labels[300:])
+    frozen = CalibratedClassifier(FrozenEstimator(fitted), method="temperature").fit(features[300:], labels[300:])
+    assert prefit.estimators_[0] is fitted
+    np.testing.assert_array_equal(fitted.coef_, weights)
+    np.testing.assert_array_equal(prefit.predict_proba(features), frozen.predict_proba(features))
+    assert prefit.maps_[0].summary.rows == 300
+
+
+def test_the_scores_are_decision_values_unless_probabilities_are_asked_for(two_digits):
+    features, labels = two_digits
+    by_default, by_probs = (
+        CalibratedClassifier(LogisticRegression(), method="uncalibrated", cv=2, response_method=response)
+        for response in ("auto", "predict_proba")
+    )
+    by_default.fit(features, labels)
+    by_probs.fit(features, labels)
+    plain = LogisticRegression().fit(features, labels).predict_proba(features)
+    np.testing.assert_allclose(by_default.predict_proba(features), plain, atol=1e-12)
+    np.testing.assert_allclose(by_probs.predict_proba(features), plain, atol=1e-12)
+    with pytest.raises(InputError, match="predict_proba"):
+        CalibratedClassifier(LinearSVC(), response_method="predict_proba").fit(features, labels)
+
+
+def test_metadata_reaches_the_estimator_and_the_splitter(two_digits):
+    features, labels = two_digits
+    weights, groups = np.linspace(0.5, 2, len(labels)), np.arange(len(labels)) % 7
+    with sklearn.config_context(enable_metadata_routing=True):
+        estimator = GaussianNB().set_fit_request(sample_weight=True)
+        model = CalibratedClassifier(estimator, method="temperature", cv=GroupKFold(7))
+        with pytest.warns(CalibrantWarning, match="weighs all calibration samples alike"):
+            model.fit(features, labels, sample_weight=weights, groups=groups)
+    expected = clone(NAIVE).fit(features, labels, sample_weight=weights)
+    np.testing.assert_allclose(model.estimators_[0].theta_, expected.theta_)
+    with pytest.warns(CalibrantWarning, match="weighs all calibration samples alike"):
+        model = CalibratedClassifier(NAIVE, cv=3, method="temperature").fit(features, labels, sample_weight=weights)
+    np.testing.assert_allclose(model.estimators_[0].theta_, expected.theta_)
+
+
+def test_wrong_use_says_what_to_do(digits):
+    features, labels = digits
+    with pytest.raises(UnknownNameError, match="Did you mean temperature"):
+        CalibratedClassifier(NAIVE, method="temprature").fit(features, labels)
+    with pytest.raises(InputError, match="ensemble=True"):
+        CalibratedClassifier(NAIVE, method="temperature", cv=ShuffleSplit(2)).fit(features, labels)
+    rare = np.where(np.arange(len(labels)) == 0, 10, labels)
+    with pytest.raises(InputError, match="class 10"), pytest.warns(UserWarning, match="least populated"):
+        CalibratedClassifier(NAIVE, method="temperature", cv=3).fit(features, rare)
+    fitted = clone(NAIVE).fit(features, labels)
+    with pytest.raises(InputError, match="among the classes"):
+        CalibratedClassifier(fitted, cv="prefit").fit(features, rare)
+
+
+def test_every_metric_with_a_direction_is_a_scorer(digits):
+    features, labels = digits
+    model = clone(NAIVE).fit(features[:300], labels[:300])
+    probs, targets = model.predict_proba(features[300:]), labels[300:]
+    for name, metric in catalogue.metrics.items():
+        if metric.lower_is_better is None:
+            with pytest.raises(InputError, match="neither"):
+                scorer(name)
+            continue
+        sign = -1 if metric.lower_is_better else 1
+        assert scorer(name)(model, features[300:], targets) == sign * metric(probs=probs, labels=targets)
+
+
+def test_scorers_choose_in_cross_validation(digits):
+    features, labels = digits
+    words = np.array([f"digit {label}" for label in labels])
+    assert (cross_val_score(NAIVE, features, words, scoring=scorer("ece(n_bins=10)"), cv=2) < 0).all()
+    scores = cross_validate(NAIVE, features, words, scoring={"auroc": scorer("auroc")}, cv=2)
+    assert (scores["test_auroc"] > 0.5).all()
+    search = GridSearchCV(
+        CalibratedClassifier(NAIVE, cv=2), {"method": ["uncalibrated", "temperature"]}, scoring=scorer("nll"), cv=2
+    )
+    assert search.fit(features, words).best_params_ == {"method": "temperature"}
+    with pytest.raises(InputError, match="Wrap it"):
+        scorer("ece")(LinearSVC().fit(features, words), features, words)
+
+
+def test_arrays_of_probabilities_are_calibrated_with_their_own_labels(digits):
+    features, labels = digits
+    words = np.array([f"digit {label}" for label in labels])
+    probs = clone(NAIVE).fit(features[:200], words[:200]).predict_proba(features[200:])
+    calibrator = ProbabilityCalibrator("temperature").fit(probs, words[200:])
+    direct = calibrant.TemperatureScaling().fit(probs=probs, labels=labels[200:]).predict_proba(probs=probs)
+    np.testing.assert_array_equal(calibrator.predict_proba(probs), direct)
+    assert calibrator.predict(probs).tolist() == [f"digit {label}" for label in direct.argmax(1)]
+    frame = clone(calibrator).set_output(transform="pandas").fit(probs, words[200:]).transform(probs)
+    assert list(frame.columns[:2]) == ["prob_digit 0", "prob_digit 1"]
+    few = labels[200:] < 9
+    with pytest.raises(InputError, match="classes="):
+        ProbabilityCalibrator("temperature").fit(probs[few], words[200:][few])
+    ProbabilityCalibrator("temperature", classes=sorted(set(words))).fit(probs[few], words[200:][few])
+
+
+def test_one_column_is_the_probability_of_the_second_class(two_digits):
+    features, labels = two_digits
+    model = LogisticRegression().fit(features[::2], labels[::2])
+    probs = model.predict_proba(features[1::2])
+    one = ProbabilityCalibrator("platt").fit(probs[:, 1], labels[1::2])
+    two = ProbabilityCalibrator("platt").fit(probs, labels[1::2])
+    np.testing.assert_allclose(one.predict_proba(probs[:, 1]), two.predict_proba(probs), atol=1e-12)
+    logits = ProbabilityCalibrator("platt", logits=True).fit(model.decision_function(features[1::2]), labels[1::2])
+    np.testing.assert_allclose(
+        logits.predict_proba(model.decision_function(features[1::2])), two.predict_proba(probs), atol=1e-6
+    )
