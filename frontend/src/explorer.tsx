@@ -26,7 +26,7 @@ function useLater<T>(value: T): T {
   return later;
 }
 
-const KINDS: [Kind, string][] = [["width", "equal width"], ["mass", "equal mass"], ["free", "bin-free"]];
+export const KINDS: [Kind, string][] = [["width", "equal width"], ["mass", "equal mass"], ["free", "bin-free"]];
 
 /** All charts of a report: those of the chosen predictions, then methods and classes. */
 export function Explorer({ charts }: { charts: Charts }) {

@@ -7,8 +7,9 @@ import type { Answer, Samples, Source } from "./client";
 import { run } from "./client";
 import { Learn } from "./learn";
 import { Open } from "./open";
-import { Lines, Progress, Rendered, Trouble, useTask } from "./parts";
-import { needsFile, type Screen, useAddress } from "./state";
+import { Overlay } from "./overlay";
+import { Files, Lines, Progress, Rendered, Trouble, useTask } from "./parts";
+import { needsFile, type Screen, type State, useAddress } from "./state";
 
 const SCREENS: [Screen, string][] = [["open", "Open"], ["evaluate", "Evaluate"], ["calibrate", "Calibrate"], ["clamp", "Neural Clamping"], ["learn", "What is calibration?"]];
 
@@ -21,12 +22,12 @@ export function Studio() {
     <>
       <header><h1 ref={heading} tabIndex={-1}>Calibrant <small>studio</small></h1>
         <nav aria-label="Steps">{SCREENS.map(([screen, title]) => (
-          <button type="button" aria-current={screen === state.screen ? "page" : undefined} disabled={needsFile(screen) && !source} onClick={() => go({ screen })}>{title}</button>))}</nav></header>
+          <button type="button" aria-current={screen === state.screen ? "page" : undefined} disabled={needsFile(screen) && !source} onClick={screen === "calibrate" ? calibrate : () => go({ screen })}>{title}</button>))}</nav></header>
       {state.screen === "open" && <Open source={source} onChoose={(chosen) => go({ source: chosen, screen: "evaluate" })} />}
       {state.screen === "evaluate" && source && <Evaluate {...step} source={source} />}
       {state.screen === "learn" && source && <Walk {...step} source={source} />}
       {state.screen === "clamp" && <Clamp bins={state.bins} seed={state.seed} sample={state.sample} part={state.part} onChoose={go} />}
-      {state.screen === "calibrate" && source && <Calibrate source={source} bins={state.bins} seed={state.seed} methods={state.methods} onMethods={(methods) => go({ methods })} />}
+      {state.screen === "calibrate" && source && <Calibrate state={state} source={source} go={go} />}
     </>
   );
 }
@@ -34,13 +35,13 @@ export function Studio() {
 type Step = { source: Source; bins: number; seed: number; onCalibrate: () => void };
 
 function Evaluate({ source, bins, seed, onCalibrate }: Step) {
-  const { job, done, error, cancel } = useTask<Answer>("evaluate", { source, n_bins: bins, seed });
+  const { job, done, error, cancel, again } = useTask<Answer>("evaluate", { source, n_bins: bins, seed });
   const [wanted, want] = useState<Wanted>({ low: 0.9, high: 1, wrong: true }), samples = useRef<HTMLElement>(null);
   const picks = useMemo(() => {
     const show = (chosen: Wanted) => { want(chosen); samples.current?.scrollIntoView({ behavior: "smooth" }); };
     return { bin: (low: number, high: number) => show({ low, high, wrong: false }), predicted: (name: string) => show({ low: 0, high: 1, wrong: false, predicted: name }) };
   }, []);
-  if (error) return <Trouble message={error} />;
+  if (error) return <Trouble message={error} onAgain={again} />;
   if (!done) return <Progress job={job} onCancel={cancel} />;
   const { answer } = done;
   return (
@@ -49,14 +50,28 @@ function Evaluate({ source, bins, seed, onCalibrate }: Step) {
       <Rendered html={answer.html} charts={answer.charts} picks={picks} />
       <section class="samples" ref={samples}><SampleList source={source} wanted={wanted} onWant={want} classes={answer.charts.views[0].classes?.name ?? []} /></section>
       <p><button type="button" class="primary" onClick={onCalibrate}>Calibrate</button>{!source.split && <span class="legend"> on a random half of the samples; choose another split under Open</span>}</p>
+      <TakeHome source={source} bins={bins} seed={seed} />
       <Lines lines={answer.lines} />
     </>
   );
 }
 
+/** The report, figures and samples as files, which are made when they are asked for: drawing takes seconds. */
+function TakeHome({ source, bins, seed }: { source: Source; bins: number; seed: number }) {
+  const [form, choose] = useState("png"), [asked, ask] = useState<object | null>(null), task = useTask<{ files: Record<string, string> }>("take_home", asked);
+  return (
+    <section><h2>Take home</h2>
+      <div class="controls"><fieldset><legend>Figures as</legend>{["png", "svg", "pdf"].map((one) => <label><input type="radio" name="form" value={one} checked={one === form} onChange={() => choose(one)} /><span>{one.toUpperCase()}</span></label>)}</fieldset>
+        <button type="button" disabled={task.runs} onClick={() => { if (task.error) task.again(); ask({ source, n_bins: bins, seed, form }); }}>Make report and figures</button></div>
+      {task.runs && <Progress job={task.job} onCancel={() => { task.cancel(); ask(null); }} />}
+      {task.error && <Trouble message={task.error} />}
+      {task.done && <Files job={task.done.job} files={task.done.answer.files}>{(link) => <p>{link("report.html", "This report as one file")}{task.done!.answer.files["test.npz"] && <>, the {link("calibration.npz", "calibration")} and {link("test.npz", "test")} samples as they were split</>}.</p>}</Files>}</section>
+  );
+}
+
 function Walk({ source, bins, seed, onCalibrate }: Step) {
-  const { job, done, error, cancel } = useTask<Answer>("evaluate", { source, n_bins: bins, seed });
-  if (error) return <Trouble message={error} />;
+  const { job, done, error, cancel, again } = useTask<Answer>("evaluate", { source, n_bins: bins, seed });
+  if (error) return <Trouble message={error} onAgain={again} />;
   return done ? <Learn answer={done.answer} onCalibrate={onCalibrate} /> : <Progress job={job} onCancel={cancel} />;
 }
 
@@ -85,35 +100,37 @@ function SampleList({ source, wanted, onWant, classes }: { source: Source; wante
   );
 }
 
-function Calibrate({ source, bins, seed, methods, onMethods }: { source: Source; bins: number; seed: number; methods: string[]; onMethods: (methods: string[]) => void }) {
-  const [known, setKnown] = useState<Record<string, string> | null>(null), [asked, ask] = useState<object | null>(null), [error, setError] = useState("");
+function Calibrate({ state, source, go }: { state: State; source: Source; go: (change: Partial<State>) => void }) {
+  const { methods, fitted, bins, seed } = state, [known, setKnown] = useState<Record<string, string> | null>(null), [error, setError] = useState("");
   useEffect(() => { run<Record<string, string>>("methods", {}).then(({ answer }) => setKnown(answer), (reason: Error) => setError(reason.message)); }, []);
-  const task = useTask<Answer>("compare", asked);
-  const toggle = (name: string) => onMethods(methods.includes(name) ? methods.filter((one) => one !== name) : [...methods, name]);
+  const task = useTask<Answer>("compare", fitted && { source, methods: fitted.length ? fitted : null, n_bins: bins, seed });
+  const toggle = (name: string) => go({ methods: methods.includes(name) ? methods.filter((one) => one !== name) : [...methods, name] });
   return (
     <>
       <section><h2>Methods</h2>
         <p class="legend">Fitted on the calibration samples, compared on the others. Without a choice: those that suit the numbers of samples and classes.</p>
         {error && <Trouble message={error} />}
+        {!known && !error && <p role="status">Listing the methods …</p>}
         <div class="choices" role="group" aria-label="Methods">{Object.entries(known ?? {}).map(([name, title]) => <label><input type="checkbox" checked={methods.includes(name)} onChange={() => toggle(name)} /> {title}</label>)}</div>
-        <p><button type="button" class="primary" disabled={Boolean(asked && !task.done && !task.error)} onClick={() => ask({ source, methods: methods.length ? methods : null, n_bins: bins, seed })}>Fit and compare</button></p></section>
-      {asked && !task.done && !task.error && <Progress job={task.job} onCancel={() => { task.cancel(); ask(null); }} />}
+        <p><button type="button" class="primary" disabled={task.runs} onClick={() => { if (task.error) task.again(); go({ fitted: methods, curves: [] }); }}>Fit and compare</button>{methods.length > 0 && <> <button type="button" onClick={() => go({ methods: [] })}>choose none</button></>}</p></section>
+      {task.runs && <Progress job={task.job} onCancel={() => { task.cancel(); go({ fitted: null }); }} />}
       {task.error && <Trouble message={task.error} />}
-      {task.done && <Compared job={task.done.job} answer={task.done.answer} />}
+      {task.done && <Compared job={task.done.job} answer={task.done.answer} curves={state.curves} onCurves={(curves) => go({ curves })} />}
     </>
   );
 }
 
-function Compared({ job, answer }: { job: string; answer: Answer }) {
-  const files = Object.entries(answer.files ?? {}), link = (name: string, title: string) => <a href={`/api/jobs/${job}/files/${name}`} download>{title}</a>;
+function Compared({ job, answer, curves, onCurves }: { job: string; answer: Answer; curves: string[]; onCurves: (names: string[]) => void }) {
+  const { charts, recommended } = answer, files = answer.files ?? {}, views = charts.views;
   return (
     <>
       {answer.notes.map((note) => <p class="legend">{note}</p>)}
-      <Rendered html={answer.html} charts={answer.charts} />
+      <Rendered html={answer.html} charts={charts}><Overlay views={views} start={charts.n_bins} chosen={curves.length ? curves : views.slice(0, 3).map((view) => view.name)} onChoose={onCurves} /></Rendered>
       <section><h2>Take home</h2>
-        <p>Maps, one file each (<code>calibrant apply map.safetensors new.csv</code>):</p>
-        <ul class="files">{files.filter(([name]) => name.startsWith("map-")).map(([name, title]) => <li key={name}>{link(name, title)}{title === answer.recommended && <span class="badge">recommended</span>}</li>)}</ul>
-        <p>{link("report.html", "This report as one file")}, the {link("calibration.npz", "calibration")} and {link("test.npz", "test")} samples as they were used.</p></section>
+        <Files job={job} files={files}>{(link) => <>
+          <p>Maps, one file each (<code>calibrant apply map.safetensors new.csv</code>):</p>
+          <ul class="files">{Object.entries(files).filter(([name]) => name.startsWith("map-")).map(([name, title]) => <li key={name}>{link(name, title)}{title === recommended && <span class="badge">recommended</span>}</li>)}</ul>
+          <p>{link("report.html", "This report as one file")}, the {link("calibration.npz", "calibration")} and {link("test.npz", "test")} samples as they were used.</p></>}</Files></section>
       <Lines lines={answer.lines} />
     </>
   );

@@ -7,12 +7,12 @@ import { Lines, Progress, Trouble, useTask } from "./parts";
 interface Clamped extends Clamping { verdict: { headline: string; tone: string }; notes: string[]; files: Record<string, string>; lines: Answer["lines"] }
 
 export function Clamp({ bins, seed, ...chosen }: { bins: number; seed: number } & Chosen) {
-  const { job, done, error, cancel } = useTask<Clamped>("clamp", { n_bins: bins, seed });
+  const { job, done, error, cancel, again } = useTask<Clamped>("clamp", { n_bins: bins, seed });
   return (
     <section class="clamp">
       <h2>Neural Clamping</h2>
       <p class="legend">Calibrates a network from both ends and leaves its weights alone. <b>δ</b> is one small picture that is added to every input. <b>T</b>, the temperature, is one number that all scores of the network are divided by. Here both are fitted to a small network that has learned 100 hand-written digits by heart, and is too sure of others.</p>
-      {error && <Trouble message={error} />}
+      {error && <Trouble message={error} onAgain={again} />}
       {!done && !error && <><Progress job={job} onCancel={cancel} /><p class="legend">Training and fitting take about half a minute, once for as long as the studio runs.</p></>}
       {done && <Result {...chosen} job={done.job} answer={done.answer} />}
     </section>

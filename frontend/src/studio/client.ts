@@ -1,12 +1,12 @@
 /** Requests to the studio's server. Every answer is JSON; an error has a message for the reader. */
 import type { Charts } from "../data";
 
-export interface FileEntry { id: string; name: string }
+export interface FileEntry { id: string; name: string; example?: boolean }
 export interface Session { token: string; version: string; files: FileEntry[]; most_bytes: number }
 export interface Column { name: string; shape?: number[]; type?: string; first?: unknown[]; values?: unknown[]; error?: string }
 export type Kind = "logits" | "probs" | "top-label";
-export interface Preview { name: string; names: string[]; noun: string; columns: Column[]; kinds: Record<Kind, { error?: string; scores?: string[]; labels?: string | null }>; recognised: Kind | null }
-export type Split = { by: "half"; seed: number } | { by: "column"; column: string; calibration: string; test: string } | { by: "file"; source: Source };
+export interface Preview { name: string; is_split: boolean; names: string[]; noun: string; columns: Column[]; kinds: Record<Kind, { error?: string; scores?: string[]; labels?: string | null }>; recognised: Kind | null }
+export type Split = { by: "own" } | { by: "half"; seed: number } | { by: "column"; column: string; calibration: string; test: string } | { by: "file"; source: Source };
 export interface Source { file: string; kind?: Kind; scores?: string; labels?: string; confidence?: string; correct?: string; split?: Split }
 export interface Answer {
   html: string; charts: Charts; document: { metrics: Record<string, { value: number; low: number | null; high: number | null; floor?: number; p?: number }> }; notes: string[]; lines: { cli: string; python: string };

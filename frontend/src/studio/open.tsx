@@ -39,9 +39,9 @@ export function Open({ source, onChoose }: { source: Source | null; onChoose: (s
       {busy && <p role="status">{busy}</p>}
       {error && <Trouble message={error} />}
       {session && session.files.length > 0 && (
-        <ul class="files" aria-label="Files at hand">{session.files.map((entry) => (
+        <><p class="legend">At hand:</p><ul class="files" aria-label="Files at hand">{session.files.map((entry) => (
           <li key={entry.id}><button type="button" aria-pressed={entry.id === chosen} onClick={() => choose(entry.id)}>{entry.name}</button>
-            {entry.id !== "resnet110" && <button type="button" class="remove" aria-label={`Remove ${entry.name}`} onClick={() => void remove(entry)}>×</button>}</li>))}</ul>)}
+            {!entry.example && <button type="button" class="remove" aria-label={`Remove ${entry.name}`} onClick={() => void remove(entry)}>×</button>}</li>))}</ul></>)}
       {chosen && session && <Columns key={chosen} file={chosen} source={source?.file === chosen ? source : null} others={session.files.filter((entry) => entry.id !== chosen)} onChoose={onChoose} />}
     </section>
   );
@@ -51,9 +51,9 @@ function Columns({ file, source, others, onChoose }: { file: string; source: Sou
   const [preview, setPreview] = useState<Preview | null>(null), [error, setError] = useState("");
   const [given, give] = useState<Source>(source ?? { file });
   useEffect(() => {
-    run<Preview>("preview", { file }).then(({ answer }) => {
+    run<Preview>("preview", { source: { file } }).then(({ answer }) => {
       setPreview(answer);
-      if (!given.kind && answer.recognised) give({ ...given, kind: answer.recognised });
+      if (!given.kind && answer.recognised) give({ ...given, kind: answer.recognised, ...(answer.is_split && { split: { by: "own" } as Split }) });
     }, (reason: Error) => setError(reason.message));
   }, [file]);
   if (error) return <Trouble message={error} />;
@@ -69,16 +69,16 @@ function Columns({ file, source, others, onChoose }: { file: string; source: Sou
           <tbody>{[0, 1, 2, 3, 4].map((row) => <tr>{preview.columns.map((column) => <td>{cell(column.first?.[row])}</td>)}</tr>)}</tbody></table>
       </div>
       {preview.names.length > preview.columns.length && <p class="legend">The first {preview.columns.length} of {whole(preview.names.length)} {preview.noun}s.</p>}
-      <fieldset class="stacked"><legend>The scores are</legend>{KINDS.map(([value, title, words]) => (
-        <label><input type="radio" name="kind" value={value} checked={kind === value} onChange={() => change({ kind: value, scores: undefined, labels: undefined, confidence: undefined, correct: undefined })} /><span>{title} <small>{words}</small></span></label>))}</fieldset>
-      {kind && (
+      {!preview.is_split && <fieldset class="stacked"><legend>The scores are</legend>{KINDS.map(([value, title, words]) => (
+        <label><input type="radio" name="kind" value={value} checked={kind === value} onChange={() => change({ kind: value, scores: undefined, labels: undefined, confidence: undefined, correct: undefined })} /><span>{title} <small>{words}</small></span></label>))}</fieldset>}
+      {kind && !preview.is_split && (
         <div class="fields">{named.map((name) => (
           <label>{name === "scores" ? "Scores: column, array or the start of their names" : name[0].toUpperCase() + name.slice(1)}
             <input list="names" value={given[name] ?? ""} placeholder={found?.error ? "required" : name === "labels" || name === "correct" ? found?.labels ?? "" : (found?.scores ?? []).slice(0, 3).join(", ")} onInput={(event) => change({ [name]: event.currentTarget.value })} /></label>))}
           <datalist id="names">{preview.names.slice(0, 500).map((name) => <option value={name} />)}</datalist>
         </div>)}
       {found?.error && <p class="legend">{found.error}</p>}
-      <SplitChoice preview={preview} others={others} split={given.split} onChange={(split) => change({ split })} />
+      {preview.is_split ? <p class="legend">This example has calibration samples of its own; those shown are the test samples.</p> : <SplitChoice preview={preview} others={others} split={given.split} onChange={(split) => change({ split })} />}
       <p><button type="submit" class="primary" disabled={!complete}>Evaluate</button></p>
     </form>
   );

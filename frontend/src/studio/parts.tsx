@@ -1,13 +1,13 @@
 /** Small parts that several screens share. */
-import { render } from "preact";
+import { type ComponentChildren, render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Charts } from "../data";
 import { Explorer } from "../explorer";
-import { Pick, type Picks } from "../pick";
+import { Pick as Picked, type Picks } from "../pick";
 import { type Answer, type Job, run } from "./client";
 
-export function Trouble({ message }: { message: string }) {
-  return <p class="trouble" role="alert">{message}</p>;
+export function Trouble({ message, onAgain }: { message: string; onAgain?: () => void }) {
+  return <p class="trouble" role="alert">{message}{onAgain && <> <button type="button" onClick={onAgain}>Try again</button></>}</p>;
 }
 
 /** What a job does, how far it is, and a button to end it. */
@@ -22,38 +22,52 @@ export function Progress({ job, onCancel }: { job: Job<unknown> | null; onCancel
   );
 }
 
-export interface Running<T> { job: Job<unknown> | null; done: { job: string; answer: T } | null; error: string; cancel: () => void }
+export interface Running<T> { job: Job<unknown> | null; done: { job: string; answer: T } | null; error: string; runs: boolean; cancel: () => void; again: () => void }
+type Stage<T> = Pick<Running<T>, "job" | "done" | "error">;
 
-/** Run a task whenever its arguments change; the previous one is cancelled. */
+/** Run a task whenever its arguments change; the previous one is cancelled. Without arguments nothing is run. */
 export function useTask<T>(task: string, given: object | null): Running<T> {
-  const [state, set] = useState<Omit<Running<T>, "cancel">>({ job: null, done: null, error: "" }), [abort, setAbort] = useState<AbortController | null>(null);
+  const [stage, set] = useState<Stage<T>>({ job: null, done: null, error: "" }), [attempt, retry] = useState(0), abort = useRef<AbortController | null>(null);
   const key = JSON.stringify(given);
   useEffect(() => {
-    if (!given) return undefined;
-    const controller = new AbortController();
-    setAbort(controller);
     set({ job: null, done: null, error: "" });
-    run<T>(task, given, (job) => { if (!controller.signal.aborted) set({ job, done: null, error: "" }); }, controller.signal).then(
-      (done) => { if (!controller.signal.aborted) set({ job: null, done, error: "" }); },
-      (reason: Error) => { set({ job: null, done: null, error: reason.message }); },
+    if (!given) return undefined;
+    const controller = new AbortController(), now = (next: Stage<T>) => { if (!controller.signal.aborted) set(next); };
+    abort.current = controller;
+    run<T>(task, given, (job) => now({ job, done: null, error: "" }), controller.signal).then(
+      (done) => now({ job: null, done, error: "" }),
+      (reason: Error) => now({ job: null, done: null, error: reason.message }),
     );
     return () => controller.abort();
-  }, [task, key]);
-  return { ...state, cancel: () => abort?.abort() };
+  }, [task, key, attempt]);
+  return { ...stage, runs: Boolean(given && !stage.done && !stage.error), cancel: () => { abort.current?.abort(); set({ job: null, done: null, error: "Cancelled." }); }, again: () => retry(attempt + 1) };
 }
 
 /** A page that the server has rendered, with its charts: names are escaped there, and the policy forbids other scripts. */
-export function Rendered({ html, charts, picks }: { html: string; charts: Charts; picks?: Picks }) {
-  const page = useRef<HTMLDivElement>(null);
+export function Rendered({ html, charts, picks, children }: { html: string; charts: Charts; picks?: Picks; children?: ComponentChildren }) {
+  const page = useRef<HTMLDivElement>(null), place = useRef<Element | null>(null);
   useEffect(() => {
-    const place = page.current?.querySelector("#calibrant-charts");
-    if (!place) return undefined;
-    place.replaceChildren();
-    place.classList.toggle("has-methods", charts.methods.length > 0);
-    render(<Pick.Provider value={picks ?? null}><Explorer charts={charts} /></Pick.Provider>, place);
-    return () => render(null, place);
-  }, [html, charts]);
+    const now = page.current?.querySelector("#calibrant-charts") ?? null;
+    now?.replaceChildren();
+    now?.classList.toggle("has-methods", charts.methods.length > 0);
+    place.current = now;
+    return () => { if (now) render(null, now); };
+  }, [html]);
+  useEffect(() => { if (place.current) render(<Picked.Provider value={picks ?? null}><Explorer charts={charts} />{children}</Picked.Provider>, place.current); });
   return <div ref={page} dangerouslySetInnerHTML={{ __html: html }} />;
+}
+
+/** Links to files that a job has saved; figures in every format that there is. */
+export function Files({ job, files, children }: { job: string; files: Record<string, string>; children?: (link: (name: string, title: string) => ComponentChildren) => ComponentChildren }) {
+  const link = (name: string, title: string) => <a href={`/api/jobs/${job}/files/${encodeURIComponent(name)}`} download={name}>{title}</a>;
+  const figures = new Map<string, [string, string][]>();
+  for (const [name, title] of Object.entries(files)) { const form = /\.(png|svg|pdf)$/.exec(name)?.[1]; if (form) figures.set(title, [...(figures.get(title) ?? []), [name, form.toUpperCase()]]); }
+  return (
+    <>
+      {children?.(link)}
+      {figures.size > 0 && <><p>Figures:</p><ul class="files figures-list">{[...figures].map(([title, forms]) => <li key={title}>{title}: {forms.map(([name, form], i) => <>{i > 0 && ", "}{link(name, form)}</>)}</li>)}</ul></>}
+    </>
+  );
 }
 
 export function Lines({ lines }: { lines: Answer["lines"] }) {

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from calibrant.calibrators import Calibrator
-    from calibrant.comparison import Comparison
     from calibrant.plots import ThemeName
-    from calibrant.predictions import Predictions
 
 EXAMPLES = """\
 calibrant compare calibration.csv test.csv
@@ -57,7 +55,13 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
         evidence = {"n_bins": bins, "resamples": resamples, "seed": seed}
         comparison = compare_methods(calibration, test, chosen, **evidence, progress=progress)
         progress("drawing", 1, 1)
-        drawn = reports.draw(lambda theme: _figures(comparison, test, test_file.name, bins, theme), in_html=False)
+
+        def draw(theme: "ThemeName") -> "dict[str, Figure]":
+            from calibrant.plots import comparison_figures  # loads matplotlib
+
+            return comparison_figures(comparison, test, n_bins=bins, theme=theme, name=test_file.name)
+
+        drawn = reports.draw(draw, in_html=False)
 
     def charts() -> dict[str, Any]:
         from calibrant.report.interactive import comparison_charts
@@ -79,24 +83,3 @@ def parse_methods(text: str) -> "tuple[Calibrator, ...]":
         # Without steps a chain is the uncalibrated model, which always takes part.
         return tuple(method for name, method in catalogue.calibrators.items() if name != "chain")
     return tuple(catalogue.parse_calibrator(name) for name in names)
-
-
-def _figures(
-    comparison: "Comparison", test: "Predictions", name: str, n_bins: int, theme: "ThemeName"
-) -> "dict[str, Figure]":
-    """Draw the comparison, and the reliability before and after the best method."""
-    from calibrant.comparison import UNCALIBRATED
-    from calibrant.diagrams import reliability
-    from calibrant.plots import method_title, plot_comparison, plot_reliability
-
-    drawn = {"comparison": plot_comparison(comparison, name=name, theme=theme)}
-    shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
-    if shown.map is not None and shown.name != UNCALIBRATED:
-        pairs = ((test, comparison.find(UNCALIBRATED)), (shown.map.transform(test), shown))
-        before, after = (
-            reliability(samples, n_bins=n_bins, ece=method and method.metrics["ece"]) for samples, method in pairs
-        )
-        set_names = (method_title(UNCALIBRATED), method_title(shown.name))
-        ax = plot_reliability(before, other=after, set_names=set_names, name=name, theme=theme)
-        drawn["before_and_after"] = cast("Figure", ax.figure)
-    return drawn

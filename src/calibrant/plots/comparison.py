@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,10 +10,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from calibrant.comparison import UNCALIBRATED, Comparison
-from calibrant.diagrams import ComparisonDiagram, Dot, comparison_diagram
+from calibrant.diagrams import ComparisonDiagram, Dot, comparison_diagram, reliability
 from calibrant.evidence import Side
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
+from calibrant.plots.reliability import plot_reliability
+from calibrant.predictions import Predictions
 
 # Dots worse than a good one (a third of the way down) by more than this many times its distance from the best are
 # shown at the edge, so that differences between the good ones are visible.
@@ -30,6 +32,34 @@ class Panel(NamedTuple):
     number: Callable[[float], str]  # text of a value beyond the edge
     high_is_good: bool = False
     floor: float = -math.inf
+
+
+def comparison_figures(
+    comparison: Comparison, test: Predictions, *, n_bins: int = 15, theme: ThemeName = "light", name: str = ""
+) -> dict[str, Figure]:
+    """Draw all figures of a comparison.
+
+    Args:
+        comparison: Methods fitted on other samples and evaluated on these.
+        test: The samples they were evaluated on.
+        n_bins: Number of equal-width bins of the reliability diagram.
+        theme: "light" or "dark".
+        name: Name of the data, such as their file, for the titles.
+
+    Returns:
+        Figures by name: comparison, and before_and_after the recommended method (or else the best).
+    """
+    drawn = {"comparison": plot_comparison(comparison, name=name, theme=theme)}
+    shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
+    if shown.map is not None and shown.name != UNCALIBRATED:
+        pairs = ((test, comparison.find(UNCALIBRATED)), (shown.map.transform(test), shown))
+        before, after = (
+            reliability(samples, n_bins=n_bins, ece=method and method.metrics["ece"]) for samples, method in pairs
+        )
+        set_names = (layout.method_title(UNCALIBRATED), layout.method_title(shown.name))
+        ax = plot_reliability(before, other=after, set_names=set_names, name=name, theme=theme)
+        drawn["before_and_after"] = cast("Figure", ax.figure)
+    return drawn
 
 
 def plot_comparison(

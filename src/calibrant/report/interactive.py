@@ -40,17 +40,19 @@ def evaluation_charts(evaluation: Evaluation, predictions: Predictions | TopLabe
     return _charts(evaluation.n_bins, [_view(predictions, name or "predictions", "as given", temperatures=True)])
 
 
-def comparison_charts(comparison: Comparison, test: Predictions) -> dict[str, Any]:
+def comparison_charts(comparison: Comparison, test: Predictions, *, shown: Iterable[str] = ()) -> dict[str, Any]:
     """Return the numbers behind the charts of a comparison: all methods, and the predictions before and after.
 
-    The views are the uncalibrated model, the recommended method (or else the best), and temperature scaling.
+    The views are the uncalibrated model, the recommended method (or else the best), temperature scaling, and those of
+    ``shown``.
     """
     chosen = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
-    shown = {method.name: method for method in (chosen, comparison.find(comparison.baseline)) if method is not None}
+    methods_shown = (chosen, *map(comparison.find, (comparison.baseline, *shown)))
+    by_method = {method.name: method for method in methods_shown if method is not None}
     views = [_view(test, UNCALIBRATED, "uncalibrated", temperatures=True)]
     views += [
         _view(method.map.transform(test), name, name)
-        for name, method in shown.items()
+        for name, method in by_method.items()
         if method.map is not None and name != UNCALIBRATED
     ]
     diagram = comparison_diagram(comparison)

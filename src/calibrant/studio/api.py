@@ -1,19 +1,20 @@
 """The work of the studio as plain functions: values that JSON can hold go in and come out; no server is needed.
 
-A *source* is a dictionary: ``path`` of the file and the ``name`` to show, the options of :func:`calibrant.files.load`
-(``kind``, ``scores``, ``labels``, ``confidence``, ``correct``), and how to ``split`` its samples:
+A *source* is a dictionary: ``path`` of the file, the ``name`` to show, when it was last ``written`` (a worker keeps
+what it has read), the options of :func:`calibrant.files.load` (``kind``, ``scores``, ``labels``, ``confidence``,
+``correct``), and how to ``split`` its samples:
 
 - absent: all samples are test samples;
 - ``{"by": "half", "seed": 0}``: a random half to calibrate on, the other to evaluate;
 - ``{"by": "column", "column": "split", "calibration": "val", "test": "test"}``: by the values of a column;
-- ``{"by": "file", "source": {...}}``: another source to calibrate on.
+- ``{"by": "file", "source": {...}}``: another source to calibrate on, with the same options unless it has its own.
 
-The path of the predictions that come with the package is ``bundled:resnet110``; they are split already.
+The examples of :data:`EXAMPLES` have no path on the disk, and are split already, whatever ``split`` says.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from json import dumps, loads
 from pathlib import Path
 from shlex import quote
@@ -40,8 +41,10 @@ from calibrant.report.interactive import comparison_charts, evaluation_charts
 from calibrant.report.page import Page
 from calibrant.studio import clamping
 from calibrant.studio.workers import Progress
+from calibrant.training import DIGITS, predict, train_on_digits
 
-BUNDLED = "bundled:resnet110"
+RESNET110, SMALL = "example:resnet110", "example:digits"
+EXAMPLES = {RESNET110: "ResNet-110 on CIFAR-100 (example)", SMALL: "Small network on digits (example)"}
 clamp = clamping.clamp  # a task like those below
 Source: TypeAlias = Mapping[str, Any]
 _OPTIONS = ("kind", "scores", "labels", "confidence", "correct")
@@ -57,10 +60,14 @@ class Parts(NamedTuple):
     places: Tensor  # (n,) row of each test sample in its file
 
 
-def preview(path: str, name: str, *, progress: Progress) -> dict[str, Any]:
+def preview(source: Source, *, progress: Progress) -> dict[str, Any]:
     """Return the columns of a file, its first rows, and for every kind of scores what would be read, or why not."""
-    progress("reading", None)
-    content = _opened(path)
+    path, name = source["path"], source["name"]
+    progress("training a small network on digits" if path == SMALL else "reading", None)
+    try:
+        content = _opened(path)
+    except CalibrantError as error:
+        raise FileError(_without_path(str(error), path, name)) from error
     kinds: dict[str, Any] = {}
     for kind in ("logits", "probs", "top-label"):
         try:
@@ -84,6 +91,7 @@ def preview(path: str, name: str, *, progress: Progress) -> dict[str, Any]:
         columns.append({"name": column, **_described(values)})
     return {
         "name": name,
+        "is_split": path in EXAMPLES,
         "names": list(content.names),
         "noun": content.noun,
         "class_names": None if content.class_names is None else list(content.class_names),
@@ -94,10 +102,23 @@ def preview(path: str, name: str, *, progress: Progress) -> dict[str, Any]:
 
 
 def _opened(path: str) -> Content:
-    if path == BUNDLED:
-        test = load_resnet110().test
-        return open_mapping({"logits": test.logits, "labels": test.labels})
+    if path in EXAMPLES:
+        _, test = _example(path)
+        return open_mapping({"logits": test.logits, "labels": test.labels, "class_names": test.class_names})
     return OPENERS[suffix_of(path)](Path(path))
+
+
+@cache
+def _example(path: str) -> tuple[Predictions, Predictions]:
+    """Return the calibration and test samples of an example."""
+    if path == RESNET110:
+        return load_resnet110()
+    network = train_on_digits(seed=0)
+    calibration, test = (
+        Predictions.from_logits(predict(network.model, images), labels, class_names=DIGITS)
+        for images, labels in (network.calibration, network.test)
+    )
+    return calibration, test
 
 
 def _described(values: Words | Tensor) -> dict[str, Any]:
@@ -118,18 +139,47 @@ def _described(values: Words | Tensor) -> dict[str, Any]:
 def evaluate(source: Source, *, n_bins: int = 15, seed: int = 0, progress: Progress) -> dict[str, Any]:
     """Evaluate the test samples: report as HTML, its numbers, and what its charts need."""
     parts = _load(source, progress)
+    page, notes, charts = _evaluated(parts, source, n_bins, seed, progress)
+    return _answer(
+        page, charts, notes,
+        lines=_lines(source, "evaluate", n_bins=n_bins, seed=seed),
+        n={"calibration": None if parts.calibration is None else len(parts.calibration), "test": len(parts.test)},
+    )  # fmt: skip
+
+
+def take_home(
+    source: Source, *, n_bins: int = 15, seed: int = 0, form: str = "png", folder: str, progress: Progress
+) -> dict[str, Any]:
+    """Save the report of the test samples, its figures as png, svg or pdf, and the samples of both parts of a split."""
+    from calibrant.plots import figures, save_figures  # loads matplotlib
+
+    parts, out = _load(source, progress), Path(folder)
+    page, _, charts = _evaluated(parts, source, n_bins, seed, progress)
+    (out / "report.html").write_text(to_html(replace(page, charts=lambda: charts)), encoding="utf-8")
+    saved = {"report.html": "report"} | (_save_parts(parts, out) if parts.calibration is not None else {})
+    progress("drawing the figures", None)
+    drawn = figures(parts.test, n_bins=n_bins, seed=seed, name=source["name"])
+    paths = save_figures(drawn, out, formats=[form])
+    return {"files": saved | {path.name: path.stem.replace("_", " ") for path in paths}}
+
+
+def _evaluated(
+    parts: Parts, source: Source, n_bins: int, seed: int, progress: Progress
+) -> tuple[Page, list[str], dict[str, Any]]:
     with caught_warnings() as caught:
         evaluation = evaluate_predictions(
             parts.test, n_bins=n_bins, seed=seed, progress=lambda stage: progress(stage, None)
         )
     page = evaluation_page(evaluation, source=source["name"])
-    return _answer(
-        page,
-        evaluation_charts(evaluation, parts.test, name=source["name"]),
-        ours_in(caught),
-        lines=_lines(source, "evaluate", n_bins=n_bins, seed=seed),
-        n={"calibration": None if parts.calibration is None else len(parts.calibration), "test": len(parts.test)},
-    )
+    return page, ours_in(caught), evaluation_charts(evaluation, parts.test, name=source["name"])
+
+
+def _save_parts(parts: Parts, out: Path) -> dict[str, str]:
+    """Save calibration and test samples as they were used; return the names of the files."""
+    for part, predictions in (("calibration", parts.calibration), ("test", parts.test)):
+        if predictions is not None:
+            save(predictions, out / f"{part}.npz")
+    return {"calibration.npz": "calibration samples", "test.npz": "test samples"}
 
 
 def samples(
@@ -188,10 +238,12 @@ def compare(
     folder: str,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Fit methods on the calibration samples, evaluate them on the test samples, and save maps and samples.
+    """Fit methods on the calibration samples, and evaluate them on the test samples.
 
-    Files are saved in ``folder``: a map per method, and the two parts as they were used.
+    Saved in ``folder``: a map per method, the report, the figures, and the two parts as they were used.
     """
+    from calibrant.plots import comparison_figures, save_figures  # loads matplotlib
+
     parts = _load(source, progress)
     calibration, test = parts.calibration, parts.test
     if not isinstance(calibration, Predictions) or not isinstance(test, Predictions):
@@ -205,27 +257,27 @@ def compare(
             calibration, test, chosen, n_bins=n_bins, seed=seed,
             progress=lambda name, done, total: progress(name, done / max(total, 1)),
         )  # fmt: skip
-    progress("saving", 1.0)
+    progress("saving maps and figures", 1.0)
     out = Path(folder)
-    files = {}
-    for part, predictions in (("calibration", calibration), ("test", test)):
-        save(predictions, out / f"{part}.npz")
-        files[f"{part}.npz"] = f"{part}.npz"
+    files = _save_parts(parts, out)
     for number, method in enumerate(comparison.fitted):
         if method.map is not None:
             save_map(method.map, out / f"map-{number}.safetensors", fitted_on=calibration)
             files[f"map-{number}.safetensors"] = method.name
+    drawn = comparison_figures(comparison, test, n_bins=n_bins, name=source["name"])
+    files |= {path.name: path.stem.replace("_", " ") for path in save_figures(drawn, out)}
     page = comparison_page(comparison, calibration=Path("calibration.npz"), test=Path("test.npz"))
-    answer = _answer(
+    charts = comparison_charts(comparison, test)
+    (out / "report.html").write_text(to_html(replace(page, charts=lambda: charts)), encoding="utf-8")
+    return _answer(
         page,
-        comparison_charts(comparison, test),
+        comparison_charts(comparison, test, shown=[method.name for method in comparison.fitted]),
         ours_in(caught),
         lines=_lines(source, "compare", n_bins=n_bins, seed=seed, methods=methods or ()),
         n={"calibration": len(calibration), "test": len(test)},
+        files=files | {"report.html": "report"},
+        recommended=comparison.recommended.name,
     )
-    report = out / "report.html"
-    report.write_text(to_html(replace(page, charts=lambda: answer["charts"])), encoding="utf-8")
-    return answer | {"files": files | {"report.html": "report"}, "recommended": comparison.recommended.name}
 
 
 def methods(*, progress: Progress) -> dict[str, Any]:
@@ -240,37 +292,37 @@ def _answer(page: Page, charts: dict[str, Any], notes: list[str], **more: Any) -
 
 
 def _load(source: Source, progress: Progress) -> Parts:
-    progress(f"reading {source['name']}", None)
-    sources = [source, *filter(None, [(source.get("split") or {}).get("source")])]
-    # Written anew while the studio runs, a file is read anew.
-    written = tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in (Path(one["path"]) for one in sources))
+    progress("training a small network on digits" if source["path"] == SMALL else f"reading {source['name']}", None)
     try:
-        return _loaded(dumps(source, sort_keys=True), written)
+        return _loaded(dumps(source, sort_keys=True))
     except CalibrantError as error:
         message = str(error)
-        for one in sources:
+        for one in [source, *filter(None, [(source.get("split") or {}).get("source")])]:
             message = _without_path(message, one["path"], one["name"])
         raise FileError(message) from error
 
 
 @lru_cache(maxsize=4)
-def _loaded(text: str, written: tuple[int, ...]) -> Parts:
+def _loaded(text: str) -> Parts:
     """Load and split a source; a worker keeps the last few, since most requests are about the same."""
     source = loads(text)
-    if source["path"] == BUNDLED:
-        bundled = load_resnet110()
-        return Parts(*bundled, torch.arange(len(bundled.test)))
+    if source["path"] in EXAMPLES:
+        example = _example(source["path"])
+        return Parts(*example, torch.arange(len(example[1])))
     options = {name: source.get(name) for name in _OPTIONS if source.get(name)}
     whole = load(source["path"], **options)
     split, everything = source.get("split"), torch.arange(len(whole))
     if not split:
         return Parts(None, whole, everything)
     if split["by"] == "file":
-        return Parts(_loaded(dumps(split["source"], sort_keys=True), written[1:]).test, whole, everything)
+        other = options | split["source"]
+        return Parts(_loaded(dumps(other, sort_keys=True)).test, whole, everything)
     if split["by"] == "half":
         order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(int(split.get("seed", 0))))
         middle = len(whole) // 2
         calibration, test = order[:middle].sort().values, order[middle:].sort().values
+    elif split["by"] != "column":
+        raise InputError(f"a split must be by half, column or file; got {split['by']!r}.")
     else:
         calibration, test = (_rows_with(source, split["column"], split[part]) for part in ("calibration", "test"))
     for part, rows in (("calibration", calibration), ("test", test)):
@@ -295,34 +347,69 @@ def _rows_with(source: Source, column: str, value: str) -> Tensor:
 
 
 def _lines(source: Source, function: str, *, n_bins: int, seed: int, methods: Iterable[str] = ()) -> dict[str, str]:
-    """Return Python and command lines that give the same numbers.
+    """Return command and Python lines that give the same numbers.
 
-    They name the user's file where the command line can split as the studio did, else the parts to be downloaded.
+    They read the user's files where these can be split so, else the parts as they can be downloaded.
     """
     given = {name: source[name] for name in _OPTIONS if source.get(name)}
-    split = source.get("split") or {}
+    split, names = source.get("split") or {}, ",".join(methods)
+    both = ("calibration", "test") if function == "compare" else ("test",)
     files = [source["name"]]
-    if source["path"] == BUNDLED:
-        given, files = {}, [f"demo/resnet110/{part}.npz" for part in ("calibration", "test")]  # as calibrant demo saves
+    before: list[str] = []  # commands
+    if source["path"] in EXAMPLES:
+        start = "demo/resnet110/" if source["path"] == RESNET110 else "demo/digits-"
+        given, files, before = {}, [f"{start}{part}.npz" for part in both], ["calibrant demo"]
     elif split.get("by") == "file":
-        files = [split["source"]["name"], source["name"]]
-    elif split or function == "compare":
-        given, files = {}, ["calibration.npz", "test.npz"]
-    files = files if function == "compare" else files[-1:]
+        files = [split["source"]["name"], source["name"]][-len(both) :]
+    elif split:
+        given, files, before = {}, [f"{part}.npz" for part in both], [f"# {_DOWNLOADED}"]
     words = [f"--{value}" if name == "kind" else f"--{name} {quote(value)}" for name, value in given.items()]
-    names = ",".join(methods)
     words += [f"--methods {quote(names)}"] if names else []
     cli = ["calibrant", function, *map(quote, files), *words, f"--bins {n_bins}", f"--seed {seed}"]
-    options = "".join(f", {name}={value!r}" for name, value in given.items())
-    loaded = ", ".join(f"load({file!r}{options})" for file in files)
     chosen = f", [{', '.join(f'catalogue.parse_calibrator({name!r})' for name in methods)}]" if names else ""
-    parts = ", ".join(("calibration", "test")[-len(files) :])
     python = [
         f"from calibrant import {'catalogue, ' * bool(names)}{function}, load",
-        f"{parts} = {loaded}",
-        f"{function}({parts}{chosen}, n_bins={n_bins}, seed={seed})",
+        *_loading_lines(source, both),
+        f"{function}({', '.join(both)}{chosen}, n_bins={n_bins}, seed={seed})",
     ]
-    return {"cli": " ".join(cli), "python": "\n".join(python)}
+    return {"cli": "\n".join([*before, " ".join(cli)]), "python": "\n".join(python)}
+
+
+_DOWNLOADED = "calibration.npz and test.npz are under Take home."
+
+
+def _loading_lines(source: Source, parts: Sequence[str]) -> list[str]:
+    """Return Python lines that load the parts named; calibration samples come first, if at all."""
+    given = {name: source[name] for name in _OPTIONS if source.get(name)}
+    split, options = source.get("split") or {}, "".join(f", {name}={value!r}" for name, value in given.items())
+    whole = f"load({source['name']!r}{options})"
+    if source["path"] == RESNET110:
+        return ["from calibrant.datasets import load_resnet110", "calibration, test = load_resnet110()"]
+    if source["path"] == SMALL:
+        return [
+            "from calibrant import Predictions",
+            "from calibrant.training import DIGITS, predict, train_on_digits",
+            "model, *parts = train_on_digits(seed=0)",
+            "calibration, test = (",
+            "    Predictions.from_logits(predict(model, images), labels, class_names=DIGITS)",
+            "    for images, labels in parts",
+            ")",
+        ]
+    if split.get("by") == "half":
+        return [
+            "import torch",
+            f"whole = {whole}",
+            f"order = torch.randperm(len(whole), generator=torch.Generator().manual_seed({int(split.get('seed', 0))}))",
+            "calibration, test = (whole[half.sort().values] for half in order.tensor_split([len(whole) // 2]))",
+        ]
+    if split.get("by") == "column":
+        return [f"# {_DOWNLOADED}", *(f"{part} = load('{part}.npz')" for part in parts)]
+    lines = [f"test = {whole}"]
+    if split.get("by") == "file" and len(parts) > 1:
+        own = {**given, **{name: split["source"][name] for name in _OPTIONS if split["source"].get(name)}}
+        options = "".join(f", {name}={value!r}" for name, value in own.items())
+        lines.insert(0, f"calibration = load({split['source']['name']!r}{options})")
+    return lines
 
 
 def _without_path(message: str, path: str, name: str) -> str:

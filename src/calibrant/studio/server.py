@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.errors import CalibrantError, terminal_text
 from calibrant.files.load import suffix_of
-from calibrant.studio.api import BUNDLED
+from calibrant.studio.api import EXAMPLES
 from calibrant.studio.workers import Workers
 
 _HEADERS = {
@@ -43,7 +43,11 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-_SECONDS = {"preview": 60.0, "evaluate": 600.0, "samples": 60.0, "compare": 1800.0, "methods": 60.0, "clamp": 600.0}
+_SECONDS = {
+    "preview": 60.0, "evaluate": 600.0, "take_home": 600.0, "samples": 60.0, "methods": 60.0, "compare": 1800.0,
+    "clamp": 600.0,
+}  # fmt: skip
+_WRITING = {"take_home", "compare", "clamp"}  # tasks that save files
 _LONGEST_REQUEST = 1 << 20  # bytes of JSON
 _LONGEST_WAIT = 20.0  # seconds that a question about a job may wait for its end
 _PAGE = """\
@@ -130,9 +134,11 @@ class Studio:
 
     def __post_init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="calibrant-studio-"))
-        self.datasets = {"resnet110": Dataset("ResNet-110 on CIFAR-100 (example)", Path(BUNDLED), is_ours=False)}
+        self.datasets = {
+            path.partition(":")[2]: Dataset(name, Path(path), is_ours=False) for path, name in EXAMPLES.items()
+        }
         self.datasets |= {
-            f"file-{number}": Dataset(path.name, path.resolve(), is_ours=False)
+            f"file-{number}": Dataset(terminal_text(path.name), path.resolve(), is_ours=False)
             for number, path in enumerate(self.opened)
         }
 
@@ -179,7 +185,10 @@ class Studio:
 
     async def session(self, _request: Request) -> Response:
         """Answer with what the page needs to begin: token, files at hand, limits."""
-        listed = [{"id": key, "name": dataset.name} for key, dataset in self.datasets.items()]
+        listed = [
+            {"id": key, "name": dataset.name, "example": str(dataset.path) in EXAMPLES}
+            for key, dataset in self.datasets.items()
+        ]
         return JSONResponse(
             {"token": self.token, "version": version("calibrant"), "files": listed, "most_bytes": self.most_bytes}
         )
@@ -206,8 +215,9 @@ class Studio:
         except OSError as error:
             path.unlink(missing_ok=True)
             return _error(507, f"The upload could not be stored: {error.strerror}.")
-        self.datasets[identifier] = Dataset(Path(name).name, path, is_ours=True)
-        return JSONResponse({"id": identifier, "name": Path(name).name, "bytes": size})
+        shown = terminal_text(Path(name).name)
+        self.datasets[identifier] = Dataset(shown, path, is_ours=True)
+        return JSONResponse({"id": identifier, "name": shown, "bytes": size})
 
     def _too_large(self, path: Path) -> Response:
         path.unlink(missing_ok=True)
@@ -238,38 +248,34 @@ class Studio:
         except (ValueError, KeyError, TypeError, RecursionError):
             return _error(400, f"The request must name one of the tasks {', '.join(_SECONDS)}, and its arguments.")
         try:
-            arguments = self._resolved(task, arguments)
+            arguments = self._resolved(arguments)
         except KeyError:
             return _error(404, "There is no such file any more: open it again.")
         except (TypeError, AttributeError):
             return _error(400, "The arguments of the task are not well-formed.")
         try:
-            known = self.workers.find_done(task, arguments) if task == "clamp" else None  # arguments decide its answer
-            job = known or self.workers.submit(task, arguments, seconds=seconds)
+            job = self.workers.find_done(task, arguments)  # the arguments decide the answer
+            if job is None:
+                if task in _WRITING:
+                    arguments["folder"] = tempfile.mkdtemp(dir=self.folder)
+                job = self.workers.submit(task, arguments, seconds=seconds)
         except queue.Full:
             return _error(503, "Too much is waiting already: try again later.")
         return JSONResponse(job.as_dict(), status_code=202)
 
-    def _resolved(self, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Put paths in place of the ids of files, and give tasks that write a folder."""
-        if task == "preview":
-            dataset = self.datasets[arguments["file"]]
-            return {"path": str(dataset.path), "name": dataset.name}
-        if "source" in arguments:
-            arguments["source"] = self._source(arguments["source"])
-        if task in {"compare", "clamp"}:
-            folder = self.folder / secrets.token_hex(8)
-            folder.mkdir()
-            arguments["folder"] = str(folder)
-        return arguments
+    def _resolved(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Put paths in place of the ids of files; where to write is ours to say."""
+        arguments.pop("folder", None)
+        return arguments | ({"source": self._source(arguments["source"])} if "source" in arguments else {})
 
     def _source(self, given: dict[str, Any]) -> dict[str, Any]:
         dataset = self.datasets[given["file"]]
-        source = {key: value for key, value in given.items() if key not in {"file", "path", "name"}}
+        source = {key: value for key, value in given.items() if key not in {"file", "path", "name", "written"}}
         split = source.get("split")
         if split and split.get("by") == "file":
             source["split"] = {"by": "file", "source": self._source(split["source"])}
-        return source | {"path": str(dataset.path), "name": dataset.name}
+        written = dataset.path.stat().st_mtime_ns if dataset.path.exists() else 0
+        return source | {"path": str(dataset.path), "name": dataset.name, "written": written}
 
     async def job(self, request: Request) -> Response:
         """Answer where a job stands; with ``wait``, when it has ended or so many seconds later."""

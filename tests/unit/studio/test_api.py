@@ -1,15 +1,22 @@
 """The studio's functions without a server: previews, splits, samples, and lines that give the same numbers."""
 
 import json
+import shlex
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from calibrant import evaluate
+from calibrant import evaluate, training
+from calibrant.cli.main import app
 from calibrant.errors import InputError
-from calibrant.files import load
+from calibrant.files import load, load_map
+from calibrant.metrics import nll
 from calibrant.studio import api
+
+DIGITS_SPLIT = {"calibration": 500, "test": 1197}
 
 
 def quiet(message, share=None):
@@ -36,7 +43,7 @@ def source_of(path, **more):
 
 
 def test_a_preview_names_the_columns_and_says_why_a_kind_does_not_fit(table):
-    found = api.preview(str(table), "mine.csv", progress=quiet)
+    found = api.preview({"path": str(table), "name": "mine.csv"}, progress=quiet)
     assert found["names"] == ["p_a", "p_b", "p_c", "y", "part"]
     assert found["recognised"] is None
     assert "mine.csv" in found["kinds"]["probs"]["error"]
@@ -75,17 +82,19 @@ def test_a_split_by_halves_is_that_of_its_seed(table):
 def test_a_second_file_calibrates(table, tmp_path):
     calibrating = tmp_path / "calibration.csv"
     calibrating.write_text("\n".join(table.read_text().splitlines()[:120]) + "\n")
-    split = {"by": "file", "source": source_of(calibrating) | {"name": "calibration.csv"}}
+    split = {"by": "file", "source": {"path": str(calibrating), "name": "calibration.csv"}}  # options of the first
     answer = api.compare(source_of(table, split=split), methods=["temperature"], folder=str(tmp_path), progress=quiet)
     assert answer["n"] == {"calibration": 119, "test": 400}
     lines = answer["lines"]
     assert lines["cli"].startswith("calibrant compare calibration.csv mine.csv --probs --scores p_ --labels y")
     assert "parse_calibrator('temperature')" in lines["python"]
+    assert "load('calibration.csv', kind='probs', scores='p_', labels='y')" in lines["python"]
 
 
 @pytest.mark.parametrize(
     ("split", "words"),
     [({"by": "column", "column": "part", "calibration": "none", "test": "test"}, "at least 10 calibration samples"),
+     ({"by": "own"}, "half, column or file"),
      ({"by": "column", "column": "absent", "calibration": "a", "test": "b"}, "'absent'"), (None, "choose a split")],
 )  # fmt: skip
 def test_a_split_that_leaves_nothing_to_calibrate_on_is_refused(table, tmp_path, split, words):
@@ -105,28 +114,75 @@ def test_the_samples_of_a_class_and_a_range_are_those_asked_for(table):
     assert [sample["confidence"] for sample in surest] == sorted((s["confidence"] for s in surest), reverse=True)
 
 
-def test_the_python_lines_run_and_give_the_same_numbers(table, monkeypatch):
-    monkeypatch.chdir(table.parent)
-    (table.parent / "mine.csv").write_text(table.read_text())
-    answer = api.evaluate(source_of(table), n_bins=12, seed=2, progress=quiet)
-    *setup, call = answer["lines"]["python"].splitlines()
+def value_of(lines):
+    """Run Python lines; return what the last one gives."""
+    *setup, call = lines.splitlines()
     names = {}
     exec("\n".join(setup), names)  # noqa: S102
-    assert eval(call, names).metrics["ece"].value == answer["document"]["metrics"]["ece"]["value"]  # noqa: S307
+    return eval(call, names)  # noqa: S307
 
 
-def test_the_bundled_network_is_split_already(tmp_path):
-    source = {"path": api.BUNDLED, "name": "ResNet-110", "kind": "logits"}
-    assert api.preview(api.BUNDLED, "ResNet-110", progress=quiet)["recognised"] == "logits"
-    answer = api.compare(source, methods=["temperature"], folder=str(tmp_path), progress=quiet)
-    assert answer["n"] == {"calibration": 5000, "test": 10_000}
-    assert answer["lines"]["cli"].startswith("calibrant compare demo/resnet110/calibration.npz demo/resnet110/test.npz")
+@pytest.mark.parametrize(
+    "split", [None, {"by": "half", "seed": 3}, {"by": "column", "column": "part", "calibration": "val", "test": "test"}]
+)
+def test_the_lines_run_and_give_the_same_numbers(table, monkeypatch, split):
+    monkeypatch.chdir(table.parent)
+    (table.parent / "mine.csv").write_text(table.read_text())
+    source = source_of(table, split=split)
+    answer = api.evaluate(source, n_bins=12, seed=2, progress=quiet)
+    api._save_parts(api._load(source, quiet), table.parent)  # to be downloaded; the lines may name them
+    expected = answer["document"]["metrics"]["ece"]["value"]
+    assert value_of(answer["lines"]["python"]).metrics["ece"].value == pytest.approx(expected, abs=1e-12)
+    command = shlex.split(answer["lines"]["cli"].splitlines()[-1])
+    with pytest.raises(SystemExit):
+        app([*command[1:], "--json", "again.json"], prog_name="calibrant")
+    assert json.loads(Path("again.json").read_text())["metrics"]["ece"]["value"] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("example", api.EXAMPLES)
+def test_an_example_is_split_already(example, monkeypatch):
+    once = cache(training.train_on_digits)
+    for module in (api, training):
+        monkeypatch.setattr(module, "train_on_digits", once)
+    source = {"path": example, "name": api.EXAMPLES[example], "kind": "logits", "split": {"by": "own"}}
+    found = api.preview(source, progress=quiet)
+    assert found["recognised"] == "logits"
+    assert found["is_split"]
+    answer = api.evaluate(source, progress=quiet)
+    assert answer["n"] == {api.RESNET110: {"calibration": 5000, "test": 10_000}, api.SMALL: DIGITS_SPLIT}[example]
+    start = {api.RESNET110: "demo/resnet110/", api.SMALL: "demo/digits-"}[example]
+    assert f"calibrant evaluate {start}test.npz" in answer["lines"]["cli"]
+    calibration, test = value_of(answer["lines"]["python"].rsplit("\n", 1)[0] + "\ncalibration, test")
+    assert (len(calibration), len(test)) == tuple(answer["n"].values())
+    assert nll(test) == pytest.approx(answer["document"]["metrics"]["nll"]["value"])
+
+
+def test_every_fitted_method_has_a_curve(table, tmp_path):
+    source, fitted = source_of(table, split={"by": "half", "seed": 0}), ["temperature", "isotonic", "vector"]
+    answer = api.compare(source, methods=fitted, folder=str(tmp_path), progress=quiet)
+    assert {view["name"] for view in answer["charts"]["views"]} == {*fitted, "uncalibrated"}
+    maps = {title: name for name, title in answer["files"].items()}
+    expected = {"calibration.npz", "report.html", "comparison.pdf", "comparison.png", "before_and_after.svg"}
+    assert expected <= {path.name for path in tmp_path.iterdir()} & set(answer["files"])
+    test = load(tmp_path / "test.npz")
+    for view in answer["charts"]["views"][1:]:
+        confidence = load_map(tmp_path / maps[view["name"]]).transform(test).top.confidence.mean()
+        assert view["confidence"] == pytest.approx(float(confidence), abs=1e-6)
+
+
+def test_report_and_figures_are_taken_home(table, tmp_path):
+    answer = api.take_home(source_of(table), form="svg", folder=str(tmp_path), progress=quiet)
+    assert set(answer["files"]) >= {"report.html", "reliability.svg", "risk_coverage.svg"}
+    assert all((tmp_path / name).stat().st_size > 1000 for name in answer["files"])
+    assert "test.npz" not in answer["files"]  # all samples are the test samples
+    with pytest.raises(InputError, match="gif"):
+        api.take_home(source_of(table), form="gif", folder=str(tmp_path), progress=quiet)
 
 
 def test_a_file_that_is_written_anew_is_read_anew(table):
-    first = api.samples(source_of(table), progress=quiet)["count"]
+    first = api.samples(source_of(table, written=1), progress=quiet)["count"]
     table.write_text("\n".join(table.read_text().splitlines()[:101]) + "\n")
-    assert (first, api.samples(source_of(table), progress=quiet)["count"]) == (400, 100)
+    assert (first, api.samples(source_of(table, written=2), progress=quiet)["count"]) == (400, 100)
 
 
 def test_an_error_in_the_second_file_names_it_and_no_path(table, tmp_path):
@@ -146,5 +202,5 @@ def test_numbers_are_previewed_in_one_reading(tmp_path, monkeypatch):
     monkeypatch.setattr(
         api, "_opened", lambda _path: replace(opened, read=lambda *given: readings.append(given) or opened.read(*given))
     )
-    assert api.preview(str(path), "numbers.csv", progress=quiet)["recognised"] == "probs"
+    assert api.preview({"path": str(path), "name": "numbers.csv"}, progress=quiet)["recognised"] == "probs"
     assert len(readings) == 1

@@ -111,7 +111,7 @@ def uploaded(client):
 
 
 def test_a_file_is_previewed_evaluated_and_its_samples_are_shown(client, uploaded, tmp_path):
-    preview = client.run("preview", file=uploaded)["answer"]
+    preview = client.run("preview", source={"file": uploaded})["answer"]
     assert preview["recognised"] == "probs"
     assert preview["columns"][0]["shape"] == [600, 4]
     assert "error" in preview["kinds"]["logits"]
@@ -243,6 +243,7 @@ def test_the_end_deletes_what_was_uploaded(tmp_path):
     client = Client(address)
     assert [file["name"] for file in client.get("/api/session")["files"]] == [
         "ResNet-110 on CIFAR-100 (example)",
+        "Small network on digits (example)",
         "given.npz",
     ]
     client.upload("other.npz", path.read_bytes())
