@@ -440,6 +440,20 @@ class Predictions:
             kept[key] = compute()
         return kept[key]
 
+    @property
+    def effective_size(self) -> float:
+        """Number of samples without weights that know as much: Kish's (Σ w)² / Σ w²."""
+        return len(self) if self.sample_counts is None else float(self.sample_counts.sum())
+
+    @cached_property
+    def sample_counts(self) -> Tensor | None:
+        """Weights that sum to the effective size, (n,), so that each sample counts as so many; None without weights."""
+        return None if self.weights is None else self.weights * (self.weights.sum() / self.weights.square().sum())
+
+    def with_positive_weights(self) -> Self:
+        """Return the samples that count at all."""
+        return self if self.weights is None or bool(self.weights.all()) else self[self.weights > 0]
+
     @cached_property
     def span(self) -> float:
         """The largest difference of any two logits."""
@@ -471,7 +485,7 @@ class Predictions:
         label_logits = self.logits.gather(1, self.labels[:, None])
         if zeros.cells < _MANY * zeros.of_cells and float(label_logits.amin()) >= math.log(_TINY):
             return 0.0
-        return choose_share(self.logits, self.labels)
+        return choose_share(self.logits, self.labels, self.sample_counts)
 
     @cached_property
     def log_probs(self) -> Tensor:
@@ -516,12 +530,15 @@ class Arrays(TypedDict, total=False):
     weights: Any  # (n,), beside any of these
 
 
-def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Predictions | TopLabel:
+def as_predictions(
+    given: tuple[object, ...], caller: str, arrays: Arrays, *, counts_weights: bool = False
+) -> Predictions | TopLabel:
     """Return the predictions that the function ``caller`` received, as one record or as arrays by keyword."""
     if len(given) == 1 and isinstance(given[0], Predictions | TopLabel) and not arrays:
-        check_unweighted(given[0], caller)
+        if not counts_weights:
+            check_unweighted(given[0], caller)
         return given[0]
-    if "weights" in arrays:
+    if "weights" in arrays and not counts_weights:
         raise InputError(f"{caller} must be given samples without weights; got weights, which it would ignore.")
     names, weights = arrays.keys() - {"weights"}, arrays.get("weights")
     if not given and names == {"logits", "labels"}:

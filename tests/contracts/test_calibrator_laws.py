@@ -416,3 +416,46 @@ class TestExtremeNumbers:
         for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
             result = fitted(calibrator, 5)(rows_that_tie(5, dtype))
             assert torch.isfinite(result).all(), dtype
+
+
+# Methods for which samples that stand twice are not the same as samples of weight 2, though they count as much: they
+# deal out samples, or evaluate a curve at as many even ranks as there are samples.
+COUNT_ROWS = {**DEPEND_ON_ROW_ORDER, "spline": "smooths at as many even ranks as there are samples"}
+
+
+class TestWeights:
+    """Weights say how many samples each stands for; only their ratios matter."""
+
+    @staticmethod
+    def fit(calibrator, samples, **changes):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrantWarning)
+            return calibrator.fit(Predictions(samples.logits, samples.labels, **changes))(samples.logits).log_softmax(1)
+
+    @each_size
+    @each_calibrator
+    def test_only_their_ratios_matter_and_a_weight_of_zero_counts_nothing(self, calibrator, k):
+        samples = overconfident(300, k)
+        weights = torch.arange(300).double() % 3 + 1
+        plain = self.fit(calibrator, samples)
+        assert torch.allclose(self.fit(calibrator, samples, weights=torch.full((300,), 0.7)), plain, atol=1e-9)
+        weighted = self.fit(calibrator, samples, weights=weights)
+        assert torch.allclose(self.fit(calibrator, samples, weights=weights * 7.3), weighted, atol=1e-9)
+        more = samples + overconfident(40, k, seed=5)
+        padded = self.fit(calibrator, more, weights=torch.cat([weights, weights.new_zeros(40)]))
+        assert torch.allclose(padded[:300], weighted, atol=1e-9)
+
+    @each_size
+    @each_of([calibrator for calibrator in ALL if calibrator.name not in COUNT_ROWS])
+    def test_samples_that_stand_several_times_are_samples_of_that_weight(self, calibrator, k, monkeypatch):
+        samples, weights = overconfident(300, k), torch.arange(300) % 3 + 1
+        # Without weights the number of samples says how much is known, with them their effective number. Here both are
+        # the number of repeated samples, so that floors, penalties and priors are the same.
+        counts = functools.cached_property(lambda self: self.weights)
+        counts.__set_name__(Predictions, "sample_counts")
+        monkeypatch.setattr(Predictions, "sample_counts", counts)
+        weighted = self.fit(calibrator, samples, weights=weights)
+        repeated = torch.arange(300).repeat_interleave(weights)
+        each = self.fit(calibrator, samples[repeated])
+        first = torch.cat([torch.zeros(1, dtype=torch.long), weights.cumsum(0)[:-1]])
+        assert torch.allclose(each[first], weighted, atol=1e-6)

@@ -14,9 +14,11 @@ from calibrant.maps import Affine, ChainMap, Identity, Scale
 from calibrant.numerics.binning import errors_at_temperatures
 from calibrant.numerics.inverse_temperature import (
     InverseTemperatureFit,
+    SampleLoss,
     fit_inverse_temperature,
     fit_with_pseudo_error,
     focal_loss,
+    log_loss,
 )
 from calibrant.numerics.softmax import to_working_precision
 from calibrant.numerics.softmax_regression import Ridge, WeightShape, fit_affine
@@ -27,9 +29,15 @@ GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arX
 _BASELINE = replace(GUO, where="the uncalibrated baseline")
 
 
+def inverse_temperature(predictions: Predictions, loss: SampleLoss = log_loss) -> InverseTemperatureFit:
+    """Fit the inverse temperature of lowest mean loss."""
+    weights, span = predictions.sample_counts, predictions.span
+    return fit_inverse_temperature(predictions.logits, predictions.labels, weights=weights, loss=loss, span=span)
+
+
 def temperature_fit(predictions: Predictions, name: str) -> InverseTemperatureFit:
     """Fit the inverse temperature that the method of this name starts from; refuse samples that have none."""
-    best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
+    best = inverse_temperature(predictions)
     if best.end == "zero_temperature":
         raise SeparableError(
             f"{name} must have some wrong predictions to learn from; here the label has the largest logit in (almost) "
@@ -40,9 +48,9 @@ def temperature_fit(predictions: Predictions, name: str) -> InverseTemperatureFi
 
 def _finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
     """Fit the inverse temperature; warn if only half a pseudo-error makes it finite."""
-    best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
+    best = inverse_temperature(predictions)
     if best.end == "zero_temperature":
-        best = fit_with_pseudo_error(predictions.logits, predictions.labels)
+        best = fit_with_pseudo_error(predictions.logits, predictions.labels, predictions.sample_counts)
         warn(
             f"(almost) all {len(predictions)} predictions are right, so that a smaller temperature always lowers the "
             f"log-loss; T = {1 / best.beta:.3g} is the optimum with half a pseudo-error added. It is a guess: fit on "
@@ -155,8 +163,7 @@ class TemperatureScaling(Calibrator, name="temperature", title="Temperature scal
             return Fitted(_scale(predictions, self.value or self._lowest_error(predictions)))
         # At γ = 0 the focal loss is the log-loss, which is convex.
         if self.criterion == "focal" and self.gamma > 0:
-            loss = partial(focal_loss, gamma=self.gamma)
-            best = fit_inverse_temperature(predictions.logits, predictions.labels, loss=loss, span=predictions.span)
+            best = inverse_temperature(predictions, partial(focal_loss, gamma=self.gamma))
             if best.end == "zero_temperature":
                 raise SeparableError(
                     "temperature must have a smallest focal loss above 0; here a smaller one is always better, because "
@@ -177,7 +184,8 @@ class TemperatureScaling(Calibrator, name="temperature", title="Temperature scal
     def _lowest_error(self, predictions: Predictions) -> float:
         size, per_unit = _GRIDS[self.criterion]
         temperatures = torch.arange(1, size + 1, dtype=torch.float64) / per_unit
-        errors = errors_at_temperatures(predictions.logits, predictions.labels, temperatures, n_bins=self.n_bins)
+        samples, weights = (predictions.logits, predictions.labels), predictions.sample_counts
+        errors = errors_at_temperatures(*samples, temperatures, n_bins=self.n_bins, weights=weights)
         best = int(errors.argmin())
         if best in {0, size - 1}:
             warn(
@@ -204,7 +212,8 @@ def _unpenalised(predictions: Predictions, name: str, shape: WeightShape) -> Fit
             "Use svs or sms, which penalise the parameters, or more samples."
         )
     beta = temperature_fit(predictions, name).beta
-    fit = fit_affine(predictions.logits, predictions.labels, shape=shape, start=(beta, 0.0))
+    weights = predictions.sample_counts
+    fit = fit_affine(predictions.logits, predictions.labels, weights=weights, shape=shape, start=(beta, 0.0))
     return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
 
 
@@ -311,7 +320,8 @@ def _fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, 
     """Fit a temperature, then an affine function of its log-probabilities that is penalised towards the identity."""
     warn_of_missing_classes(predictions, name)
     k, first = predictions.n_classes, _finite_temperature_fit(predictions)
-    fit = fit_affine(log_probs_at(predictions, first.beta), predictions.labels, shape=shape, ridge=ridge)
+    inputs, weights = log_probs_at(predictions, first.beta), predictions.sample_counts
+    fit = fit_affine(inputs, predictions.labels, weights=weights, shape=shape, ridge=ridge)
     # The log-probabilities at a temperature are not linear in those without it, so these stay two maps.
     both = (_scale(predictions, 1 / first.beta), Affine(fit.weight, fit.bias, n_classes=k, of_log_probs=True))
     certificate = fit.certificate._replace(passes=fit.certificate.passes + first.certificate.passes)
@@ -359,7 +369,7 @@ class StructuredVectorScaling(Calibrator, name="svs", title="Structured vector s
         _check_strengths(self)
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        share = predictions.n_classes / len(predictions)
+        share = predictions.n_classes / predictions.effective_size
         ridge = Ridge(diagonal=self.diagonal_strength * share, bias=self.bias_strength * share)
         return _fit_structured(predictions, self.title, shape="diagonal", ridge=ridge)
 
@@ -393,7 +403,7 @@ class StructuredMatrixScaling(Calibrator, name="sms", title="Structured matrix s
         _check_strengths(self)
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        n, k = predictions.logits.shape
+        n, k = predictions.effective_size, predictions.n_classes
         ridge = Ridge(
             diagonal=self.diagonal_strength * k / n,
             off_diagonal=self.off_diagonal_strength * k * (k - 1) / n,

@@ -166,7 +166,7 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
 
     def rank(self, predictions: Predictions) -> Ranking:
         """Rank the candidates by their score on samples they were not fitted on."""
-        n, k, absent = *predictions.logits.shape, len(absent_classes(predictions))
+        n, k, absent = int(predictions.effective_size), predictions.n_classes, len(absent_classes(predictions))
         given = candidate_set(n, k, absent=absent) if self.candidates is None else CandidateSet(self.candidates)
         how = {"default": given.default, "partner": given.partner}
         return rank(predictions, given.candidates, score=self.score, folds=self.folds, seed=self.seed, **how)

@@ -30,7 +30,7 @@ from calibrant.maps.curves import class_log_odds, predicted_log_odds
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import argmax_rows, to_working_precision
 from calibrant.paper import Paper
-from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, as_predictions, check_unweighted
+from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, as_predictions
 
 
 def absent_classes(predictions: Predictions, least: int = 1) -> Tensor:
@@ -111,7 +111,7 @@ def class_map(curve: Curve, n_classes: int) -> Map:
     return TwoClassMap(curve) if n_classes == 2 else OneVsRest(curve, n_classes=n_classes)
 
 
-def log_odds_bounds(n: int, n_classes: int = 2) -> tuple[float, float]:
+def log_odds_bounds(n: float, n_classes: int = 2) -> tuple[float, float]:
     """Return the log-odds of the smallest and largest probability that a map fitted on n samples gives to a class.
 
     These probabilities are 1/((n + 2)(k - 1)) and 1 - 1/(n + 2). The predicted class is one of two.
@@ -123,10 +123,10 @@ def log_odds_bounds(n: int, n_classes: int = 2) -> tuple[float, float]:
     return -math.log((n + 2) * (n_classes - 1) - 1), math.log(n + 1)
 
 
-def floored_log_odds(probs: Tensor, n: int, n_classes: int = 2) -> Tensor:
+def floored_log_odds(probs: Tensor, n: float, n_classes: int = 2) -> Tensor:
     """Return log-odds of probabilities kept within :func:`log_odds_bounds`, any shape; always finite."""
-    # Clamped as log-odds, so that all values at a bound are equal.
-    return torch.logit(probs.double()).clamp(*log_odds_bounds(n, n_classes))
+    # Clamped as log-odds, so that all values at a bound are equal; sums of weights may round to a share above 1.
+    return torch.logit(probs.double().clamp(0, 1)).clamp(*log_odds_bounds(n, n_classes))
 
 
 def _about_floor(predictions: Predictions, share: float) -> str:
@@ -174,15 +174,14 @@ def with_scores(
     few, many = (min(most, max(fewest, numbers // k)) for numbers, fewest, most in (_FIRST, _SECOND))
     few = min(many, max(few, n // _SHARE))
     drawn = torch.randint(n, (many,), generator=torch.Generator().manual_seed(0)).to(predictions.logits.device)
-    scores = _scores(predictions, slice(None) if n <= few else drawn[:few], apply)
-    nll, brier, accuracy = (scores[1] - scores[0]).mean(axis=1)
+    places: slice | Tensor = slice(None) if n <= few else drawn[:few]
+    scores, shares = _scores(predictions, places, apply), _shares(predictions, places)
+    nll, brier, accuracy = (scores[1] - scores[0]) @ shares
     if few < min(n, many) and (nll > 0 or brier > 0 or accuracy < 0):
-        if n <= many:
-            scores = _scores(predictions, slice(None), apply)
-        else:
-            scores = np.concatenate([scores, _scores(predictions, drawn[few:], apply)], axis=2)
-    before, after = (dict(zip(_TITLES, values.mean(axis=1).tolist(), strict=True)) for values in scores)
-    worse, is_significant = _worse_scores(before, after, scores[1] - scores[0])
+        places = slice(None) if n <= many else drawn
+        scores, shares = _scores(predictions, places, apply), _shares(predictions, places)
+    before, after = (dict(zip(_TITLES, (values @ shares).tolist(), strict=True)) for values in scores)
+    worse, is_significant = _worse_scores(before, after, scores[1] - scores[0], shares)
     notes = summary.notes
     if worse:
         numbers = ", ".join(f"{_TITLES[key]} {before[key]:.4g} to {after[key]:.4g}" for key in worse)
@@ -216,15 +215,24 @@ def _scores(
     return scores
 
 
+def _shares(predictions: Predictions, places: slice | Tensor) -> NDArray[np.float64]:
+    """Return the share of each of some samples in their mean, (m,)."""
+    counts = predictions.sample_counts
+    weights = torch.ones_like(predictions.labels[places]) if counts is None else counts[places]
+    shares: NDArray[np.float64] = (weights / weights.sum(dtype=torch.float64)).cpu().numpy()
+    return shares
+
+
 def _worse_scores(
-    before: dict[str, float], after: dict[str, float], change: NDArray[np.float64]
+    before: dict[str, float], after: dict[str, float], change: NDArray[np.float64], shares: NDArray[np.float64]
 ) -> tuple[list[str], bool]:
     """Return the scores that became worse, given their means and changes (3, m), and whether one did beyond noise."""
-    n = change.shape[1]
     # Scaled first, because squares of large changes overflow. One sample has no spread, and shows nothing but noise.
     largest = np.abs(change).max(axis=1, keepdims=True).clip(min=np.finfo(np.float64).tiny)
-    spread = (change / largest).std(axis=1) * largest[:, 0]
-    noise = dict(zip(_TITLES, spread / math.sqrt(n) if n > 1 else np.full(3, np.inf), strict=True))
+    relative = change / largest
+    deviations = relative - (relative @ shares)[:, None]
+    error = np.sqrt(deviations**2 @ shares**2) * largest[:, 0]
+    noise = dict(zip(_TITLES, error if len(shares) > 1 else np.full(3, np.inf), strict=True))
     rises = {key: after[key] - before[key] for key in ("nll", "brier")}
     worse = [key for key, rise in rises.items() if rise > _ROUNDING * max(before[key], _POINT)]
     significant = any(rise > max(_WORSE * before[key], _STANDARD_ERRORS * noise[key]) for key, rise in rises.items())
@@ -284,14 +292,15 @@ class Calibrator(ABC):
 
         Args:
             predictions: Samples that the model was not trained on, and on which the map will not be evaluated.
-            arrays: Predictions as arrays by keyword instead: logits or probs, and labels.
+            arrays: Predictions as arrays by keyword instead: logits or probs, labels, and weights if there are any.
 
         Raises:
             FitError: If there is no optimum, or it was not reached; the message says why.
         """
-        samples = as_predictions(predictions, f"{type(self).__name__}().fit", arrays)
+        samples = as_predictions(predictions, f"{type(self).__name__}().fit", arrays, counts_weights=True)
         if not isinstance(samples, Predictions):
             raise InputError(f"{self.name} must be fitted on Predictions; got {type(samples).__name__}.")
+        samples = samples.with_positive_weights()
         fitted = self.fit_without_scores(samples)
         assert fitted.summary is not None, "every fit leaves a summary"
         # A method with another criterion than the log-loss may raise it: a note, but no warning.
@@ -305,7 +314,7 @@ class Calibrator(ABC):
 
     def _lost_accuracy(self, predictions: Predictions) -> str | None:
         """Return a note if bins of every class cost more than a point of accuracy on held-out samples."""
-        n, right = len(predictions), 0
+        n, right = len(predictions), 0.0
         if not self.bins_every_class or not 2 * _FOLDS <= n <= _MOST_HELD_OUT:
             return None
         with without_our_warnings():
@@ -314,8 +323,8 @@ class Calibrator(ABC):
                     fitted = self.fit_without_scores(fit_part)
                 except FitError:
                     return None
-                right += int(fitted.transform(held_out).correct.sum())
-        before, after = float(predictions.correct.double().mean()), right / n
+                right += fitted.transform(held_out).top.accuracy * _mass(held_out)
+        before, after = predictions.top.accuracy, right / _mass(predictions)
         if after >= before - _POINT:
             return None
         return (
@@ -327,11 +336,19 @@ class Calibrator(ABC):
     @final
     def fit_without_scores(self, predictions: Predictions) -> Map:
         """Fit as :meth:`fit` does, without scoring the map on its own samples: for one of many fits, as in folds."""
-        check_unweighted(predictions, self.name)
         start = time.perf_counter()
+        predictions = predictions.with_positive_weights()
         with gathered_warnings() as warned:
             share = self.uniform_share(predictions)
-            fitted, certificate, notes = self._fit(predictions.mixed_with_uniform(share))
+            samples = predictions.mixed_with_uniform(share)
+            samples = samples if samples.weights is None else samples[:]  # which has not been asked for its counts
+            fitted, certificate, notes = self._fit(samples)
+        counts_weights = self.family in ("baseline", "composition") or "sample_counts" in vars(samples)
+        if samples.weights is not None and not counts_weights:
+            raise InputError(
+                f"{self.name} must be fitted on samples without weights, because it ignores them; got weights. "
+                "Repeat samples instead, or let the method read sample_counts of its predictions."
+            )
         if share:
             fitted.mix_in(predictions.logits.new_tensor(share, dtype=torch.float64))
         if any(part.uniform_share is not None for part in fitted.modules() if isinstance(part, Map)):
@@ -351,6 +368,10 @@ class Calibrator(ABC):
         """Return the options, as a file can hold them."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # concrete calibrators are dataclasses
         return {field.name: _plain(getattr(self, field.name)) for field in fields}
+
+
+def _mass(predictions: Predictions) -> float:
+    return len(predictions) if predictions.weights is None else float(predictions.weights.sum())
 
 
 def _plain(value: object) -> Any:

@@ -25,8 +25,14 @@ from calibrant.calibrators.base import (
 )
 from calibrant.checks import check_bins, check_known, check_positive
 from calibrant.maps import ClassBins, PooledMap, Steps, TopLabelMap
-from calibrant.numerics.binning import bin_index, counts_by, inner_edges
-from calibrant.numerics.isotonic import equal_mass_starts, informative_bins, isotonic_blocks, tie_blocks
+from calibrant.numerics.binning import bin_index, counts_by, inner_edges, sums_by
+from calibrant.numerics.isotonic import (
+    InformativeBins,
+    equal_mass_starts,
+    informative_bins,
+    isotonic_blocks,
+    tie_blocks,
+)
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import sort_in_place, to_working_precision
 from calibrant.paper import Paper
@@ -92,8 +98,8 @@ class HistogramBinning(Calibrator, name="histogram", title="Histogram binning", 
         check_known(self.bins, get_args(BinKind), "bins")
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        edges, share = _binned(*top_label(predictions), self.n_bins, self.bins)
-        values = floored_log_odds(share, len(predictions))
+        edges, share = _binned(*top_label(predictions), predictions.sample_counts, self.n_bins, self.bins)
+        values = floored_log_odds(share, predictions.effective_size)
         return Fitted(TopLabelMap(Steps(edges[None], values[None]), n_classes=predictions.n_classes))
 
 
@@ -128,25 +134,28 @@ class ClasswiseHistogramBinning(
         check_known(self.bins, get_args(BinKind), "bins")
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        n, k = len(predictions), predictions.n_classes
+        n, k = predictions.effective_size, predictions.n_classes
         warn_of_missing_classes(predictions, self.title)
         if self.bins == "equal_width" and k > 2:
             values = floored_log_odds(_class_shares(predictions, self.n_bins), n, k)
             return Fitted(ClassBins(values, n_classes=k))
         lines = []
         for log_odds, label in zip(*one_vs_rest_log_odds(predictions), strict=True):
-            edges, share = _binned(log_odds, predictions.labels == label, self.n_bins, self.bins)
+            hit, weights = predictions.labels == label, predictions.sample_counts
+            edges, share = _binned(log_odds, hit, weights, self.n_bins, self.bins)
             lines.append((edges, floored_log_odds(share, n, k)))
         return Fitted(class_map(Steps(*padded(lines)), k))
 
 
-def _binned(log_odds: Tensor, hit: Tensor, n_bins: int, bins: BinKind) -> tuple[Tensor, Tensor]:
+def _binned(log_odds: Tensor, hit: Tensor, weights: Tensor | None, n_bins: int, bins: BinKind) -> tuple[Tensor, Tensor]:
     """Return the edges between bins, as log-odds, (b - 1,), and the share of hits in each, (b,)."""
     if bins == "equal_width":
         edges = torch.logit(inner_edges(n_bins, log_odds.device))
-        # Exactly as the map will search them.
-        return edges, _shares(*counts_by(torch.searchsorted(edges.to(log_odds), log_odds), hit, n_bins))
-    ties = tie_blocks(log_odds, hit)
+        place = torch.searchsorted(edges.to(log_odds), log_odds)  # exactly as the map will search them
+        if weights is None:
+            return edges, _shares(*counts_by(place, hit, n_bins))
+        return edges, _shares(sums_by(place, weights, n_bins), sums_by(place, weights * hit, n_bins))
+    ties = tie_blocks(log_odds, hit, weights)
     up_to = ties.rows.cumsum(0)
     starts = equal_mass_starts(up_to, n_bins)
     count, hits = _between(starts, up_to, ties.hits.cumsum(0))
@@ -166,8 +175,10 @@ def _class_shares(predictions: Predictions, n_bins: int) -> Tensor:
     count, hits = torch.zeros(2, k * n_bins, dtype=torch.float64, device=device)
     for block in predictions.blocks():
         cells = bin_index(to_working_precision(block.logits).softmax(dim=1), n_bins).add_(first)
-        count += torch.bincount(cells.flatten(), minlength=k * n_bins)
-        hits += torch.bincount(cells.gather(1, block.labels[:, None])[:, 0], minlength=k * n_bins)
+        weights = block.weights
+        repeated = None if weights is None else weights.repeat_interleave(k)
+        count += torch.bincount(cells.flatten(), repeated, minlength=k * n_bins)
+        hits += torch.bincount(cells.gather(1, block.labels[:, None])[:, 0], weights, minlength=k * n_bins)
     return _shares(count.view(k, n_bins), hits.view(k, n_bins))
 
 
@@ -175,7 +186,7 @@ def _shares(count: Tensor, hits: Tensor) -> Tensor:
     """Return the share of hits in bins of equal width, (..., b); the midpoint of an empty bin."""
     n_bins = count.shape[-1]
     middle = (torch.arange(n_bins, dtype=torch.float64, device=count.device) + 0.5) / n_bins
-    return torch.where(count > 0, hits / count.clamp(min=1), middle)
+    return torch.where(count > 0, hits / count, middle)
 
 
 IMaxSharing: TypeAlias = Literal["shared", "classwise"]
@@ -218,18 +229,20 @@ class IMax(Calibrator, name="imax", title="I-Max binning", family="binning", pap
         check_known(self.sharing, get_args(IMaxSharing), "sharing")
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        scores, classes = one_vs_rest_log_odds(predictions)
-        of_class = [line[predictions.labels == label] for line, label in zip(scores, classes, strict=True)]
+        (scores, classes), weights = one_vs_rest_log_odds(predictions), predictions.sample_counts
+        hit = predictions.labels == classes[:, None]
         if self.sharing == "shared" and predictions.n_classes > 2:
-            scores, of_class = scores.reshape(1, -1), [torch.cat(of_class)]
+            weights = None if weights is None else weights.repeat(len(scores))
+            scores, hit = scores.reshape(1, -1), hit.reshape(1, -1)
         else:
             warn_of_missing_classes(predictions, self.title)
-        bins = [informative_bins(sort_in_place(line.clone()).cpu().numpy(), self.n_bins) for line in scores]
+        bins = [_informative(line, weights, self.n_bins) for line in scores]
         lines = []
-        for best, hits, line in zip(bins, of_class, scores, strict=True):
+        for best, hits, line in zip(bins, hit, scores, strict=True):
             edges = torch.from_numpy(best.edges).to(scores.device)
-            share = _counts(edges, hits) / _counts(edges, line)
-            lines.append((edges, floored_log_odds(share, len(predictions), predictions.n_classes)))
+            of_hits = _counts(edges, line[hits], None if weights is None else weights[hits])
+            share = of_hits / _counts(edges, line, weights)
+            lines.append((edges, floored_log_odds(share, predictions.effective_size, predictions.n_classes)))
         certificate = Certificate(
             objective=-sum(best.information[-1] for best in bins) / len(bins),
             gradient=max(0.0, *(best.information[-1] - best.information[-2] for best in bins)),
@@ -239,8 +252,15 @@ class IMax(Calibrator, name="imax", title="I-Max binning", family="binning", pap
         return Fitted(class_map(Steps(*padded(lines)), predictions.n_classes), certificate)
 
 
-def _counts(edges: Tensor, scores: Tensor) -> Tensor:
-    return torch.bincount(torch.searchsorted(edges, scores.double()), minlength=len(edges) + 1).double()
+def _informative(scores: Tensor, weights: Tensor | None, n_bins: int) -> InformativeBins:
+    if weights is None:
+        return informative_bins(sort_in_place(scores.clone()).cpu().numpy(), n_bins)
+    rising, order = scores.sort()
+    return informative_bins(rising.cpu().numpy(), n_bins, weights[order].cpu().numpy())
+
+
+def _counts(edges: Tensor, scores: Tensor, weights: Tensor | None) -> Tensor:
+    return torch.bincount(torch.searchsorted(edges, scores.double()), weights, minlength=len(edges) + 1).double()
 
 
 BBQPrior: TypeAlias = Literal["bin", "binning"]
@@ -288,7 +308,7 @@ class BayesianBinning(Calibrator, name="bbq", title="Bayesian binning into quant
         check_known(self.prior_for, get_args(BBQPrior), "prior_for")
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        ties, n = tie_blocks(*top_label(predictions)), len(predictions)
+        ties, n = tie_blocks(*top_label(predictions), predictions.sample_counts), predictions.effective_size
         up_to, hits_up_to = ties.rows.cumsum(0), ties.hits.cumsum(0)
         binnings, probs, likelihoods = self._starts(up_to), [], []
         for starts in binnings:
@@ -358,7 +378,7 @@ class IsotonicRegression(Calibrator, name="isotonic", title="Isotonic regression
     preserves_ranking = True
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        line = _isotonic(*top_label(predictions), len(predictions), 2)
+        line = _isotonic(predictions, *top_label(predictions), 2)
         return Fitted(TopLabelMap(Steps(*padded([line])), n_classes=predictions.n_classes))
 
 
@@ -379,9 +399,8 @@ class IsotonicOneVsRest(
 
     def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_missing_classes(predictions, self.title)
-        n, k = len(predictions), predictions.n_classes
-        scored = zip(*one_vs_rest_log_odds(predictions), strict=True)
-        lines = [_isotonic(line, predictions.labels == label, n, k) for line, label in scored]
+        k, scored = predictions.n_classes, zip(*one_vs_rest_log_odds(predictions), strict=True)
+        lines = [_isotonic(predictions, line, predictions.labels == label, k) for line, label in scored]
         return Fitted(class_map(Steps(*padded(lines)), k))
 
 
@@ -406,17 +425,19 @@ class IsotonicPooled(
     def _fit(self, predictions: Predictions) -> Fitted:
         # Differs from the paper: it makes f strictly rising by a tiny slope, which float32 rounds away; here ties stay,
         # and the map puts the predicted class ahead of those tied with it.
-        n, k = len(predictions), predictions.n_classes
-        scores, classes = one_vs_rest_log_odds(predictions)
+        k, (scores, classes) = predictions.n_classes, one_vs_rest_log_odds(predictions)
         hit = predictions.labels == classes[:, None]
         if k == 2:
             # The pairs of class 0 mirror those of class 1.
             scores, hit = torch.cat([scores, -scores]), torch.cat([hit, ~hit])
-        line = _isotonic(scores.flatten(), hit.flatten(), n, k)
+        line = _isotonic(predictions, scores.flatten(), hit.flatten(), k)
         return Fitted(PooledMap(Steps(*padded([line])), n_classes=k))
 
 
-def _isotonic(scores: Tensor, hit: Tensor, n: int, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Return the edges between the steps, (b - 1,), and their log-odds, (b,)."""
-    blocks = isotonic_blocks(scores, hit)
-    return blocks.edges, floored_log_odds(blocks.mean, n, n_classes)
+def _isotonic(predictions: Predictions, scores: Tensor, hit: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
+    """Return the edges between the steps, (b - 1,), and their log-odds, (b,), given one or more scores per sample."""
+    weights = predictions.sample_counts
+    if weights is not None:
+        weights = weights.repeat(len(scores) // len(weights))
+    blocks = isotonic_blocks(scores, hit, weights)
+    return blocks.edges, floored_log_odds(blocks.mean, predictions.effective_size, n_classes)

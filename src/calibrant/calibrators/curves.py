@@ -60,32 +60,34 @@ class SplineCalibration(Calibrator, name="spline", title="Spline fitting", famil
         check_at_least(self.n_knots, 2, "n_knots")
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        n = len(predictions)
+        n, size = len(predictions), predictions.effective_size
         if n < self.n_knots:
             raise FitError(
                 f"a spline of {self.n_knots} knots must have at least as many samples; got {n}. "
                 "Use more samples or fewer knots, or temperature scaling."
             )
-        ties = tie_blocks(*top_label(predictions))
+        ties = tie_blocks(*top_label(predictions), predictions.sample_counts)
         scores = (ties.low + ties.high) / 2
-        calibrated = scores.sigmoid() + self._lacking(ties, scores)
+        calibrated = scores.sigmoid() + self._lacking(ties, scores, max(n if size == n else round(size), self.n_knots))
         # Differs from the paper: straight between log-odds, not between confidences, as all curves here are.
         kept = _even_ranks(ties.rows)
-        curve = Line(scores[kept][None], floored_log_odds(calibrated.clamp(0, 1), n)[kept][None])
+        curve = Line(scores[kept][None], floored_log_odds(calibrated.clamp(0, 1), size)[kept][None])
         return Fitted(TopLabelMap(curve, n_classes=predictions.n_classes))
 
-    def _lacking(self, ties: Blocks, scores: Tensor) -> Tensor:
-        """Return the slope of the smoothed error curve at each distinct score, (m,)."""
-        count = ties.rows.long()
-        n = int(count.sum())
-        # Tied samples share their mean error, so that their order does not matter.
-        error = (ties.hits / ties.rows - scores.sigmoid()).repeat_interleave(count).cumsum(0) / n
-        rank = torch.arange(1, n + 1, dtype=torch.float64, device=error.device) / n
+    def _lacking(self, ties: Blocks, scores: Tensor, n: int) -> Tensor:
+        """Return the slope of the error curve, smoothed at n even ranks, at each distinct score, (m,)."""
+        up_to = ties.rows.cumsum(0) / ties.rows.sum()
+        rank = torch.arange(1, n + 1, dtype=torch.float64, device=up_to.device) / n
+        # Tied samples share their mean error, so that their order does not matter: the curve is straight between them.
+        gap = ties.hits / ties.rows - scores.sigmoid()
+        at = torch.searchsorted(up_to, rank - 0.25 / n).clamp(max=len(up_to) - 1)
+        total = (gap * ties.rows).cumsum(0) / ties.rows.sum()
+        error = total[at] - gap[at] * (up_to[at] - rank)
         # Least squares by QR: the library's routine gives other last digits each time.
         orthogonal, triangle = torch.linalg.qr(_natural_cubic(rank, self.n_knots))
         coefficients = torch.linalg.solve_triangular(triangle, orthogonal.T @ error[:, None], upper=True)
         # Differs from the paper: the mean slope over the ranks of tied samples, the slope itself for one sample.
-        ends = torch.cat([rank.new_zeros(1), ties.rows.cumsum(0) / n])
+        ends = torch.cat([rank.new_zeros(1), up_to])
         smooth = (_natural_cubic(ends, self.n_knots) @ coefficients)[:, 0]
         return smooth.diff() / ends.diff()
 
@@ -137,10 +139,11 @@ class VennAbers(Calibrator, name="venn_abers", title="Inductive Venn-Abers", fam
 
     def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_missing_classes(predictions, self.title)
-        k, labels = predictions.n_classes, predictions.labels.cpu()
-        bounds, lines = log_odds_bounds(len(predictions), k), []
+        k, labels, weights = predictions.n_classes, predictions.labels.cpu(), predictions.sample_counts
+        bounds, lines = log_odds_bounds(predictions.effective_size, k), []
+        weights = None if weights is None else weights.cpu()
         for scores, label in zip(*(part.cpu() for part in one_vs_rest_log_odds(predictions)), strict=True):
-            cells = _cells(tie_blocks(scores, labels == label))
+            cells = _cells(tie_blocks(scores, labels == label, weights))
             log_odds = cells.upper.log() - torch.log1p(-cells.lower)
             if k > 2:
                 log_odds = (log_odds / _RESOLUTION).round() * _RESOLUTION
@@ -174,11 +177,12 @@ def venn_abers_interval(calibration: Predictions, predictions: Predictions) -> V
         raise InputError(
             f"both must have the same classes; got {calibration.n_classes} to calibrate and {predictions.n_classes}."
         )
+    calibration = calibration.with_positive_weights()
     known, classes = one_vs_rest_log_odds(calibration)
     scores, _ = one_vs_rest_log_odds(predictions)
     lower, upper = (torch.empty_like(scores, dtype=torch.float64) for _ in range(2))
     for column, (line, label) in enumerate(zip(known, classes, strict=True)):
-        cells = _cells(tie_blocks(line, calibration.labels == label))
+        cells = _cells(tie_blocks(line, calibration.labels == label, calibration.sample_counts))
         place = torch.searchsorted(cells.edges, scores[column].double())
         lower[column], upper[column] = cells.lower[place].to(lower), cells.upper[place].to(upper)
     return VennAbersInterval(lower.T, upper.T)
@@ -205,11 +209,16 @@ def _cells(ties: Blocks) -> _Cells:
 
 
 def _binned_platt(
-    method: "ScalingBinning | ScalingBinningMarginal", scores: Tensor, labels: Tensor, classes: Tensor, n_bins: int
+    method: "ScalingBinning | ScalingBinningMarginal",
+    scores: Tensor,
+    labels: Tensor,
+    classes: Tensor,
+    counts: Tensor | None,
+    n_bins: int,
 ) -> tuple[list[tuple[Tensor, Tensor]], Certificate]:
     """Fit a Platt curve to each line of scores, (c, n), and average it in bins: edges (b - 1,) and probabilities (b,).
 
-    ``classes`` are the labels that are a hit for each line, (c,).
+    ``classes`` are the labels that are a hit for each line, (c,); ``counts``, (n,), how much each sample counts.
     """
     n = len(labels)
     if method.split == "shared":
@@ -221,10 +230,13 @@ def _binned_platt(
         for_curve, for_edges, for_means = order.tensor_split(3)
     # Differs from the paper: Platt's smoothed targets, so that there is an optimum even where every sample is right, or
     # a class has none.
-    hits = (labels[for_curve] == classes[:, None]).sum(dim=1).double()
-    misses = len(for_curve) - hits
+    hit = labels[for_curve] == classes[:, None]
+    parts = [None if counts is None else counts[part] for part in (for_curve, for_edges, for_means)]
+    hits = hit.sum(dim=1).double() if parts[0] is None else hit.double() @ parts[0]
+    misses = (len(for_curve) if parts[0] is None else parts[0].sum()) - hits
     targets = Targets(labels[for_curve], classes, hit=(hits + 1) / (hits + 2), miss=1 / (misses + 2))
-    fit = fit_logistic(scores[:, for_curve], targets, lambda s: torch.stack([s, torch.ones_like(s)], dim=1))
+    line_of = lambda s: torch.stack([s, torch.ones_like(s)], dim=1)  # noqa: E731
+    fit = fit_logistic(scores[:, for_curve], targets, line_of, weights=parts[0])
     if not fit.converged.all():
         place = int((~fit.converged).nonzero()[0])
         raise FitError(
@@ -234,20 +246,21 @@ def _binned_platt(
     lines = []
     for line, weights in zip(scores, fit.weights, strict=True):
         # Bins of equal mass of the curve are those of the score: the curve keeps the order or reverses it.
-        edges = equal_mass_edges(line[for_edges], n_bins)
-        means = _bin_means(edges, line[for_means], weights)
+        edges = equal_mass_edges(line[for_edges], n_bins, parts[1])
+        means = _bin_means(edges, line[for_means], weights, parts[2])
         # A bin without samples of the third part has samples of the second.
-        spare = _bin_means(edges, line[for_edges], weights)
+        spare = _bin_means(edges, line[for_edges], weights, parts[1])
         lines.append((edges, torch.where(means.isnan(), spare, means)))
     return lines, fit.certificate()
 
 
-def _bin_means(edges: Tensor, scores: Tensor, weights: Tensor) -> Tensor:
+def _bin_means(edges: Tensor, scores: Tensor, weights: Tensor, counts: Tensor | None) -> Tensor:
     """Return the mean of the curve in each bin, (b,); NaN where a bin is empty."""
     scores = scores.double()
     place = torch.searchsorted(edges, scores)
-    sums = torch.bincount(place, weights=(weights[0] * scores + weights[1]).sigmoid(), minlength=len(edges) + 1)
-    return sums / torch.bincount(place, minlength=len(edges) + 1)
+    values = (weights[0] * scores + weights[1]).sigmoid()
+    sums = torch.bincount(place, values if counts is None else values * counts, minlength=len(edges) + 1)
+    return sums / torch.bincount(place, counts, minlength=len(edges) + 1)
 
 
 ScalingBinningSplit: TypeAlias = Literal["three_way", "shared"]
@@ -291,8 +304,9 @@ class ScalingBinning(Calibrator, name="scaling_binning", title="Scaling-binning"
     def _fit(self, predictions: Predictions) -> Fitted:
         scores, correct = top_label(predictions)
         hit = torch.ones(1, dtype=torch.int64, device=scores.device)
-        [(edges, probs)], certificate = _binned_platt(self, scores[None], correct.long(), hit, self.n_bins)
-        curve = Steps(edges[None], floored_log_odds(probs, len(predictions))[None])
+        counts, size = predictions.sample_counts, predictions.effective_size
+        [(edges, probs)], certificate = _binned_platt(self, scores[None], correct.long(), hit, counts, self.n_bins)
+        curve = Steps(edges[None], floored_log_odds(probs, size)[None])
         return Fitted(TopLabelMap(curve, n_classes=predictions.n_classes), certificate)
 
 
@@ -328,11 +342,11 @@ class ScalingBinningMarginal(
         check_known(self.split, get_args(ScalingBinningSplit), "split")
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        n, k = len(predictions), predictions.n_classes
+        n, k = predictions.effective_size, predictions.n_classes
         warn_of_missing_classes(predictions, self.title)
         n_bins = max(15, 2 * k) if self.n_bins is None else self.n_bins
         scores, classes = one_vs_rest_log_odds(predictions)
-        lines, certificate = _binned_platt(self, scores, predictions.labels, classes, n_bins)
+        lines, certificate = _binned_platt(self, scores, predictions.labels, classes, predictions.sample_counts, n_bins)
         curve = Steps(*padded([(edges, floored_log_odds(probs, n, k)) for edges, probs in lines]))
         # Differs from the paper: divided by their sum, so that they are probabilities.
         return Fitted(class_map(curve, k), certificate)

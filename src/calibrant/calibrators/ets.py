@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeAlias, final, get_args
 
 import numpy as np
@@ -90,25 +91,32 @@ def _log_loss(predictions: Predictions, beta: float) -> Curved:
     label_logs = torch.stack([*logs, torch.full_like(logs[0], -math.log(predictions.n_classes))])  # (3, n)
     # Divided by the largest of each sample, so that one of them is 1 however small they are.
     largest = label_logs.amax(dim=0)
-    parts, level = (label_logs - largest).exp_(), float(largest.mean())
+    parts, mean = (label_logs - largest).exp_(), partial(_mean, predictions)
+    level = float(mean(largest))
 
     def curved(shares: Tensor) -> tuple[float, Tensor, Tensor]:
         mixed = shares.to(parts) @ parts
         ratios = parts / mixed
-        hessian = ratios @ ratios.T / len(mixed)
-        return -float(mixed.log().mean()) - level, -ratios.mean(dim=1).cpu(), hessian.cpu()
+        hessian = mean(ratios[:, None] * ratios)
+        return -float(mean(mixed.log())) - level, -mean(ratios).cpu(), hessian.cpu()
 
     return curved
 
 
+def _mean(predictions: Predictions, values: Tensor) -> Tensor:
+    """Return the mean over the samples, which are the last dimension."""
+    counts = predictions.sample_counts
+    return values.mean(dim=-1) if counts is None else values @ counts / predictions.effective_size
+
+
 def _brier(predictions: Predictions, beta: float) -> Curved:
     """Brier score of the mixture in its shares: a quadratic."""
-    n, k = predictions.logits.shape
+    n, k = predictions.effective_size, predictions.n_classes
     products, of_label = (predictions.logits.new_zeros(shape, dtype=torch.float64) for shape in ((3, 3), (3,)))
-    for block, labels in _blocks(predictions):
+    for block, labels, counts in _blocks(predictions):
         parts = torch.stack([(block * beta).softmax(dim=1), block.softmax(dim=1), torch.full_like(block, 1 / k)])
-        products += torch.einsum("anj,bnj->ab", parts, parts)
-        of_label += parts.gather(2, labels.expand(3, -1)[:, :, None]).sum(dim=(1, 2))
+        products += torch.einsum("anj,bnj,n->ab", parts, parts, counts)
+        of_label += parts.gather(2, labels.expand(3, -1)[:, :, None])[:, :, 0] @ counts
     products, of_label = (products / n).cpu(), (of_label / n).cpu()
 
     def curved(shares: Tensor) -> tuple[float, Tensor, Tensor]:
@@ -155,22 +163,25 @@ def _beta_by_brier(predictions: Predictions) -> tuple[float, float, float]:
 def _brier_score(predictions: Predictions, log_beta: float) -> tuple[float, float]:
     """Brier score less one at an inverse temperature, and its slope in that number's logarithm."""
     total, slope, beta = 0.0, 0.0, math.exp(log_beta)
-    for block, labels in _blocks(predictions):
+    for block, labels, counts in _blocks(predictions):
         logits = block * beta
         probs, label = logits.softmax(dim=1), labels[:, None]
         powers = probs * logits
-        mean, of_label = powers.sum(dim=1), probs.gather(1, label)[:, 0]
-        total += float(probs.square().sum() - 2 * of_label.sum())
-        moved = (probs * powers).sum(dim=1) - probs.square().sum(dim=1) * mean
-        slope += 2 * float((moved - of_label * (logits.gather(1, label)[:, 0] - mean)).sum())
-    return total / len(predictions), slope / len(predictions)
+        mean, of_label, squares = powers.sum(dim=1), probs.gather(1, label)[:, 0], probs.square().sum(dim=1)
+        total += float((squares - 2 * of_label) @ counts)
+        moved = (probs * powers).sum(dim=1) - squares * mean
+        slope += 2 * float((moved - of_label * (logits.gather(1, label)[:, 0] - mean)) @ counts)
+    return total / predictions.effective_size, slope / predictions.effective_size
 
 
-def _blocks(predictions: Predictions) -> Iterator[tuple[Tensor, Tensor]]:
-    """Logits less the largest of their sample, in float64, and labels."""
+def _blocks(predictions: Predictions) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Logits less the largest of their sample, in float64, labels, and how much each sample counts."""
+    start = 0
     for block in predictions.blocks():
-        logits = block.logits.double()
-        yield logits - logits.amax(dim=1, keepdim=True), block.labels
+        logits, counts = block.logits.double(), predictions.sample_counts
+        counts = logits.new_ones(len(block)) if counts is None else counts[start : start + len(block)]
+        yield logits - logits.amax(dim=1, keepdim=True), block.labels, counts
+        start += len(block)
 
 
 _TOLERANCE = 1e-9

@@ -62,6 +62,8 @@ class FeatureCalibrator(ABC):
         if not isinstance(predictions, Predictions):
             raise InputError(f"{self.name} must be fitted on Predictions; got {type(predictions).__name__}.")
         given = as_features(features, rows=len(predictions)).to(predictions.logits.device)
+        if predictions.weights is not None:
+            given, predictions = given[predictions.weights > 0], predictions.with_positive_weights()
         if len(predictions) <= self.neighbours:
             raise FitError(
                 f"{self.name} needs more samples than neighbours ({self.neighbours}), since no sample is its own "
@@ -132,26 +134,29 @@ class BinMeanShift(
 
     def _fit(self, predictions: Predictions, nearness: Tensor) -> Bands:
         log_odds, correct = top_label(predictions)
-        edges = equal_mass_edges(nearness, self.bands)
+        counts = predictions.sample_counts
+        edges = equal_mass_edges(nearness, self.bands, counts)
         band = torch.searchsorted(edges, nearness)
-        lines = [self._line(log_odds[band == number], correct[band == number]) for number in range(len(edges) + 1)]
+        inside = (band == number for number in range(len(edges) + 1))
+        lines = [self._line(log_odds[at], correct[at], None if counts is None else counts[at]) for at in inside]
         return Bands(
             edges,
             *padded(lines),
             keep_share=edges.new_tensor(1.0 if self.rule == "shift" else 0.0),
-            least=edges.new_tensor(1 / (len(predictions) + 2)),
+            least=edges.new_tensor(1 / (predictions.effective_size + 2)),
         )
 
-    def _line(self, log_odds: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
+    def _line(self, log_odds: Tensor, correct: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the edges of the cells of one band, (c,), and the offset of each, (c + 1,)."""
-        edges = equal_mass_edges(log_odds, self.cells)
+        edges = equal_mass_edges(log_odds, self.cells, counts)
         # Exactly as the map will search them.
         cell = (log_odds[:, None] > edges.to(log_odds)).sum(dim=1)
+        once = torch.ones_like(log_odds, dtype=torch.float64) if counts is None else counts
         count, right, claimed = (
             torch.bincount(cell, weights, minlength=len(edges) + 1)
-            for weights in (None, correct.double(), log_odds.double().sigmoid())
+            for weights in (once, once * correct, once * log_odds.double().sigmoid())
         )
-        count = count.clamp(min=1)
+        count = torch.where(count > 0, count, 1)
         if self.rule == "replace":
             return edges, right / count
         return edges, self.shrinkage * (right - claimed) / count
@@ -202,17 +207,18 @@ class DensityRatioCalibration(
 
     def _fit(self, predictions: Predictions, nearness: Tensor) -> Table:
         log_odds, correct = top_label(predictions)
-        confidence = log_odds.double().sigmoid()
+        confidence, counts = log_odds.double().sigmoid(), predictions.sample_counts
+        counts = torch.ones_like(confidence) if counts is None else counts
         fewest = int(torch.minimum(correct.sum(), (~correct).sum()))
         if fewest < _FEW:
             side = "right" if int(correct.sum()) == fewest else "wrong"
             warn(f"the density of {side} predictions rests on {fewest} samples; below {_FEW} it is hardly known.")
         sides = (correct, ~correct)
-        widths = [(bandwidth(confidence[side], confidence), bandwidth(nearness[side], nearness)) for side in sides]
+        widths = [(bandwidth(confidence, side, counts), bandwidth(nearness, side, counts)) for side in sides]
         across = _nodes(confidence, min(first for first, _ in widths))
         along = _nodes(nearness, min(second for _, second in widths))
         right, wrong = (
-            grid_density(confidence[side], nearness[side], across, along, both)
+            grid_density(confidence[side], nearness[side], counts[side], (across, along), both)
             for side, both in zip(sides, widths, strict=True)
         )
         # Differs from the paper: one more sample, calibrated, is spread evenly over the table. Where there are samples
@@ -220,15 +226,21 @@ class DensityRatioCalibration(
         spread = 1 / ((across[-1] - across[0]) * (along[-1] - along[0]))
         prior = across[:, None]
         odds = (right + prior * spread).log() - (wrong + (1 - prior) * spread).log()
-        return Table(odds.clamp(*log_odds_bounds(len(predictions))), across[[0, -1]], along[[0, -1]])
+        return Table(odds.clamp(*log_odds_bounds(predictions.effective_size)), across[[0, -1]], along[[0, -1]])
 
 
-def bandwidth(own: Tensor, every: Tensor) -> float:
+def bandwidth(values: Tensor, side: Tensor, counts: Tensor) -> float:
     """Return the best bandwidth for normal values, those of the right or wrong samples; of all where they are equal."""
-    deviation = float(own.std(correction=0)) if len(own) > 1 else 0.0
-    spread = deviation if deviation > 0 else float(every.std(correction=0))
+    deviation = _deviation(values[side], counts[side]) if int(side.sum()) > 1 else 0.0
+    spread = deviation if deviation > 0 else _deviation(values, counts)
     # Differs from the paper: it prints n^(-1/5), the rule for one variable; the library it names takes n^(-1/6).
-    return max(1.06 * spread * max(len(own), 1) ** (-1 / 6), _LEAST_BANDWIDTH)
+    return max(1.06 * spread * max(float(counts[side].sum()), 1) ** (-1 / 6), _LEAST_BANDWIDTH)
+
+
+def _deviation(values: Tensor, counts: Tensor) -> float:
+    """Return the standard deviation of samples that count so much."""
+    share = counts / counts.sum()
+    return float((share @ (values - share @ values).square()).sqrt())
 
 
 def _nodes(values: Tensor, width: float) -> Tensor:
@@ -239,12 +251,16 @@ def _nodes(values: Tensor, width: float) -> Tensor:
     return torch.linspace(low, high, min(max(nodes, _FEWEST), _MOST), dtype=values.dtype, device=values.device)
 
 
-def grid_density(x: Tensor, y: Tensor, across: Tensor, along: Tensor, widths: tuple[float, float]) -> Tensor:
+def grid_density(
+    x: Tensor, y: Tensor, counts: Tensor, nodes: tuple[Tensor, Tensor], widths: tuple[float, float]
+) -> Tensor:
     """Return a Gaussian density of points times their number, at the nodes of a grid, (nodes of x, nodes of y)."""
+    across, along = nodes
     total = x.new_zeros(len(across), len(along))
-    for xs, ys in zip(x.split(_POINTS_AT_ONCE), y.split(_POINTS_AT_ONCE), strict=True):
+    for xs, ys, weights in zip(*(column.split(_POINTS_AT_ONCE) for column in (x, y, counts)), strict=True):
         # The kernel is a product, so that the sum over points is a product of matrices.
-        total.addmm_(_gaussian((across[:, None] - xs) / widths[0]), _gaussian((along[:, None] - ys) / widths[1]).T)
+        kernel = _gaussian((across[:, None] - xs) / widths[0]).mul_(weights)
+        total.addmm_(kernel, _gaussian((along[:, None] - ys) / widths[1]).T)
     return total / (2 * torch.pi * widths[0] * widths[1])
 
 

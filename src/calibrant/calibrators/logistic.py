@@ -53,19 +53,20 @@ def fit_classes(
     """
     scores, classes = one_vs_rest_log_odds(predictions)
     scores = scores.clamp(-_FAR, _FAR) if scores.dtype == torch.float64 else scores
-    count = torch.bincount(predictions.labels, minlength=predictions.n_classes).double()[classes]
-    smoothed = Targets(predictions.labels, classes, (count + 1) / (count + 2), 1 / (len(predictions) - count + 2))
+    counts, size = predictions.sample_counts, predictions.effective_size
+    count = torch.bincount(predictions.labels, counts, minlength=predictions.n_classes).double()[classes]
+    smoothed = Targets(predictions.labels, classes, (count + 1) / (count + 2), 1 / (size - count + 2))
     plain = smoothed._replace(hit=torch.ones_like(count), miss=torch.zeros_like(count))
-    fit = _fit(scores, plain if targets == "plain" else smoothed, features, rising)
+    fit = _fit(scores, plain if targets == "plain" else smoothed, features, counts, rising)
     lost = (~fit.converged).nonzero()[:, 0]
     if len(lost) and targets == "plain" and len(classes) > 1:
         warn(
             f"{name}: class {class_names(lost, predictions)} cannot be fitted separately (no calibration samples, "
             "or separable from the rest); it was fitted with smoothed targets."
         )
-        fit = _with_lines(fit, lost, _fit(scores[lost], smoothed.lines(lost), features, rising))
+        fit = _with_lines(fit, lost, _fit(scores[lost], smoothed.lines(lost), features, counts, rising))
     if not fit.converged.all():
-        raise _failure(name, count, len(predictions), fit)
+        raise _failure(name, predictions, fit)
     largest, most = float(fit.weights.abs().max()), torch.finfo(scores.dtype).max * torch.finfo(scores.dtype).eps
     if not largest < most:
         raise FitError(
@@ -76,9 +77,11 @@ def fit_classes(
     return fit
 
 
-def _fit(scores: Tensor, targets: Targets, features: Features, rising: tuple[int, ...]) -> LogisticFit:
-    """Fit the weights, with those of the rising features not negative."""
-    fit = fit_logistic(scores, targets, features)
+def _fit(
+    scores: Tensor, targets: Targets, features: Features, counts: Tensor | None, rising: tuple[int, ...]
+) -> LogisticFit:
+    """Fit the weights, with those of the rising features not negative; ``counts`` weigh the samples."""
+    fit = fit_logistic(scores, targets, features, weights=counts)
     active = torch.ones_like(fit.weights, dtype=torch.bool)
     # The features rise together, so one that would be negative is 0 in the best fit without negative weights. Leaving
     # it out can turn another one negative.
@@ -86,7 +89,8 @@ def _fit(scores: Tensor, targets: Targets, features: Features, rising: tuple[int
         falling = (fit.weights[:, feature] < 0).nonzero()[:, 0]
         if len(falling):
             active[falling, feature] = False
-            again = fit_logistic(scores[falling], targets.lines(falling), features, active=active[falling])
+            refitted, used = targets.lines(falling), active[falling]
+            again = fit_logistic(scores[falling], refitted, features, weights=counts, active=used)
             fit = _with_lines(fit, falling, again)
     return fit
 
@@ -98,10 +102,11 @@ def _with_lines(fit: LogisticFit, lines: Tensor, again: LogisticFit) -> Logistic
     return fit._replace(steps=fit.steps + again.steps, passes=passes)
 
 
-def _failure(name: str, count: Tensor, n: int, fit: LogisticFit) -> FitError:
-    if len(count) == 1 and float(count[0]) in (0, n):
+def _failure(name: str, predictions: Predictions, fit: LogisticFit) -> FitError:
+    n, of_class_1 = len(predictions), int((predictions.labels == 1).sum())
+    if predictions.n_classes == 2 and of_class_1 in (0, n):
         return FitError(
-            f"{name} needs calibration samples of both classes; got {int(count[0])} of class 1 among {n}. "
+            f"{name} needs calibration samples of both classes; got {of_class_1} of class 1 among {n}. "
             "Add samples of the other class, or use PlattScaling with its smoothed targets."
         )
     if not (fit.separable | fit.converged).all():
@@ -184,8 +189,8 @@ class PlattScaling(Calibrator, name="platt", title="Platt scaling", family="scal
                     fitted = self._fit(fit_part).map
                 except FitError:
                     return math.inf
-                log_probs = fitted.transform(held_out).log_probs.double()
-                loss -= float(log_probs.gather(1, held_out.labels[:, None]).sum())
+                of_label = fitted.transform(held_out).log_probs.double().gather(1, held_out.labels[:, None])[:, 0]
+                loss -= float((of_label if held_out.weights is None else of_label * held_out.weights).sum())
         return loss
 
     def _fit(self, predictions: Predictions) -> Fitted:

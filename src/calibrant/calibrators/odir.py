@@ -14,7 +14,7 @@ from calibrant.calibrators.base import Calibrator, Fitted, fold_positions
 from calibrant.checks import check_at_least, check_known, check_positive
 from calibrant.errors import FitError
 from calibrant.maps import Affine, Mixture
-from calibrant.numerics.softmax_regression import AffineFit, Ridge, WeightShape, fit_affine
+from calibrant.numerics.softmax_regression import AffineFit, Ridge, Samples, WeightShape, fit_affine
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
@@ -45,19 +45,15 @@ class Chosen(NamedTuple):
 
 
 def fit_odir(
-    inputs: Tensor,
-    labels: Tensor,
-    strengths: Strengths,
-    start: tuple[Tensor | float, Tensor | float],
-    *,
-    tolerance: float = 1e-8,
+    samples: Samples, strengths: Strengths, start: tuple[Tensor | float, Tensor | float], *, tolerance: float = 1e-8
 ) -> AffineFit:
     """Fit weight and bias at given strengths, to a gradient below the tolerance."""
-    k, is_diagonal = inputs.shape[1], math.isinf(strengths.off_diagonal)
+    k, is_diagonal = samples.inputs.shape[1], math.isinf(strengths.off_diagonal)
     # Kull et al., Section 4.1.
     ridge = Ridge(off_diagonal=0 if is_diagonal else strengths.off_diagonal / (k * (k - 1)), bias=strengths.bias / k)
     shape: WeightShape = "diagonal" if is_diagonal else "matrix"
-    return fit_affine(inputs, labels, shape=shape, ridge=ridge, start=start, tolerance=tolerance)
+    inputs, labels, weights = samples
+    return fit_affine(inputs, labels, weights=weights, shape=shape, ridge=ridge, start=start, tolerance=tolerance)
 
 
 def _powers(largest: int, smallest: int) -> Iterator[float]:
@@ -67,11 +63,12 @@ def _powers(largest: int, smallest: int) -> Iterator[float]:
 class _FoldFits:
     """Fits on all folds but one, evaluated on that one; ``start`` is the multiple of the identity to start from."""
 
-    def __init__(
-        self, method: "MatrixScalingODIR | DirichletODIR", inputs: Tensor, labels: Tensor, start: float
-    ) -> None:
-        self._method, self._inputs, self._labels, self._start = method, inputs, labels, start
-        self._folds = fold_positions(labels, method.folds, method.seed)
+    def __init__(self, method: "MatrixScalingODIR | DirichletODIR", samples: Samples, start: float) -> None:
+        self._method, self._samples, self._start = method, samples, start
+        self._n_classes, self._folds = (
+            samples.inputs.shape[1],
+            fold_positions(samples.labels, method.folds, method.seed),
+        )
 
     def search(self) -> Chosen:
         """Search the strengths with the smallest log-loss on held-out samples, by the method's rule.
@@ -85,7 +82,7 @@ class _FoldFits:
                 for power in _powers(4, -2)
             )
             return self.best(dict.fromkeys(pairs))
-        weakest = -2 if self._inputs.shape[1] >= _MANY_CLASSES else -5
+        weakest = -2 if self._n_classes >= _MANY_CLASSES else -5
         if self._method.search == "kull":
             by_strength = [power * share for power in _powers(6, weakest) for share in (1, 0.5, 0.25)]
             paths = (
@@ -109,7 +106,7 @@ class _FoldFits:
         starts: list[tuple[Tensor | float, Tensor | float]] = [(self._start, 0.0) for _ in self._folds]
         if after is not None:
             starts = [(fit.weight, fit.bias) for fit in after.fits]
-        chosen, before, rises, failure, n = None, math.inf, 0, None, len(self._labels)
+        chosen, before, rises, failure, n = None, math.inf, 0, None, self._samples.size
         lowest: list[float] = []  # losses of the folds at the chosen strengths
         for strengths in path:
             tolerance, known = self._precision(strengths)
@@ -117,8 +114,7 @@ class _FoldFits:
             losses: list[float] = []
             try:
                 for (others, held_out), start in zip(self._folds, starts, strict=True):
-                    inputs, labels = self._inputs[others], self._labels[others]
-                    fits.append(fit_odir(inputs, labels, strengths, start, tolerance=tolerance))
+                    fits.append(fit_odir(self._samples.at(others), strengths, start, tolerance=tolerance))
                     losses.append(self._loss(fits[-1], held_out))
                     if chosen is not None and patience is not None:
                         rise = sum(losses) - sum(lowest[: len(losses)])
@@ -144,14 +140,16 @@ class _FoldFits:
         """Return the tolerance of the fits, and the share to which their losses are known."""
         if self._method.search == "kull":  # which keeps the fits of the folds; the others only compare them
             return 1e-8, _KNOWN
-        is_slow = self._inputs.shape[1] >= _MANY_CLASSES and not math.isinf(strengths.off_diagonal)
+        is_slow = self._n_classes >= _MANY_CLASSES and not math.isinf(strengths.off_diagonal)
         return (_ROUGHLY_COMPARED, _ROUGHLY_KNOWN) if is_slow else (_COMPARED, _KNOWN)
 
     def _loss(self, fit: AffineFit, held_out: Tensor) -> float:
         """Return the sum of the log-losses of held-out samples."""
-        inputs, weight = self._inputs[held_out].double(), fit.weight
+        (inputs, labels, weights), weight = self._samples.at(held_out), fit.weight
+        inputs = inputs.double()
         logits = (inputs @ weight.T if weight.ndim == 2 else inputs * weight) + fit.bias
-        return float(cross_entropy(logits, self._labels[held_out], reduction="sum"))
+        losses = cross_entropy(logits, labels, reduction="none")
+        return float((losses if weights is None else losses * weights).sum())
 
 
 _KULL = Paper(
@@ -265,17 +263,18 @@ def _fit(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, *,
     is_searched = strength is None or bias_strength is None
     check_every_class_seen(predictions, method.title, least=2 if is_searched else 1)
     start = temperature_fit(predictions, method.title).beta
-    inputs, labels = log_probs_at(predictions, 1.0) if of_log_probs else predictions.logits, predictions.labels
+    inputs = log_probs_at(predictions, 1.0) if of_log_probs else predictions.logits
+    samples = Samples(inputs, predictions.labels, predictions.sample_counts)
 
     def as_map(fit: AffineFit) -> Affine:
         return Affine(fit.weight, fit.bias, n_classes=predictions.n_classes, of_log_probs=of_log_probs)
 
     if strength is not None and bias_strength is not None:
-        fit = fit_odir(inputs, labels, Strengths(strength, bias_strength), (start, 0.0))
+        fit = fit_odir(samples, Strengths(strength, bias_strength), (start, 0.0))
         return Fitted(as_map(fit), fit.certificate)
     # Differs from Neural Clamping's paper: it takes the best "on the calibration dataset". On the samples of the fit
     # the loss is always smallest at the weakest penalty; the section of Kull et al. that it cites holds samples out.
-    chosen = _FoldFits(method, inputs, labels, start).search()
+    chosen = _FoldFits(method, samples, start).search()
     note = (
         f"strength {chosen.strengths.off_diagonal:g} and bias_strength {chosen.strengths.bias:g} have the smallest "
         f"log-loss in {method.folds}-fold cross-validation: {chosen.loss:.4f}"
@@ -285,5 +284,5 @@ def _fit(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, *,
         worst = max((fit.certificate for fit in chosen.fits), key=lambda certificate: certificate.gradient)
         mean = Mixture(shares, [as_map(fit) for fit in chosen.fits], n_classes=predictions.n_classes)
         return Fitted(mean, worst, (note,))
-    fit = fit_odir(inputs, labels, chosen.strengths, (chosen.fits[0].weight, chosen.fits[0].bias))
+    fit = fit_odir(samples, chosen.strengths, (chosen.fits[0].weight, chosen.fits[0].bias))
     return Fitted(as_map(fit), fit.certificate, (note,))

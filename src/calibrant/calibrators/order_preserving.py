@@ -116,11 +116,15 @@ def _stretched(method: OrderPreserving | OrderInvariant, predictions: Prediction
     logits = predictions.logits.double() * beta
     ranked, order = logits.sort(dim=1, descending=True, stable=True)
     seen = (ranked if sees == "sorted" else logits).log_softmax(dim=1)
-    centre, spread = seen.mean(dim=0), seen.std(dim=0, correction=0).clamp(min=_LEAST_SPREAD)
+    counts = predictions.sample_counts
+    share = logits.new_full((len(logits),), 1 / len(logits)) if counts is None else counts / counts.sum()
+    centre = share @ seen
+    spread = (share @ (seen - centre).square()).sqrt().clamp(min=_LEAST_SPREAD)
     objective = GapStretchLoss(
         ranked[:, :-1] - ranked[:, 1:],
         (seen - centre) / spread,
         (order == predictions.labels[:, None]).byte().argmax(dim=1),
+        counts=predictions.sample_counts,
         hidden=method.hidden,
         weight_decay=method.weight_decay,
         seed=method.seed,
@@ -179,22 +183,32 @@ class GapStretchLoss:
         gaps: Gaps between neighbours of each sample's logits, sorted in falling order, (n, k - 1), float64.
         seen: Inputs of the network, of mean 0 and spread 1, (n, k), float64.
         label_rank: Number of logits of the sample ahead of its label's, (n,).
+        counts: How much each sample counts, (n,), float64; None for 1 each.
         hidden: Size of the hidden layer.
-        weight_decay: The penalty is this times the squared distance, divided by n.
+        weight_decay: The penalty is this times the squared distance, divided by the sum of the counts.
         seed: Random seed of the initial weights.
     """
 
     def __init__(
-        self, gaps: Tensor, seen: Tensor, label_rank: Tensor, *, hidden: int, weight_decay: float, seed: int
+        self,
+        gaps: Tensor,
+        seen: Tensor,
+        label_rank: Tensor,
+        *,
+        counts: Tensor | None = None,
+        hidden: int,
+        weight_decay: float,
+        seed: int,
     ) -> None:
         n, k = seen.shape
+        self._counts, self._size = counts, n if counts is None else float(counts.sum())
         self._gaps, self._seen, self._label_rank = gaps, seen / math.sqrt(k), label_rank
         self._hidden, self._share = hidden, 1 / math.sqrt(hidden)
         drawn = torch.randn(hidden, k, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(seen)
         zeros = seen.new_zeros
         self.start = StretchWeights(drawn, zeros(hidden), zeros(k - 1, hidden), zeros(())).flat()
         # The output's bias is a temperature, and so is not penalised.
-        self._penalty = torch.full_like(self.start, weight_decay / n)
+        self._penalty = torch.full_like(self.start, weight_decay / self._size)
         self._penalty[-1] = 0
 
     def __call__(self, flat: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,7 +220,8 @@ class GapStretchLoss:
         for start in range(0, n, step):
             loss += self._add_block(slice(start, start + step), network, gradient)
         away = flat - self.start
-        return loss / n + self._penalty @ away.square(), gradient.flat() / n + 2 * self._penalty * away
+        penalty, slope = self._penalty @ away.square(), 2 * self._penalty * away
+        return loss / self._size + penalty, gradient.flat() / self._size + slope
 
     def _add_block(self, rows: slice, network: StretchWeights, gradient: StretchWeights) -> Tensor:
         """Return the summed loss of some samples; add its gradient in place."""
@@ -221,8 +236,11 @@ class GapStretchLoss:
         label_logit = logits.gather(1, label)
         powers = logits.exp_()  # at most 1, and at least one of them is
         total = powers.sum(dim=1, keepdim=True)
-        loss = (total.log() - label_logit).sum()
+        losses = total.log() - label_logit
         residual = powers.div_(total).scatter_add_(1, label, torch.full_like(total, -1.0))
+        if self._counts is not None:
+            counts = self._counts[rows, None]
+            losses, residual = losses * counts, residual * counts
         # A gap lowers all logits after it; the residuals of a sample sum to 0.
         of_given = residual.cumsum_(dim=1)[:, :-1].mul(gaps).mul_(grown.div_(1 + grown))
         of_hidden = (of_given @ network.out_weight).mul_(self._share).mul_(1 - hidden.square())
@@ -230,7 +248,7 @@ class GapStretchLoss:
         gradient.hidden_bias.add_(of_hidden.sum(dim=0))
         gradient.out_weight.addmm_(of_given.T, scaled)
         gradient.out_bias.add_(of_given.sum())
-        return loss
+        return losses.sum()
 
     def network(self, flat: Tensor) -> StretchWeights:
         """Return plain weights, without the division by roots and with the bias that stretches nothing."""
@@ -275,25 +293,33 @@ class DiagonalOrderPreserving(
     # a constant to the logits of a sample, or scaling all of them, changes nothing; fitted to its optimum.
     def _fit(self, predictions: Predictions) -> Fitted:
         beta = _fitted_beta(predictions)
-        log_probs = (predictions.logits.double() * beta).log_softmax(dim=1)
-        knots = knots_for(log_probs, self.pieces)
-        objective = SlopeLoss(log_probs, predictions.labels, knots, weight_decay=self.weight_decay)
+        log_probs, counts = (predictions.logits.double() * beta).log_softmax(dim=1), predictions.sample_counts
+        knots = knots_for(log_probs, self.pieces, counts)
+        objective = SlopeLoss(log_probs, predictions.labels, knots, counts=counts, weight_decay=self.weight_decay)
         slopes, certificate = quasi_newton(objective, knots.new_ones(len(knots) + 1), least=_LEAST_SLOPE)
         return Fitted(MonotoneMap(beta, knots, slopes, n_classes=predictions.n_classes), certificate)
 
 
 # Log-probabilities per sample that place the knots: the others are small together.
 _LARGEST = 10
+_EVEN = 1e-11  # shares of all samples that differ by less are the same
 
 
-def knots_for(log_probs: Tensor, pieces: int) -> Tensor:
+def knots_for(log_probs: Tensor, pieces: int, counts: Tensor | None = None) -> Tensor:
     """Return knots of a function of log-probabilities (n, k), rising, (b,), 1 <= b < pieces.
 
-    They are quantiles of each sample's ten largest; ties can leave fewer.
+    They are quantiles of each sample's ten largest, where samples have counts (n,); ties can leave fewer.
     """
-    rising = sort_in_place(log_probs.topk(min(_LARGEST, log_probs.shape[1]), dim=1).values.flatten())
-    places = torch.arange(1, pieces, device=rising.device) * len(rising) // pieces
-    return rising[places].unique()
+    largest = log_probs.topk(min(_LARGEST, log_probs.shape[1]), dim=1).values
+    places = torch.arange(1, pieces, device=largest.device)
+    if counts is None:
+        return sort_in_place(largest.flatten())[places * largest.numel() // pieces].unique()
+    rising, order = largest.flatten().sort()
+    up_to = counts.repeat_interleave(largest.shape[1])[order].cumsum(dim=0)
+    wanted = (
+        places.double() / pieces * (1 + _EVEN) * up_to[-1]
+    )  # at a cut the next one, whatever rounding of weights says
+    return rising[torch.searchsorted(up_to, wanted, right=True).clamp(max=len(rising) - 1)].unique()
 
 
 @final
@@ -304,16 +330,20 @@ class SlopeLoss:
         log_probs: Shape (n, k), float64.
         labels: Shape (n,).
         knots: Rising, (b,), b >= 1.
-        weight_decay: The penalty is this times the number of pieces times the summed squared changes, divided by n: a
-            steady change over all pieces costs the same however many there are.
+        counts: How much each sample counts, (n,), float64; None for 1 each.
+        weight_decay: The penalty is this times the number of pieces times the summed squared changes, divided by the
+            sum of the counts: a steady change over all pieces costs the same however many there are.
     """
 
-    def __init__(self, log_probs: Tensor, labels: Tensor, knots: Tensor, *, weight_decay: float) -> None:
-        self._n, self._labels, self._pieces = len(labels), labels[:, None], len(knots) + 1
+    def __init__(
+        self, log_probs: Tensor, labels: Tensor, knots: Tensor, *, counts: Tensor | None = None, weight_decay: float
+    ) -> None:
+        self._counts, self._size = counts, len(labels) if counts is None else float(counts.sum())
+        self._labels, self._pieces = labels[:, None], len(knots) + 1
         self._cell = torch.searchsorted(knots, log_probs)
         self._along = log_probs - knots[(self._cell - 1).clamp_(min=0)]
         self._widths = knots.diff()
-        self._penalty = weight_decay * self._pieces / self._n
+        self._penalty = weight_decay * self._pieces / self._size
 
     def __call__(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the objective and its gradient, (b + 1,)."""
@@ -321,9 +351,12 @@ class SlopeLoss:
         starts = torch.cat([slopes.new_zeros(2), (slopes[1:-1] * self._widths).cumsum(dim=0)])
         logits = torch.addcmul(starts[self._cell], slopes[self._cell], self._along)
         log_total = logits.logsumexp(dim=1, keepdim=True)
-        loss = (log_total - logits.gather(1, self._labels)).mean()
+        losses = log_total - logits.gather(1, self._labels)
         residual = logits.sub_(log_total).exp_()
         residual.scatter_add_(1, self._labels, torch.full_like(log_total, -1.0))
+        if self._counts is not None:
+            losses, residual = losses * self._counts[:, None], residual.mul_(self._counts[:, None])
+        loss = losses.sum() / self._size
         cell, pieces = self._cell.view(-1), self._pieces
         of_starts = torch.bincount(cell, residual.view(-1), minlength=pieces)
         of_slopes = torch.bincount(cell, residual.mul_(self._along).view(-1), minlength=pieces)
@@ -331,4 +364,4 @@ class SlopeLoss:
         of_slopes[1:-1] += self._widths * of_starts.flip(0).cumsum(dim=0).flip(0)[2:]
         change = slopes.diff()
         second = torch.cat([-change[:1], -change.diff(), change[-1:]])
-        return loss + self._penalty * change.square().sum(), of_slopes / self._n + 2 * self._penalty * second
+        return loss + self._penalty * change.square().sum(), of_slopes / self._size + 2 * self._penalty * second

@@ -141,12 +141,15 @@ class CrossValidatedDifference:
     noise: float = math.nan
 
     @classmethod
-    def between(cls, first: Tensor, second: Tensor) -> Self:
-        """Return first minus second, sample by sample, (n,) each."""
-        change = first - second
-        mean, half = float(change.mean()), _Z * float(change.std()) / math.sqrt(len(change))
-        squares = (float(side.square().sum()) for side in (change.clamp(min=0), change.clamp(max=0)))
-        return cls(mean, mean - half, mean + half, math.sqrt(2 * min(squares)) / len(change))
+    def between(cls, first: Tensor, second: Tensor, counts: Tensor | None = None) -> Self:
+        """Return first minus second, sample by sample, (n,) each; ``counts`` weigh the samples."""
+        change, n = first - second, len(first)
+        counts = torch.ones_like(change) if counts is None else counts
+        share = counts / counts.sum()
+        mean = float(share @ change)
+        half = _Z * math.sqrt(float(share.square() @ (change - mean).square()) * n / max(n - 1, 1))
+        squares = (float((share * side).square().sum()) for side in (change.clamp(min=0), change.clamp(max=0)))
+        return cls(mean, mean - half, mean + half, math.sqrt(2 * min(squares)))
 
     @property
     def standard_error(self) -> float:
@@ -350,6 +353,7 @@ def rank(
     if len(predictions) > _MOST:
         drawn = torch.randperm(len(predictions), generator=torch.Generator().manual_seed(seed))[:_MOST]
         predictions = predictions[drawn.to(predictions.labels.device)]
+    predictions = predictions.with_positive_weights()
     averaged = () if partner is None else (default, partner, Uncalibrated())
     tried = [_OutOfFold(one, predictions, score, is_averaged=one in averaged) for one in candidates]
     uncalibrated = next(candidate for candidate in tried if isinstance(candidate.calibrator, Uncalibrated))
@@ -387,6 +391,8 @@ class _OutOfFold:
         self.columns = zeros((5, n))
         self.scores, self.smoothed_scores, self.other_scores, self.confidence, self.correct = self.columns
         self.seen = torch.zeros(n, dtype=torch.bool, device=predictions.logits.device)
+        counts, self.size = predictions.sample_counts, predictions.effective_size
+        self.counts = torch.ones_like(self.scores) if counts is None else counts
         self.folds, self.dropped, self.eligible = 0, False, True
         self.failures: list[str] = []
 
@@ -423,25 +429,34 @@ class _OutOfFold:
         self.scores[positions] = self.smoothed_scores[positions] = scores
         if self.score == "nll":
             runner_up = mapped.log_probs.double().topk(2).values[:, 1]
-            self.smoothed_scores[positions] -= _PSEUDO_SAMPLES / len(self.seen) * runner_up
+            self.smoothed_scores[positions] -= _PSEUDO_SAMPLES / self.size * runner_up
         self.confidence[positions], self.correct[positions] = mapped.confidence, mapped.correct.double()
         if len(self.log_probs):
             self.log_probs[positions] = mapped.log_probs.double()
 
     def leads(self, other: "_OutOfFold") -> bool:
         """Whether its mean score is lower on the samples it has seen."""
-        return float((self.smoothed_scores - other.smoothed_scores)[self.seen].mean()) < 0
+        return self.loss_to(other) < 0
 
     def has_negligible_weight(self, other: "_OutOfFold") -> bool:
         """Whether it would have next to no weight in a mean with the other."""
-        loss = float((self.smoothed_scores - other.smoothed_scores)[self.seen & other.seen].sum())
-        return loss > -_WEIGHT_TEMPERATURE * math.log(_MIN_WEIGHT)
+        return self.loss_to(other) > -_WEIGHT_TEMPERATURE * math.log(_MIN_WEIGHT)
+
+    def loss_to(self, other: "_OutOfFold") -> float:
+        """Return by how much its summed score is higher, on the samples that both have seen."""
+        seen = self.seen & other.seen
+        return float((self.smoothed_scores - other.smoothed_scores)[seen] @ self.counts[seen])
+
+    def mean(self, column: Tensor) -> float:
+        """Return the mean of a column over the samples seen."""
+        counts = self.counts[self.seen]
+        return float(column[self.seen] @ counts / counts.sum())
 
     def calibration_gaps(self) -> Tensor:
         """Numbers whose mean is the ECE: correctness minus confidence, with the sign of the sample's bin, (n,)."""
         index = bin_index(self.confidence[self.seen], _BINS).long()
         gap = (self.correct - self.confidence)[self.seen]
-        return gap * sums_by(index, gap, _BINS).sign()[index]
+        return gap * sums_by(index, gap * self.counts[self.seen], _BINS).sign()[index]
 
 
 def _why_not_tried(candidate: _OutOfFold, tried: Sequence[_OutOfFold], default: _OutOfFold | None) -> str | None:
@@ -480,7 +495,7 @@ def _with_pool(
     if first.has_negligible_weight(second):
         return second
     if not second.has_negligible_weight(first):
-        lead = float((second.smoothed_scores - first.smoothed_scores).sum()) / _WEIGHT_TEMPERATURE
+        lead = second.loss_to(first) / _WEIGHT_TEMPERATURE
         weights = 1 / (1 + math.exp(-lead)), 1 / (1 + math.exp(lead))
         pooled = _OutOfFold(LogOpinionPool((first.calibrator, second.calibrator), weights), predictions, first.score)
         mean = weights[0] * first.log_probs + weights[1] * second.log_probs
@@ -496,28 +511,29 @@ def _first(tried: Sequence[_OutOfFold], kind: type[Calibrator]) -> _OutOfFold | 
 
 def _ranked(tried: Sequence[_OutOfFold], default: _OutOfFold | None, uncalibrated: _OutOfFold, folds: int) -> Ranking:
     finalists = [candidate for candidate in tried if candidate.failure is None and candidate.folds == folds]
-    best = min(finalists, key=lambda candidate: float(candidate.smoothed_scores.mean()))
-    lowest = min((candidate.calibration_gaps() for candidate in finalists), key=lambda gaps: float(gaps.mean()))
+    best = min(finalists, key=lambda candidate: candidate.mean(candidate.smoothed_scores))
+    counts = best.counts
+    lowest = min((candidate.calibration_gaps() for candidate in finalists), key=lambda gaps: float(gaps @ counts))
     default = default if default in finalists else None
     temperature = _first(finalists, TemperatureScaling)
-    between = CrossValidatedDifference.between
 
     def result_of(index: int, one: _OutOfFold) -> CandidateResult:
         if one.failure is not None:
             return CandidateResult(one.name, one.calibrator, index, failure=one.failure)
         seen, gaps = one.seen, one.calibration_gaps()
+        between = partial(CrossValidatedDifference.between, counts=counts[seen])
         scores, smoothed = one.scores[seen], one.smoothed_scores[seen]
         return CandidateResult(
             one.name,
             one.calibrator,
             index,
-            score=float(best.scores.mean() + (one.scores - best.scores)[seen].mean()),
+            score=best.mean(best.scores) + one.mean(one.scores - best.scores),
             to_best=between(smoothed, best.smoothed_scores[seen]),
             to_uncalibrated=between(scores, uncalibrated.scores[seen]),
             to_temperature=_UNKNOWN if temperature is None else between(scores, temperature.scores[seen]),
             to_default=_UNKNOWN if default is None else between(smoothed, default.smoothed_scores[seen]),
             other_to_uncalibrated=between(one.other_scores[seen], uncalibrated.other_scores[seen]),
-            ece=float(gaps.mean()),
+            ece=float(gaps @ counts[seen] / counts[seen].sum()),
             to_lowest_ece=between(gaps, lowest) if one.folds == folds else _UNKNOWN,
             folds=one.folds,
             eligible=one.eligible,

@@ -134,14 +134,19 @@ def integrate(values: Tensor) -> Tensor:
 _BLOCK, _BLOCK_ON_GPU = 1 << 18, 1 << 26
 
 
-def errors_at_temperatures(logits: Tensor, labels: Tensor, temperatures: Tensor, *, n_bins: int) -> Tensor:
+def errors_at_temperatures(
+    logits: Tensor, labels: Tensor, temperatures: Tensor, *, n_bins: int, weights: Tensor | None = None
+) -> Tensor:
     """Return the expected calibration error over equal-width bins at each temperature, (t,), float64."""
+    size = len(logits) if weights is None else float(weights.sum())
     excess = torch.zeros(len(temperatures), n_bins, dtype=torch.float64, device=logits.device)
-    size = _samples_in_a_block(logits)
-    for block, block_labels in zip(logits.split(size), labels.split(size), strict=True):
-        correct = (block.argmax(dim=1) == block_labels).float()
-        excess += excess_in_bins(top_confidences(block, temperatures), correct, n_bins=n_bins)
-    return excess.abs().sum(dim=1) / len(logits)
+    step = _samples_in_a_block(logits)
+    for start in range(0, len(logits), step):
+        block, rows = logits[start : start + step], slice(start, start + step)
+        correct = (block.argmax(dim=1) == labels[rows]).float()
+        counts = None if weights is None else weights[rows]
+        excess += excess_in_bins(top_confidences(block, temperatures), correct, n_bins=n_bins, weights=counts)
+    return excess.abs().sum(dim=1) / size
 
 
 def top_confidences(logits: Tensor, temperatures: Tensor) -> Tensor:
@@ -160,9 +165,14 @@ def top_confidences(logits: Tensor, temperatures: Tensor) -> Tensor:
     return confidences
 
 
-def excess_in_bins(confidences: Tensor, correct: Tensor, *, n_bins: int) -> Tensor:
+def excess_in_bins(confidences: Tensor, correct: Tensor, *, n_bins: int, weights: Tensor | None = None) -> Tensor:
     """Return the sum of confidence (t, n) minus correctness (n,) in each bin, (t, n_bins) in float64."""
-    return torch.stack([sums_by(bin_index(line, n_bins), line - correct, n_bins) for line in confidences])
+
+    def line_sums(line: Tensor) -> Tensor:
+        excess = line - correct if weights is None else (line - correct) * weights
+        return sums_by(bin_index(line, n_bins), excess, n_bins)
+
+    return torch.stack([line_sums(line) for line in confidences])
 
 
 def _samples_in_a_block(logits: Tensor) -> int:

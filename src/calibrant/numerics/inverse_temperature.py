@@ -222,7 +222,13 @@ class InverseTemperatureFit(NamedTuple):
 
 
 def fit_inverse_temperature(
-    logits: Tensor, labels: Tensor, *, loss: SampleLoss = log_loss, near: float | None = None, span: float | None = None
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    weights: Tensor | None = None,
+    loss: SampleLoss = log_loss,
+    near: float | None = None,
+    span: float | None = None,
 ) -> InverseTemperatureFit:
     """Minimise the mean loss of ``softmax(beta * logits)``.
 
@@ -232,6 +238,7 @@ def fit_inverse_temperature(
     Args:
         logits: Shape (n, k), finite, not all alike.
         labels: Shape (n,).
+        weights: Weights of the samples in the mean, (n,), float64, above 0; None for equal ones.
         loss: Loss of the label's log-probability; if not convex, its minimum must be near that on a subsample.
         near: Minimum for similar logits; the search then begins there, on all samples.
         span: The largest difference of any two logits, where it is known.
@@ -239,7 +246,7 @@ def fit_inverse_temperature(
     Raises:
         FitError: If all samples have equal logits, or the logits' type cannot hold the temperature.
     """
-    search = _Search(logits, labels, loss)
+    search = _Search(logits, labels, loss, weights)
     if near is not None:
         beside = search.beside(near)
         if beside is not None:
@@ -250,18 +257,19 @@ def fit_inverse_temperature(
         span = float(most.double() - least.double())
     if high <= _REACH / _NARROWEST and span <= _WIDEST:
         return search.between(low, high)
-    scaled, power = _brought_to_size(logits, labels)
-    best = _Search(scaled, labels, loss).between(1 / _REACH, _REACH)
+    scaled, power = _brought_to_size(logits, labels, weights)
+    best = _Search(scaled, labels, loss, weights).between(1 / _REACH, _REACH)
     return _in_the_unit_of(logits, best, power)
 
 
-def fit_with_pseudo_error(logits: Tensor, labels: Tensor) -> InverseTemperatureFit:
+def fit_with_pseudo_error(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> InverseTemperatureFit:
     """Minimise the mean log-loss plus that of half a sample more, whose label is the runner-up.
 
     Where no prediction is wrong, the log-loss alone has no minimum. Half an unseen failure is what Jeffreys' prior adds
-    to n successes; it is spread over all samples. The certificate is that of the penalised loss.
+    to n successes; it is spread over all samples. The certificate is that of the penalised loss. Weights count samples.
     """
     n, k = logits.shape
+    size = n if weights is None else float(weights.sum())
     gaps = logits.double() / 2 - logits.amax(dim=1, keepdim=True).double() / 2  # halves, whose differences are finite
     runner_up = gaps.topk(2, dim=1).indices[:, 1]
     unit = -float(gaps.gather(1, runner_up[:, None]).mean())
@@ -272,8 +280,8 @@ def fit_with_pseudo_error(logits: Tensor, labels: Tensor) -> InverseTemperatureF
 
     def slopes(beta: float) -> Sequence[float]:
         nonlocal columns
-        of_labels, of_unseen = (_sums(gaps, chosen, log_loss, beta) for chosen in (labels, runner_up))
-        columns = [one + 0.5 / n * other for one, other in zip(of_labels, of_unseen, strict=True)]
+        of_labels, of_unseen = (_sums(gaps, chosen, log_loss, beta, weights) for chosen in (labels, runner_up))
+        columns = [one + 0.5 / size * other for one, other in zip(of_labels, of_unseen, strict=True)]
         return columns[1:]
 
     # Each of n (k - 1) gaps g pulls with g e^(-βg) <= 1 / (e β), all of them against 1 / 2.
@@ -286,13 +294,13 @@ def fit_with_pseudo_error(logits: Tensor, labels: Tensor) -> InverseTemperatureF
 class _Search:
     """The samples, and the mean loss at the inverse temperature that was tried last."""
 
-    def __init__(self, logits: Tensor, labels: Tensor, loss: SampleLoss) -> None:
-        self._logits, self._labels, self._loss = logits, labels, loss
+    def __init__(self, logits: Tensor, labels: Tensor, loss: SampleLoss, weights: Tensor | None) -> None:
+        self._logits, self._labels, self._loss, self._weights = logits, labels, loss, weights
         self._value, self._rounding = math.nan, 0.0
         self._eps = torch.finfo(working_dtype(logits)).eps
 
-    def _derivatives(self, logits: Tensor, labels: Tensor, beta: float) -> Sequence[float]:
-        self._value, *slopes = _sums(logits, labels, self._loss, beta)
+    def _derivatives(self, logits: Tensor, labels: Tensor, weights: Tensor | None, beta: float) -> Sequence[float]:
+        self._value, *slopes = _sums(logits, labels, self._loss, beta, weights)
         self._rounding = self._eps * abs(slopes[1]) * beta  # what rounding of the logits can add to the slope
         return slopes
 
@@ -300,7 +308,7 @@ class _Search:
         return Certificate(self._value, max(abs(root.residual), self._rounding), root.calls, passes)
 
     def _root_on_all(self, start: float, low: float, high: float) -> Root:
-        derivatives = partial(self._derivatives, self._logits, self._labels)
+        derivatives = partial(self._derivatives, self._logits, self._labels, self._weights)
         return find_root(derivatives, start=start, low=low, high=high, tolerance=_FINE)
 
     def beside(self, near: float) -> InverseTemperatureFit | None:
@@ -313,13 +321,13 @@ class _Search:
 
     def between(self, low: float, high: float) -> InverseTemperatureFit:
         """Return the minimum within a bracket, from growing subsamples."""
-        logits, labels, loss = self._logits, self._labels, self._loss
+        logits, labels, loss, weights = self._logits, self._labels, self._loss, self._weights
         around, start, passes = (low, high), (low * high) ** 0.5, 0.0
         for chosen in _subsamples(len(logits), logits.device):
-            few = logits.index_select(0, chosen), labels.index_select(0, chosen)
+            few = logits.index_select(0, chosen), labels[chosen], None if weights is None else weights[chosen]
             share = len(chosen) / len(logits)
             if loss is not log_loss and not passes:
-                around, start = _around_the_lowest(*few, loss, low, high)
+                around, start = _around_the_lowest(*few, loss, (low, high))
                 passes += _GRID * share
             derivatives = partial(self._derivatives, *few)
             rough = find_root(derivatives, start=start, low=around[0], high=around[1], tolerance=_ROUGH)
@@ -331,7 +339,8 @@ class _Search:
             root = self._root_on_all(root.value, low, high)
         certificate = self._certificate(root, passes + root.calls)
         # A label that is not the top class has a probability of at most a half, however cold.
-        one_wrong = float(loss(torch.tensor(math.log(0.5))).value) / len(logits)
+        least = 1 / len(logits) if weights is None else float(weights.min() / weights.sum())
+        one_wrong = float(loss(torch.tensor(math.log(0.5))).value) * least
         if root.value * _INSIDE >= high or certificate.objective < one_wrong:
             return InverseTemperatureFit(root.value, certificate, "zero_temperature")
         is_hot = root.value <= low * _INSIDE
@@ -350,7 +359,7 @@ def beta_range(logits: Tensor) -> tuple[float, float]:
     return 0.5 / _REACH / max(wide, least), 0.5 / max(narrow, least) * _REACH
 
 
-def _brought_to_size(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
+def _brought_to_size(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, int]:
     """Return float64 logits times the power of two at which the best inverse temperature is about 1, and that power.
 
     The slope of the log-loss increases, so a bisection over powers of two finds where it changes its sign.
@@ -365,7 +374,8 @@ def _brought_to_size(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
 
     def falls(trial: int) -> bool:
         probs = _times_power(gaps, trial).softmax(dim=1)
-        return float(((probs * gaps).sum(dim=1, keepdim=True) - of_label).sum()) <= 0
+        slopes = (probs * gaps).sum(dim=1, keepdim=True) - of_label
+        return float((slopes if weights is None else slopes * weights[:, None]).sum()) <= 0
 
     low, high = _HOTTEST_POWER, _COLDEST_POWER
     while high - low > 1:
@@ -413,16 +423,17 @@ def _subsamples(n: int, device: torch.device) -> Iterator[Tensor]:
 
 
 def _around_the_lowest(
-    logits: Tensor, labels: Tensor, loss: SampleLoss, low: float, high: float
+    logits: Tensor, labels: Tensor, weights: Tensor | None, loss: SampleLoss, ends: tuple[float, float]
 ) -> tuple[tuple[float, float], float]:
-    """Return the neighbours of the lowest point of a grid, and that point."""
+    """Return the neighbours of the lowest point of a grid between two ends, and that point."""
+    low, high = ends
     grid = [low * (high / low) ** (step / (_GRID - 1)) for step in range(_GRID)]
-    values = [_sums(logits, labels, loss, beta)[0] for beta in grid]
+    values = [_sums(logits, labels, loss, beta, weights)[0] for beta in grid]
     best = values.index(min(values))
     return (grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]), grid[best]
 
 
-def _sums(logits: Tensor, labels: Tensor, loss: SampleLoss, beta: float) -> list[float]:
+def _sums(logits: Tensor, labels: Tensor, loss: SampleLoss, beta: float, weights: Tensor | None = None) -> list[float]:
     """Return the mean loss and its first two derivatives in beta (three of the log-loss), summed in float64."""
     sums = [0.0] * (4 if loss is log_loss else 3)
     for block in temperature_derivatives(logits, labels, beta):
@@ -432,7 +443,10 @@ def _sums(logits: Tensor, labels: Tensor, loss: SampleLoss, beta: float) -> list
             value, first, second = loss(block.log_prob)
             curvature = second * block.slope.square() - first * block.curvature
             columns = (value, -first * block.slope, curvature)
+        if weights is not None:
+            columns = tuple(column * weights[block.rows] for column in columns)
         sums = [total + float(column.sum(dtype=torch.float64)) for total, column in zip(sums, columns, strict=True)]
     if loss is log_loss:
         sums[0] = -sums[0]
-    return [total / len(logits) for total in sums]
+    size = len(logits) if weights is None else float(weights.sum())
+    return [total / size for total in sums]

@@ -12,6 +12,7 @@ Floats: TypeAlias = NDArray[np.floating]
 Index: TypeAlias = NDArray[np.intp]
 
 _TIE = 1e-6  # scores closer than this, relative to their size and at least to 1, are ties: eight steps of float32
+_EVEN = 1e-11  # distances from a rank that differ by less, relative to all samples, are the same
 # Passes that pool all falling neighbours are fast while they pool many; a sequential algorithm does the rest.
 _WORTH_A_PASS = 0.9
 
@@ -21,8 +22,8 @@ class Blocks(NamedTuple):
 
     low: Tensor  # lowest score
     high: Tensor  # highest score
-    rows: Tensor  # number of samples
-    hits: Tensor  # number of hits among them
+    rows: Tensor  # number of samples, or the sum of their weights
+    hits: Tensor  # number of hits among them, or the sum of their weights
 
     @property
     def mean(self) -> Tensor:
@@ -34,18 +35,20 @@ class Blocks(NamedTuple):
         return (self.high[:-1] + self.low[1:]) / 2
 
 
-def tie_blocks(scores: Tensor, hit: Tensor) -> Blocks:
+def tie_blocks(scores: Tensor, hit: Tensor, weights: Tensor | None = None) -> Blocks:
     """Return one block for each distinct score, (n,) float32 or float64, finite, n >= 1, with hits (n,), bool.
+
+    Samples count once each, or by their weights, (n,), float64, above 0.
 
     Example:
         >>> tie_blocks(torch.tensor([2.0, 1.0, 2.0]), torch.tensor([True, False, False])).hits.tolist()
         [0.0, 1.0]
     """
-    rising, starts, count, hits = _tied(scores, hit)
+    rising, starts, count, hits = _tied(scores, hit, weights)
     return _blocks(rising, starts, count, hits, scores.device)
 
 
-def isotonic_blocks(scores: Tensor, hit: Tensor) -> Blocks:
+def isotonic_blocks(scores: Tensor, hit: Tensor, weights: Tensor | None = None) -> Blocks:
     """Return the blocks of the non-decreasing least-squares fit to hits at scores; their means rise strictly.
 
     Example:
@@ -53,7 +56,7 @@ def isotonic_blocks(scores: Tensor, hit: Tensor) -> Blocks:
         >>> isotonic_blocks(scores, hit).mean.tolist()
         [0.0, 0.5, 1.0]
     """
-    rising, starts, count, hits = _tied(scores, hit)
+    rising, starts, count, hits = _tied(scores, hit, weights)
     pooled = pool_falling(count, hits)
     return _blocks(rising, starts[pooled], np.add.reduceat(count, pooled), np.add.reduceat(hits, pooled), scores.device)
 
@@ -84,8 +87,13 @@ def pool_falling(count: Floats, total: Floats) -> Index:
     return pooled
 
 
-def _tied(scores: Tensor, hit: Tensor) -> tuple[Floats, Index, Floats, Floats]:
+def _tied(scores: Tensor, hit: Tensor, weights: Tensor | None) -> tuple[Floats, Index, Floats, Floats]:
     """Return scores in rising order; where each group of ties starts among them, its number of samples and of hits."""
+    if weights is not None:
+        rising, order = (column.cpu().numpy() for column in scores.sort(stable=True))
+        starts = _starts_of_ties(rising)
+        count, of_hits = weights.cpu().numpy()[order], (weights * hit).cpu().numpy()[order]
+        return rising, starts, np.add.reduceat(count, starts), np.add.reduceat(of_hits, starts)
     rising, hits = _sorted(scores.cpu().numpy(), hit.cpu().numpy())
     starts = _starts_of_ties(rising)
     ends = np.append(starts[1:], len(rising))
@@ -241,17 +249,19 @@ def equal_mass_starts(up_to: Tensor, n_bins: int) -> Tensor:
         >>> equal_mass_starts(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 3).tolist()
         [0, 2, 4]
     """
-    n_bins = min(n_bins, int(up_to[-1]))  # more bins than samples cut between all of them
+    n_bins = min(n_bins, max(1, round(float(up_to[-1]))))  # more bins than samples cut between all of them
     rank = torch.arange(1, n_bins, dtype=torch.float64, device=up_to.device) * up_to[-1] / n_bins
     ends = torch.cat([up_to.new_zeros(1), up_to])
     above = torch.searchsorted(ends, rank)
-    nearest = torch.where(ends[above] - rank < rank - ends[above - 1], above, above - 1)
+    # Of two at the same distance the lower one, whatever rounding of weights says.
+    closer = rank - ends[above - 1] - _EVEN * up_to[-1]
+    nearest = torch.where(ends[above] - rank < closer, above, above - 1)
     return torch.cat([nearest.new_zeros(1), nearest[nearest < len(up_to)]]).unique()
 
 
-def equal_mass_edges(scores: Tensor, n_bins: int) -> Tensor:
+def equal_mass_edges(scores: Tensor, n_bins: int, weights: Tensor | None = None) -> Tensor:
     """Return the edges of at most ``n_bins`` bins of equal mass, rising, (b - 1,), float64, of scores (n,)."""
-    ties = tie_blocks(scores, torch.zeros_like(scores, dtype=torch.bool))
+    ties = tie_blocks(scores, torch.zeros_like(scores, dtype=torch.bool), weights)
     starts = equal_mass_starts(ties.rows.cumsum(0), n_bins)
     return ties.edges[starts[1:] - 1]
 
@@ -268,23 +278,25 @@ class InformativeBins(NamedTuple):
     information: list[float]
 
 
-def informative_bins(rising: NDArray[np.floating], n_bins: int) -> InformativeBins:
+def informative_bins(rising: NDArray[np.floating], n_bins: int, weights: Array | None = None) -> InformativeBins:
     """Cut rising log-odds, (n,), into bins that keep as much information about the label as rounds from a start reach.
 
-    There are fewer bins if there are fewer distinct numbers, since no bin is left empty.
+    There are fewer bins if there are fewer distinct numbers, since no bin is left empty. ``weights``, (n,), are those
+    of the samples in the same order.
 
     Example:
         >>> informative_bins(np.array([-4.0, -3.9, -0.1, 0.1, 5.0]), 3).edges.round(1)
         array([-1.6,  1.8])
     """
-    diagram = _Diagram(rising.astype(np.float64).clip(-_SUREST, _SUREST))
+    diagram = _Diagram(rising.astype(np.float64).clip(-_SUREST, _SUREST), weights)
+    size = len(rising) if weights is None else float(weights.sum())
     unbinned = _minus_entropy(*diagram.in_bins(np.empty(0, dtype=np.intp)))
     edges = diagram.even_edges(n_bins)
     information: list[float] = []
     for _ in range(_MOST_ROUNDS):
         edges, cuts = diagram.cut(edges)
         hits, misses = diagram.in_bins(cuts)
-        information.append((_minus_entropy(hits, misses) - unbinned) / len(rising))
+        information.append((_minus_entropy(hits, misses) - unbinned) / size)
         if len(information) > 1 and information[-1] - information[-2] < _WORTH_A_ROUND:
             break
         edges = _edges_between(np.log(hits / misses))
@@ -302,9 +314,11 @@ def _edges_between(phi: Array) -> Array:
 class _Diagram:
     """Cumulative expected hits and misses in the order of the log-odds, from which any bin is a difference."""
 
-    def __init__(self, rising: Array) -> None:
+    def __init__(self, rising: Array, weights: Array | None) -> None:
         self.rising = rising
         hit, miss = 1 / (1 + np.exp(-rising)), 1 / (1 + np.exp(rising))
+        if weights is not None:
+            hit, miss = hit * weights, miss * weights
         # Each is summed from the side where it is small, so that no digits are lost.
         self.hits_below = np.concatenate([[0.0], hit.cumsum()])
         self.misses_above = np.concatenate([miss[::-1].cumsum()[::-1], [0.0]])

@@ -59,18 +59,22 @@ class LogisticFit(NamedTuple):
         return Certificate(float(self.objective.mean()), float(self.gradient.max()), self.steps, self.passes)
 
 
-def fit_logistic(scores: Tensor, targets: Targets, features: Features, *, active: Tensor | None = None) -> LogisticFit:
+def fit_logistic(
+    scores: Tensor, targets: Targets, features: Features, *, weights: Tensor | None = None, active: Tensor | None = None
+) -> LogisticFit:
     """Fit weights w that minimise the mean log-loss of ``sigmoid(w · features(score))`` for each line of scores (c, n).
 
     Where the targets are 0 and 1 and the features separate them there is no optimum. ``active``, bool (c, d), are the
-    features that a line may use, all by default; the weights of the others are 0.
+    features that a line may use, all by default; the weights of the others are 0. ``weights``, (n,), float64 and above
+    0, are those of the samples in the mean, equal by default.
     """
     every = scores.shape[1] // _SUBSAMPLE
     rough = None
     if every >= 4:
         thin = targets._replace(labels=targets.labels[::every])
-        rough = fit_logistic(scores[:, ::every], thin, features, active=active)
-    problem = _Problem(scores, targets, features, active)
+        few = None if weights is None else weights[::every]
+        rough = fit_logistic(scores[:, ::every], thin, features, weights=few, active=active)
+    problem = _Problem(scores, targets, features, weights, active)
     starts = [torch.zeros_like(problem.like_scores), problem.like_scores]
     if rough is not None:
         starts = [torch.where(rough.converged[:, None], problem.inwards(rough.weights), starts[0])]
@@ -98,8 +102,11 @@ class _Pass(NamedTuple):
 class _Problem:
     """The samples, and the coordinates in which features are uncorrelated and of unit size."""
 
-    def __init__(self, scores: Tensor, targets: Targets, features: Features, active: Tensor | None) -> None:
-        self.scores, self.targets, self._features = scores, targets, features
+    def __init__(
+        self, scores: Tensor, targets: Targets, features: Features, weights: Tensor | None, active: Tensor | None
+    ) -> None:
+        self.scores, self.targets, self._features, self._weights = scores, targets, features, weights
+        self._total = scores.shape[1] if weights is None else float(weights.sum())
         self.size = features(scores[:1, :1].double()).shape[1]
         used = torch.ones(len(scores), self.size) if active is None else active
         self._used = used.to(device=scores.device)[..., None].double()
@@ -137,14 +144,21 @@ class _Problem:
             logit = weights @ features  # (c, 1, m)
             target = self.targets.of(lines, rows)[:, None]
             prob = logit.sigmoid()
-            # ln(1 + e^x) = max(x, 0) - ln max(p, 1 - p)
-            loss += (logit.clamp(min=0) - target * logit).sum(dim=(1, 2)) - _sum_of_logs(prob.maximum(1 - prob)[:, 0])
             separable &= ((target - 0.5) * logit > 0).all(dim=2)[:, 0]
-            gradient += (prob - target) @ features.mT
-            curvature += (features * (prob * (1 - prob))) @ features.mT
-        n = self.scores.shape[1]
-        curvature = out.mT @ curvature @ out / n + self._idle[lines]
-        return _Pass(loss / n, (gradient @ out)[:, 0] / n, curvature, separable)
+            # ln(1 + e^x) = max(x, 0) - ln max(p, 1 - p)
+            linear, likelier = logit.clamp(min=0) - target * logit, prob.maximum(1 - prob)
+            slope, spread = prob - target, prob * (1 - prob)
+            if self._weights is None:
+                loss += linear.sum(dim=(1, 2)) - _sum_of_logs(likelier[:, 0])
+            else:
+                weight = self._weights[rows]
+                loss += (linear.sub_(likelier.log_()) @ weight)[:, 0]
+                slope, spread = slope * weight, spread * weight
+            gradient += slope @ features.mT
+            curvature += (features * spread) @ features.mT
+        total = self._total
+        curvature = out.mT @ curvature @ out / total + self._idle[lines]
+        return _Pass(loss / total, (gradient @ out)[:, 0] / total, curvature, separable)
 
     def _blocks(self, lines: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Return the samples, and the features of some lines there, (c, d, m)."""

@@ -36,15 +36,38 @@ class Ridge(NamedTuple):
     bias: float = 0.0
 
 
+class Samples(NamedTuple):
+    """Inputs and labels, and weights above 0 where samples do not count alike."""
+
+    inputs: Tensor  # (n, k)
+    labels: Tensor  # (n,)
+    weights: Tensor | None = None  # (n,), float64
+
+    @property
+    def size(self) -> float:
+        """Sum of the weights: the number of samples without them."""
+        return len(self.labels) if self.weights is None else float(self.weights.sum())
+
+    @property
+    def least_share(self) -> float:
+        """Share of the sample that counts least."""
+        return (1.0 if self.weights is None else float(self.weights.min())) / self.size
+
+    def at(self, rows: Tensor | slice) -> "Samples":
+        """Return some of the samples."""
+        return Samples(self.inputs[rows], self.labels[rows], None if self.weights is None else self.weights[rows])
+
+
 class AffineLoss(ABC):
-    """Mean log-loss over samples, plus penalties, as a function of parameters theta, (k, c).
+    """Mean log-loss over samples, weighted or not, plus penalties, as a function of parameters theta, (k, c).
 
     The last column of theta is b; subclasses define how the others make W. ``penalty`` weights the squared distance of
     each parameter from ``centre``. Where a number added to a whole column changes nothing but the penalty, the column
     less its centre is to have a mean of zero by the weights ``level``; they are 0 for other columns. All are (k, c).
     """
 
-    def __init__(self, inputs: Tensor, labels: Tensor, penalty: Tensor, centre: Tensor, level: Tensor) -> None:
+    def __init__(self, samples: Samples, penalty: Tensor, centre: Tensor, level: Tensor) -> None:
+        inputs, labels, weights = samples
         n, k = inputs.shape
         inputs = to_working_precision(inputs)
         transposed = k <= _FEW and inputs.device.type == "cpu"
@@ -55,25 +78,29 @@ class AffineLoss(ABC):
         self._coarse = self._inputs.float()
         self._probs = torch.empty_like(self._coarse)
         self._moved = True  # the curvature is not that of the current probabilities
-        self.n, self.k = n, k
+        self._exact_weights, self._weights = weights, None if weights is None else weights.float()
+        self.n, self.k, self.size = n, k, samples.size
 
     @final
     def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point:  # sums over samples are float64
         source, dtype = (self._inputs, torch.float64) if exact else (self._coarse, torch.float32)
         working, self._moved = (theta * math.log2(math.e)).to(dtype), True  # powers of two are a third faster
+        weights = self._exact_weights if exact else self._weights
         total, gradient, separable = torch.zeros_like(theta[0, 0]), torch.zeros_like(theta), self._free
         for rows in self._blocks():
             inputs, labels = source[:, rows].to(dtype), self._labels[rows]
             probs = self._logits(working, inputs)
             losses = _turn_to_probs(probs, labels)
-            total += losses.sum(dtype=torch.float64)
+            total += (losses if weights is None else losses * weights[rows]).sum(dtype=torch.float64)
             separable = separable and bool(losses.max() < _RIGHT)
             self._probs[:, rows] = probs
             probs.scatter_add_(0, labels[None], probs.new_full((1, len(labels)), -1.0))
+            if weights is not None:
+                probs.mul_(weights[rows])
             self._add_moments(gradient, probs, inputs)
         away = theta - self._centre
-        value = float(total) / self.n + float((self._penalty * away.square()).sum())
-        return Point(value, gradient / self.n + 2 * self._penalty * away, separable)
+        value = float(total) / self.size + float((self._penalty * away.square()).sum())
+        return Point(value, gradient / self.size + 2 * self._penalty * away, separable)
 
     @abstractmethod
     def hessian_product(self, direction: Tensor) -> Tensor: ...
@@ -110,8 +137,9 @@ class AffineLoss(ABC):
         return row_blocks(self.n, max(_LEAST_ROWS, most))
 
     @final
-    def _coarse_blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return ((self._coarse[:, rows], self._probs[:, rows]) for rows in self._blocks())
+    def _coarse_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        for rows in self._blocks():
+            yield self._coarse[:, rows], self._probs[:, rows], None if self._weights is None else self._weights[rows]
 
 
 def _turn_to_probs(logits: Tensor, labels: Tensor) -> Tensor:
@@ -133,11 +161,11 @@ class DiagonalLoss(AffineLoss):
     With U = (p ⊙ x, p) the Hessian is that of the separate classes minus U Uᵀ. U is kept, in float32.
     """
 
-    def __init__(self, inputs: Tensor, labels: Tensor, ridge: Ridge) -> None:
-        k = inputs.shape[1]
-        penalty = torch.tensor([ridge.diagonal, ridge.bias], dtype=torch.float64, device=inputs.device)
+    def __init__(self, samples: Samples, ridge: Ridge) -> None:
+        k = samples.inputs.shape[1]
+        penalty = torch.tensor([ridge.diagonal, ridge.bias], dtype=torch.float64, device=samples.inputs.device)
         only_w, only_b = torch.eye(2).to(penalty)[:, None].expand(2, k, 2)
-        super().__init__(inputs, labels, penalty.expand(k, 2), centre=only_w, level=only_b)
+        super().__init__(samples, penalty.expand(k, 2), centre=only_w, level=only_b)
         self._weighted = torch.empty_like(self._probs)  # p ⊙ x
         self._alone, self._shared = torch.zeros(2, k, 2, 2).to(penalty)
 
@@ -145,7 +173,9 @@ class DiagonalLoss(AffineLoss):
         self._settle()
         steeper, higher = direction.float().unbind(dim=1)
         common = steeper @ self._weighted + higher @ self._probs
-        shared = torch.stack([self._weighted @ common, self._probs @ common], dim=1).double() / self.n
+        if self._weights is not None:
+            common.mul_(self._weights)
+        shared = torch.stack([self._weighted @ common, self._probs @ common], dim=1).double() / self.size
         return (self._alone @ direction[:, :, None])[:, :, 0] - shared + 2 * self._penalty * direction
 
     def _solver(self, *, strong: bool) -> Preconditioner:
@@ -173,7 +203,7 @@ class DiagonalLoss(AffineLoss):
         for rows in self._blocks():
             inputs, probs, weighted = self._coarse[:, rows], self._probs[:, rows], self._weighted[:, rows]
             torch.mul(probs, inputs, out=weighted)
-            ones = probs.new_ones(probs.shape[1])
+            ones = probs.new_ones(probs.shape[1]) if self._weights is None else self._weights[rows]
             self._alone[:, 0, 0] += (weighted * inputs) @ ones
             self._alone[:, 0, 1] += weighted @ ones
             self._alone[:, 1, 1] += probs @ ones
@@ -182,7 +212,7 @@ class DiagonalLoss(AffineLoss):
             self._shared[:, 1, 1] += probs.square() @ ones
         for moments in (self._alone, self._shared):
             moments[:, 1, 0] = moments[:, 0, 1]
-            moments.div_(self.n)
+            moments.div_(self.size)
         self._moved = False
 
     def _logits(self, theta: Tensor, inputs: Tensor) -> Tensor:
@@ -198,9 +228,9 @@ class DiagonalLoss(AffineLoss):
 class ScalarLoss:
     """Log-loss of ``softmax(a x + b)`` as a function of (a, b), shape (k + 1,): the diagonal one with w = (a, …, a)."""
 
-    def __init__(self, inputs: Tensor, labels: Tensor, ridge: Ridge) -> None:
-        self._wide = DiagonalLoss(inputs, labels, ridge)
-        self._k = inputs.shape[1]
+    def __init__(self, samples: Samples, ridge: Ridge) -> None:
+        self._wide = DiagonalLoss(samples, ridge)
+        self._k = samples.inputs.shape[1]
 
     def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point:
         point = self._wide.value_and_gradient(self._widen(theta), exact=exact)
@@ -234,23 +264,25 @@ _STRONG_CLASSES, _STRONG_WORK = 256, 2e8
 class MatrixLoss(AffineLoss):
     """Log-loss of ``softmax(W x + b)`` as a function of (W, b), shape (k, k + 1)."""
 
-    def __init__(self, inputs: Tensor, labels: Tensor, ridge: Ridge) -> None:
-        k = inputs.shape[1]
-        penalty = torch.full((k, k + 1), ridge.off_diagonal, dtype=torch.float64, device=inputs.device)
+    def __init__(self, samples: Samples, ridge: Ridge) -> None:
+        k = samples.inputs.shape[1]
+        penalty = torch.full((k, k + 1), ridge.off_diagonal, dtype=torch.float64, device=samples.inputs.device)
         penalty[:, k] = ridge.bias
         penalty.diagonal().fill_(ridge.diagonal)
         identity = torch.eye(k, k + 1).to(penalty)
         # The penalty determines the level of a penalised column; of others the off-diagonal is levelled.
         level = torch.where(penalty.any(dim=0), penalty, 1 - identity)
-        super().__init__(inputs, labels, penalty, centre=identity, level=level)
+        super().__init__(samples, penalty, centre=identity, level=level)
 
     def hessian_product(self, direction: Tensor) -> Tensor:
         turned, product = direction.float(), torch.zeros_like(direction)
-        for inputs, probs in self._coarse_blocks():
+        for inputs, probs, weights in self._coarse_blocks():
             change = self._logits(turned, inputs)
             change.sub_((probs * change).sum(dim=0)).mul_(probs)
+            if weights is not None:
+                change.mul_(weights)
             self._add_moments(product, change, inputs)
-        return product / self.n + 2 * self._penalty * direction
+        return product / self.size + 2 * self._penalty * direction
 
     def _solver(self, *, strong: bool) -> Preconditioner:
         return self._class_blocks() if strong and self.k <= _STRONG_CLASSES else self._diagonals_and_means()
@@ -258,13 +290,15 @@ class MatrixLoss(AffineLoss):
     def _diagonals_and_means(self) -> Preconditioner:
         # Class j sees inputs weighted by v = p_j (1 - p_j): Hessian v_total (variances + mean meanᵀ), nearly.
         means, squares = torch.zeros_like(self._penalty), torch.zeros_like(self._penalty)
-        for inputs, probs in self._coarse_blocks():
+        for inputs, probs, weights in self._coarse_blocks():
             spread = probs - probs.square()
+            if weights is not None:
+                spread.mul_(weights)
             self._add_moments(means, spread, inputs)
             self._add_moments(squares, spread, inputs.square())
-        total = (means[:, -1:] / self.n).clamp(min=torch.finfo(torch.float32).tiny)
-        means = means / self.n / total
-        diagonal = 2 * self._penalty + (squares / self.n - total * means.square()).clamp(min=0)
+        total = (means[:, -1:] / self.size).clamp(min=torch.finfo(torch.float32).tiny)
+        means = means / self.size / total
+        diagonal = 2 * self._penalty + (squares / self.size - total * means.square()).clamp(min=0)
         diagonal += _FLAT * diagonal.max() + torch.finfo(torch.float64).tiny
         lever = means / diagonal
         weight = lever / (1 / total + (means * lever).sum(dim=1, keepdim=True))
@@ -276,6 +310,8 @@ class MatrixLoss(AffineLoss):
         size = int(min(self.n, max(2 * (k + 1), _STRONG_WORK / (k * (k + 1) ** 2))))
         every = max(1, self.n // (16 * size))  # a subsample of very many samples is enough
         spread = (probs - probs.square())[:, ::every]
+        if self._weights is not None:
+            spread = spread * (self._weights[::every] * (self.n / self.size))
         largest, rows = spread.topk(min(size, spread.shape[1]), dim=1)
         # The samples least certain of a class represent all of them.
         share = spread.sum(dim=1) / largest.sum(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / spread.shape[1]
@@ -325,6 +361,7 @@ def fit_affine(
     inputs: Tensor,
     labels: Tensor,
     *,
+    weights: Tensor | None = None,
     shape: WeightShape,
     ridge: Ridge = Ridge(),  # noqa: B008  # a tuple of numbers
     start: tuple[Tensor | float, Tensor | float] = (1.0, 0.0),
@@ -335,6 +372,7 @@ def fit_affine(
     Args:
         inputs: Logits or log-probabilities, shape (n, k), finite.
         labels: Shape (n,).
+        weights: Weights of the samples in the mean, (n,), float64, above 0; None for equal ones.
         shape: Whether W is one number, a diagonal or a matrix.
         ridge: Penalties; that of the off-diagonal only for a matrix.
         start: Initial weight and bias; a number stands for that multiple of the identity.
@@ -349,23 +387,23 @@ def fit_affine(
         >>> round(float(fit.weight), 6), fit.certificate.gradient < 1e-8
         (0.419618, True)
     """
+    samples = Samples(inputs, labels, weights)
     if shape == "matrix" and not any(ridge):
-        return _fit_matrix(inputs, labels, start, tolerance)
-    return _fit(inputs, labels, shape, ridge, _pack(start, inputs.shape[1], shape, inputs.device), tolerance)
+        return _fit_matrix(samples, start, tolerance)
+    return _fit(samples, shape, ridge, _pack(start, inputs.shape[1], shape, inputs.device), tolerance)
 
 
-def _fit_matrix(
-    inputs: Tensor, labels: Tensor, start: tuple[Tensor | float, Tensor | float], tolerance: float
-) -> AffineFit:
+def _fit_matrix(samples: Samples, start: tuple[Tensor | float, Tensor | float], tolerance: float) -> AffineFit:
     """Fit a matrix without penalties, in coordinates in which the inputs are uncorrelated and of unit size.
 
     There the sum of a sample's logits, which may be nearly constant, is as good a direction as any other. Directions
     that are rounding stay as they were at the start. The certificate is recomputed at the parameters returned.
     """
+    inputs = samples.inputs
     theta = _pack(start, inputs.shape[1], "matrix", inputs.device)
     unit = float(inputs.abs().max())
     if unit == 0:
-        return _fit(inputs, labels, "matrix", Ridge(), theta, tolerance)
+        return _fit(samples, "matrix", Ridge(), theta, tolerance)
     plain = inputs.double() / unit
     mean = plain.mean(dim=0)
     centred = plain - mean
@@ -378,50 +416,48 @@ def _fit_matrix(
     weight = (initial @ directions) * torch.where(kept, spread, 0.0)
     bias = theta[:, -1] + initial @ mean
     start_there = torch.cat([weight, bias[:, None]], dim=1)
-    fit = _fit(centred @ (directions * inverse), labels, "matrix", Ridge(), start_there, tolerance / 4)
+    turned = samples._replace(inputs=centred @ (directions * inverse))
+    fit = _fit(turned, "matrix", Ridge(), start_there, tolerance / 4)
     left = directions[:, ~kept]
     weight = fit.weight * inverse @ directions.T + initial @ left @ left.T
     weight, bias = _in_gauge(weight / unit, fit.bias - weight @ mean, Ridge())
     theta = torch.cat([weight, bias[:, None]], dim=1)
-    point = MatrixLoss(inputs, labels, Ridge()).value_and_gradient(theta, exact=True)
+    point = MatrixLoss(samples, Ridge()).value_and_gradient(theta, exact=True)
     gradient = float((point.gradient / _sizes(inputs, theta, "matrix")).abs().max())
     certificate = fit.certificate._replace(objective=point.value, gradient=gradient, passes=fit.certificate.passes + 2)
     return AffineFit(weight, bias, certificate)
 
 
-def _fit(
-    inputs: Tensor, labels: Tensor, shape: WeightShape, ridge: Ridge, theta: Tensor, tolerance: float
-) -> AffineFit:
+def _fit(samples: Samples, shape: WeightShape, ridge: Ridge, theta: Tensor, tolerance: float) -> AffineFit:
     settings = Settings(
-        size=_sizes(inputs, theta, shape),
+        size=_sizes(samples.inputs, theta, shape),
         tolerance=tolerance,
         coarse=tolerance >= _SINGLE,
-        negligible=0.0 if any(ridge) else _LESS_THAN_A_SAMPLE / len(labels),
+        negligible=0.0 if any(ridge) else _LESS_THAN_A_SAMPLE * samples.least_share,
         loose=0.3 if shape == "matrix" else 0.03,
     )
-    theta, passes = _rough(inputs, labels, shape, ridge, theta, settings)
-    loss = _loss(inputs, labels, shape, ridge)
+    theta, passes = _rough(samples, shape, ridge, theta, settings)
+    loss = _loss(samples, shape, ridge)
     best = minimise(loss, loss.levelled(theta), settings)
-    if best.end == "diverging" and not _separable(inputs, labels, shape, best.theta):
+    if best.end == "diverging" and not _separable(samples.inputs, samples.labels, shape, best.theta):
         settings = replace(settings, negligible=0.0, steps=_MORE_STEPS)
         best = minimise(loss, best.theta, settings)
         best = best._replace(end="stalled") if best.end == "diverging" else best
-    _check_end(best, len(labels), tolerance)
+    _check_end(best, len(samples.labels), tolerance)
     weight, bias = _unpack(best.theta, shape)
     certificate = best.certificate._replace(passes=best.certificate.passes + passes)
     return AffineFit(*_in_gauge(weight, bias, ridge), certificate)
 
 
 def _rough(
-    inputs: Tensor, labels: Tensor, shape: WeightShape, ridge: Ridge, theta: Tensor, settings: Settings
+    samples: Samples, shape: WeightShape, ridge: Ridge, theta: Tensor, settings: Settings
 ) -> tuple[Tensor, float]:
     """Return a start from a subsample, if that is large enough, and the passes over all samples that it cost."""
-    inputs, labels = inputs[::_THINNED], labels[::_THINNED]
-    k, per_class = inputs.shape[1], inputs.shape[1] + 1 if shape == "matrix" else 2
-    if torch.bincount(labels, minlength=k).min() < _SAMPLES_PER_PARAMETER * per_class:
+    few, k = samples.at(slice(None, None, _THINNED)), samples.inputs.shape[1]
+    if torch.bincount(few.labels, minlength=k).min() < _SAMPLES_PER_PARAMETER * (k + 1 if shape == "matrix" else 2):
         return theta, 0.0
     settings = replace(settings, tolerance=_ROUGH, negligible=settings.negligible * _THINNED, steps=12)
-    loss = _loss(inputs, labels, shape, ridge)
+    loss = _loss(few, shape, ridge)
     rough = minimise(loss, loss.levelled(theta), settings)
     passes = rough.certificate.passes / _THINNED
     return (theta if rough.end in {"separable", "diverging"} else rough.theta), passes
@@ -491,10 +527,10 @@ def _separable(inputs: Tensor, labels: Tensor, shape: WeightShape, theta: Tensor
     return False
 
 
-def _loss(inputs: Tensor, labels: Tensor, shape: WeightShape, ridge: Ridge) -> AffineLoss | ScalarLoss:
+def _loss(samples: Samples, shape: WeightShape, ridge: Ridge) -> AffineLoss | ScalarLoss:
     if shape == "number":
-        return ScalarLoss(inputs, labels, ridge)
-    return (DiagonalLoss if shape == "diagonal" else MatrixLoss)(inputs, labels, ridge)
+        return ScalarLoss(samples, ridge)
+    return (DiagonalLoss if shape == "diagonal" else MatrixLoss)(samples, ridge)
 
 
 def _sizes(inputs: Tensor, theta: Tensor, shape: WeightShape) -> Tensor:

@@ -61,7 +61,7 @@ def floored(logits: Tensor, share: Tensor) -> Tensor:
     return torch.where(is_top, raised, raised.minimum(behind))
 
 
-def choose_share(log_probs: Tensor, labels: Tensor) -> float:
+def choose_share(log_probs: Tensor, labels: Tensor, weights: Tensor | None = None) -> float:
     """Return the share of the uniform distribution that samples (n, k) with labels (n,) call for; 0 for none.
 
     It is the median of the shares, weighted by the likelihood of the samples (the cross-validated log-loss of a
@@ -75,15 +75,17 @@ def choose_share(log_probs: Tensor, labels: Tensor) -> float:
       least, and shares are expected near k p (or 1e-12, if that is larger); a factor of ten from it costs .3 nats.
 
     With fewer than ten samples, or none predicted wrong, it is 1 / (n + 1), the rule of succession. At most 10,000
-    samples are used, drawn with a fixed seed.
+    samples are used, drawn with a fixed seed. Where samples have weights, (n,), their sum stands for n.
     """
     n, k = log_probs.shape
+    size = n if weights is None else float(weights.sum())
     order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
     order = order[: min(_MOST, max(_FEWEST, _NUMBERS // k))].to(labels.device)
     columns = log_probs[order].double().T.contiguous()  # (k, m): sums over few classes are then sums of long lines
     chosen = labels[order]
     if bool((columns.argmax(dim=0) == chosen).all()) or len(chosen) < 2 * _FOLDS:
-        return 1 / (n + 1)
+        return 1 / (size + 1)
+    weight = torch.ones_like(columns[0]) if weights is None else weights[order]
     smallest = float(columns.where(columns > _NONE * math.log(10), 0).amin()) / math.log(10)
     expected = min(max(smallest + math.log10(k), _FINEST), _EXPONENTS[-1])
     tried = [exponent for exponent in _EXPONENTS if exponent >= smallest - math.log10(2)]
@@ -91,8 +93,8 @@ def choose_share(log_probs: Tensor, labels: Tensor) -> float:
     for exponent in tried:
         is_none = exponent == _EXPONENTS[0]
         shared = columns if is_none else mixed(columns.T, columns.new_tensor(10.0**exponent)).T.contiguous()
-        loss, start = _cross_validated(shared, chosen, start, n)
-        losses.append(n * loss)
+        loss, start = _cross_validated(shared, chosen, weight, start, size)
+        losses.append(size * loss)
     exponents = torch.tensor(tried, dtype=torch.float64)
     log_weights = -torch.tensor(losses, dtype=torch.float64) - _DECADE * (exponents - expected).abs()
     ends = torch.cat([exponents[:1], (exponents[1:] + exponents[:-1]) / 2, exponents[-1:]])  # every share has its part
@@ -101,13 +103,15 @@ def choose_share(log_probs: Tensor, labels: Tensor) -> float:
     return 10.0**median if median > _NONE else 0.0
 
 
-def _cross_validated(columns: Tensor, labels: Tensor, start: Tensor, n: int) -> tuple[float, Tensor]:
+def _cross_validated(
+    columns: Tensor, labels: Tensor, weights: Tensor, start: Tensor, size: float
+) -> tuple[float, Tensor]:
     """Return the log-loss of samples (k, m) and the unseen one at the other folds' optima, and the optimum of all."""
     gaps = columns - columns.amax(dim=0)
     label_gap = gaps.gather(0, labels[None])[0]
     fold = torch.arange(len(labels), device=labels.device) % _FOLDS  # the samples are in random order
-    others = (fold != torch.arange(_FOLDS, device=labels.device)[:, None]).double()  # (folds, m)
-    of_all = _inverse_temperatures(gaps, label_gap, torch.ones_like(others[:1]), start, (_MIN_BETA, _MAX_BETA))
+    others = (fold != torch.arange(_FOLDS, device=labels.device)[:, None]) * weights  # (folds, m)
+    of_all = _inverse_temperatures(gaps, label_gap, weights[None], start, (_MIN_BETA, _MAX_BETA))
     # A fold without the only mistake would have none, and a temperature of 0.
     near = float(of_all) / _FOLD_RANGE, float(of_all) * _FOLD_RANGE
     beta = _inverse_temperatures(gaps, label_gap, others, of_all.expand(_FOLDS), near)
@@ -115,7 +119,8 @@ def _cross_validated(columns: Tensor, labels: Tensor, start: Tensor, n: int) -> 
     log_total = scaled.exp().sum(dim=0).log()
     held_out = log_total - label_gap * beta[fold]
     unseen = log_total - scaled.topk(2, dim=0).values[1]
-    return float(held_out.mean() + unseen.mean() * _UNSEEN / n), of_all
+    mean = (held_out + unseen * (_UNSEEN / size)) @ weights / weights.sum()
+    return float(mean), of_all
 
 
 def _inverse_temperatures(

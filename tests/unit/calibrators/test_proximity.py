@@ -80,18 +80,21 @@ class TestDensities:
     def test_the_grid_holds_the_sum_of_all_kernels(self):
         rng = np.random.default_rng(0)
         x, y = rng.random(40), rng.random(40)
-        axes = (torch.linspace(*ends, dtype=torch.float64) for ends in ((-0.5, 1.5, 7), (0.0, 1.0, 5)))
-        result = grid_density(torch.from_numpy(x), torch.from_numpy(y), *axes, (0.1, 0.3)).numpy()
+        counts = rng.random(40)
+        axes = tuple(torch.linspace(*ends, dtype=torch.float64) for ends in ((-0.5, 1.5, 7), (0.0, 1.0, 5)))
+        result = grid_density(*map(torch.from_numpy, (x, y, counts)), axes, (0.1, 0.3)).numpy()
         for i, a in enumerate(np.linspace(-0.5, 1.5, 7)):
             for j, b in enumerate(np.linspace(0, 1, 5)):
-                expected = (norm.pdf(a, x, 0.1) * norm.pdf(b, y, 0.3)).sum()
+                expected = (counts * norm.pdf(a, x, 0.1) * norm.pdf(b, y, 0.3)).sum()
                 assert result[i, j] == pytest.approx(expected, rel=1e-9)
 
     def test_the_bandwidth_is_that_of_the_normal_reference_rule(self):
         # statsmodels: 1.06 σ n^(-1/(4 + d))
         values = torch.linspace(0, 1, 1000, dtype=torch.float64)
-        assert bandwidth(values, values) == pytest.approx(1.06 * float(np.std(values.numpy())) * 1000 ** (-1 / 6))
-        assert bandwidth(values[:1], values) == pytest.approx(1.06 * float(np.std(values.numpy())))
+        every, first = torch.ones(1000, dtype=torch.bool), torch.arange(1000) == 0
+        counts, deviation = torch.ones_like(values), float(np.std(values.numpy()))
+        assert bandwidth(values, every, counts) == pytest.approx(1.06 * deviation * 1000 ** (-1 / 6))
+        assert bandwidth(values, first, counts) == pytest.approx(1.06 * deviation)
 
     def test_looking_up_the_table_is_as_good_as_adding_up_all_kernels(self):
         cal, features, _ = biased(1500, seed=3)

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from calibrant.errors import FitError
 from calibrant.numerics.newton import Point, Settings, minimise
-from calibrant.numerics.softmax_regression import DiagonalLoss, MatrixLoss, Ridge, ScalarLoss, fit_affine
+from calibrant.numerics.softmax_regression import DiagonalLoss, MatrixLoss, Ridge, Samples, ScalarLoss, fit_affine
 
 SHAPES = ("number", "diagonal", "matrix")
 SIZES = {"few classes": (300, 4), "many classes": (700, 40)}
@@ -57,20 +57,30 @@ def damped_newton(columns, labels, k):
     return loss
 
 
-def objective(inputs, labels, weight, bias, ridge):
+def objective(inputs, labels, weight, bias, ridge, weights=None):
     """Written anew, for autograd."""
+    if weights is None:
+        weights = inputs.new_ones(len(labels))
     k = inputs.shape[1]
     matrix = weight if weight.ndim == 2 else weight.expand(k).diag()
     diagonal = matrix.diagonal()
     off_diagonal = matrix - diagonal.diag()
     penalty = ridge.diagonal * (diagonal - 1).square().sum() + ridge.off_diagonal * off_diagonal.square().sum()
-    return cross_entropy(inputs @ matrix.T + bias, labels) + penalty + ridge.bias * bias.square().sum()
+    losses = cross_entropy(inputs @ matrix.T + bias, labels, reduction="none")
+    return losses @ weights / weights.sum() + penalty + ridge.bias * bias.square().sum()
 
 
-def value_of(theta, inputs, labels, shape, ridge):
+def value_of(theta, samples, shape, ridge):
+    inputs, labels, weights = samples
     if shape == "number":
-        return objective(inputs, labels, theta[0], theta[1:], ridge)
-    return objective(inputs, labels, theta[:, 0] if shape == "diagonal" else theta[:, :-1], theta[:, -1], ridge)
+        return objective(inputs, labels, theta[0], theta[1:], ridge, weights)
+    weight = theta[:, 0] if shape == "diagonal" else theta[:, :-1]
+    return objective(inputs, labels, weight, theta[:, -1], ridge, weights)
+
+
+def samples_of(n, k, *, is_weighted):
+    weights = 3 * torch.rand(n, generator=torch.Generator().manual_seed(11), dtype=torch.float64) + 0.1
+    return Samples(*rows_of(n, k), weights if is_weighted else None)
 
 
 def some_theta(k, shape):
@@ -88,31 +98,32 @@ def ridge_for(shape):
 
 
 class TestDerivatives:
+    @pytest.mark.parametrize("is_weighted", [False, True])
     @each_size
     @each_shape
-    def test_value_and_gradient_are_those_of_autograd(self, shape, size):
-        (inputs, labels), ridge = rows_of(*size), ridge_for(shape)
+    def test_value_and_gradient_are_those_of_autograd(self, shape, size, is_weighted):
+        samples, ridge = samples_of(*size, is_weighted=is_weighted), ridge_for(shape)
         theta = some_theta(size[1], shape).requires_grad_()
-        value = value_of(theta, inputs, labels, shape, ridge)
+        value = value_of(theta, samples, shape, ridge)
         value.backward()
-        point = loss_of(shape)(inputs, labels, ridge).value_and_gradient(theta.detach(), exact=True)
+        point = loss_of(shape)(samples, ridge).value_and_gradient(theta.detach(), exact=True)
         assert point.value == pytest.approx(value.item(), abs=1e-12)
         assert torch.allclose(point.gradient, theta.grad, atol=1e-12)
 
+    @pytest.mark.parametrize("is_weighted", [False, True])
     @each_size
     @each_shape
-    def test_products_with_the_hessian_are_those_of_autograd(self, shape, size):
-        (inputs, labels), ridge = rows_of(*size), ridge_for(shape)
+    def test_products_with_the_hessian_are_those_of_autograd(self, shape, size, is_weighted):
+        samples, ridge = samples_of(*size, is_weighted=is_weighted), ridge_for(shape)
         theta, direction = some_theta(size[1], shape), some_theta(size[1], shape).flip(0)
-        expected = vhp(lambda at: value_of(at, inputs, labels, shape, ridge), theta, direction)[1]
-        function = loss_of(shape)(inputs, labels, ridge)
+        expected = vhp(lambda at: value_of(at, samples, shape, ridge), theta, direction)[1]
+        function = loss_of(shape)(samples, ridge)
         function.value_and_gradient(theta, exact=True)
         assert torch.allclose(function.hessian_product(direction), expected, rtol=1e-4, atol=1e-5)
 
     @each_shape
     def test_single_precision_looks_are_near_double_precision_ones(self, shape):
-        inputs, labels = rows_of(400, 6)
-        function, theta = loss_of(shape)(inputs, labels, Ridge()), some_theta(6, shape)
+        function, theta = loss_of(shape)(Samples(*rows_of(400, 6)), Ridge()), some_theta(6, shape)
         coarse, exact = (function.value_and_gradient(theta, exact=exact) for exact in (False, True))
         assert coarse.value == pytest.approx(exact.value, abs=1e-5)
         assert torch.allclose(coarse.gradient, exact.gradient, atol=1e-5)
@@ -120,8 +131,7 @@ class TestDerivatives:
     @pytest.mark.parametrize("strong", [False, True])
     @pytest.mark.parametrize("shape", SHAPES)
     def test_preconditioners_are_symmetric_and_positive(self, shape, strong):
-        inputs, labels = rows_of(400, 6)
-        function = loss_of(shape)(inputs, labels, ridge_for(shape))
+        function = loss_of(shape)(samples_of(400, 6, is_weighted=strong), ridge_for(shape))
         function.value_and_gradient(some_theta(6, shape), exact=True)
         solve = function.preconditioner(strong=strong)
         generator = torch.Generator().manual_seed(3)
@@ -156,14 +166,17 @@ class TestOptima:
         ours = (inputs @ fit.weight.T + fit.bias).softmax(1)
         assert torch.allclose(ours, torch.from_numpy(theirs.predict_proba(inputs)), atol=1e-6)
 
+    @pytest.mark.parametrize("is_weighted", [False, True])
     @each_shape
-    def test_penalised_optima_agree_with_those_of_scipy(self, shape):
-        (inputs, labels), ridge = rows_of(1000, 4), ridge_for(shape)
-        fit, size = fit_affine(inputs, labels, shape=shape, ridge=ridge), some_theta(4, shape).shape
+    def test_penalised_optima_agree_with_those_of_scipy(self, shape, is_weighted):
+        samples, ridge = samples_of(1000, 4, is_weighted=is_weighted), ridge_for(shape)
+        inputs, labels, weights = samples
+        fit = fit_affine(inputs, labels, weights=weights, shape=shape, ridge=ridge)
+        size = some_theta(4, shape).shape
 
         def value(flat):
             theta = torch.from_numpy(flat.copy()).requires_grad_()
-            loss = value_of(theta.view(size), inputs, labels, shape, ridge)
+            loss = value_of(theta.view(size), samples, shape, ridge)
             loss.backward()
             return loss.item(), theta.grad.numpy()
 
