@@ -93,7 +93,7 @@ def _as_option(argument: Argument) -> str:
 
 
 def run() -> None:
-    """Run the command line: exit code 0 for success, 1 if a ``--fail-if`` condition holds, 2 for bad input."""
+    """Run the command line: exit code 0 for success, 1 if a gate of ``evaluate`` fails, 2 for bad input."""
     try:
         app(prog_name="calibrant")
     except Exception as error:

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -77,6 +78,36 @@ def test_a_fail_if_condition_holds_only_if_the_whole_interval_is_beyond_the_boun
     assert calibrant(*quick, "auroc<0.99", "--fail-if", "ece>0.9")[0] == 1
 
 
+def test_a_fail_unless_condition_passes_only_if_the_whole_interval_is_within_the_bound(calibrant, files, json_of):
+    value = json_of("model.npz")["metrics"]["ece"]
+    quick = ["evaluate", files / "model.npz", "--resamples", 200, "--fail-unless"]
+    between = (value["value"] + value["high"]) / 2
+    assert calibrant(*quick, f"ece<{value['high'] + 0.01}")[0] == 0
+    code, out, _ = calibrant(*quick, f"ece<{between}")
+    assert code == 1
+    assert "is not shown" in out
+    assert calibrant(*quick, f"ece<{between}", "--point")[0] == 0
+    assert calibrant(*quick[:-1], "--fail-if", f"ece>{(value['low'] + value['value']) / 2}", "--point")[0] == 1
+
+
+def test_gates_on_the_difference_from_a_baseline_stand_in_every_report(calibrant, files, tmp_path):
+    code, out, err = calibrant(
+        "evaluate", files / "model.npz", "--baseline", files / "cooler.npz", "--resamples", 200,
+        "--fail-if", "nll_difference>0", "--fail-unless", "auroc > 0.5", "--junit", tmp_path / "gates.xml",
+        "--json", tmp_path / "r.json", "--markdown", tmp_path / "r.md",
+    )  # fmt: skip
+    assert code == 1, err
+    failed, passed = json.loads((tmp_path / "r.json").read_text())["gates"]
+    assert (failed["condition"], failed["failed"], passed["failed"]) == ("nll_difference > 0", True, False)
+    change = difference(load(files / "cooler.npz"), load(files / "model.npz"), [NLL()], resamples=200)["nll"]
+    assert failed["low"] == pytest.approx(change.low)
+    assert "## Gates" in (tmp_path / "r.md").read_text()
+    suite = ET.parse(tmp_path / "gates.xml").getroot()[0]  # noqa: S314  # our own
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["--fail-if nll_difference > 0"]
+    assert out.count("--fail") == 2
+
+
 @pytest.fixture
 def json_of(calibrant, files, tmp_path):
     """The JSON report of a file."""
@@ -118,6 +149,10 @@ def test_names_and_kind_can_be_given(json_of):
         (["model.npz", "--fail-if", "eec>0.1"], ["Did you mean ece"]),
         (["model.npz", "--fail-if", "ECE>0.1"], ["Did you mean ece"]),
         (["model.npz", "--fail-if", "ece"], ["ece>0.05"]),
+        (["model.npz", "--fail-unless", "ECE_difference<1"], ["Did you mean ece"]),
+        (["model.npz", "--fail-unless", "nll_difference<1"], ["--baseline"]),
+        (["model.npz", "--point"], ["--fail-if", "--fail-unless"]),
+        (["model.npz", "--junit", "gates.xml"], ["--fail-if", "--fail-unless"]),
         (["model.npz", "--theme", "pink"], ["light", "dark"]),
         (["model.npz", "--figure-format", "gif"], ["png", "svg", "pdf"]),
         (["model.npz", "--bins", "0"], ["bins"]),
@@ -153,6 +188,7 @@ def test_too_few_samples_to_decide_a_fail_if_condition_are_an_error(calibrant, t
     code, _, err = calibrant("evaluate", tmp_path / "three.csv", "--resamples", 100, "--fail-if", "ece>0.1")
     assert code == 2
     assert "too few samples" in err
+    assert calibrant("evaluate", tmp_path / "three.csv", "--resamples", 100, "--fail-if", "ece>0.9", "--point")[0] == 0
 
 
 def test_a_true_class_of_probability_zero_is_noted(calibrant, tmp_path):
