@@ -427,7 +427,9 @@ class Predictions:
         if known is None or not known.wanted.covers(wanted):
             wanted = wanted if known is None else known.wanted | wanted
             least = LABEL_FLOOR if self.given_as_probs else 0.0
-            known = SoftmaxRows(self.logits, self.labels, wanted, normalised=self.normalised, least=least)
+            known = SoftmaxRows(
+                self.logits, self.labels, wanted, normalised=self.normalised, least=least, weights=self.weights
+            )
             object.__setattr__(self, "_softmax_rows", known)
         return known
 
@@ -530,16 +532,10 @@ class Arrays(TypedDict, total=False):
     weights: Any  # (n,), beside any of these
 
 
-def as_predictions(
-    given: tuple[object, ...], caller: str, arrays: Arrays, *, counts_weights: bool = False
-) -> Predictions | TopLabel:
+def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Predictions | TopLabel:
     """Return the predictions that the function ``caller`` received, as one record or as arrays by keyword."""
     if len(given) == 1 and isinstance(given[0], Predictions | TopLabel) and not arrays:
-        if not counts_weights:
-            check_unweighted(given[0], caller)
         return given[0]
-    if "weights" in arrays and not counts_weights:
-        raise InputError(f"{caller} must be given samples without weights; got weights, which it would ignore.")
     names, weights = arrays.keys() - {"weights"}, arrays.get("weights")
     if not given and names == {"logits", "labels"}:
         return Predictions.from_logits(arrays["logits"], arrays["labels"], weights=weights)

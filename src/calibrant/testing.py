@@ -104,7 +104,8 @@ def check_metric(metric: Metric, *, tolerance: float = 1e-9) -> None:
     """Check the laws of a metric.
 
     Its value is one float; the states of two parts merge into the state of the whole; the order of the samples does not
-    matter; and its samples are not changed.
+    matter; its samples are not changed; a sample of weight 0 counts nothing, and only the ratios of weights matter. A
+    metric whose statistic refuses weights is excused from the last two.
     """
     for attribute in ("name", "title", "family", "paper", "lower_is_better"):
         assert hasattr(metric, attribute), f"a metric must have the attribute {attribute}"
@@ -123,6 +124,25 @@ def check_metric(metric: Metric, *, tolerance: float = 1e-9) -> None:
         other = torch.tensor(metric(shuffled), dtype=torch.float64)
         message = "the order of the samples must not matter"
         torch.testing.assert_close(other, whole, rtol=tolerance, atol=tolerance, msg=message)
+        if metric.statistic.takes_weights:
+            _check_weights(metric, samples, tolerance)
+
+
+def _check_weights(metric: Metric, samples: Predictions, tolerance: float) -> None:
+    weights = torch.rand(len(samples), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    kept = torch.arange(len(samples)) % 3 > 0
+
+    def value(weights: Tensor | None, rows: Tensor | None = None) -> Tensor:
+        given = Predictions.from_logits(samples.logits, samples.labels, weights=weights)
+        return torch.tensor(metric(given if rows is None else given[rows]), dtype=torch.float64)
+
+    cases = {
+        "a sample of weight 0 must count nothing": (value(weights * kept), value(weights, kept)),
+        "only the ratios of the weights may matter": (value(7.3 * weights), value(weights)),
+        "weights of 1 must change nothing": (value(torch.ones_like(weights)), value(None)),
+    }
+    for message, (got, expected) in cases.items():
+        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, msg=message)
 
 
 def check_loss(loss: Loss, *, tolerance: float = 1e-6) -> None:

@@ -11,7 +11,7 @@ import math
 import re
 from functools import reduce
 from operator import add
-from typing import get_args
+from typing import ClassVar, get_args
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ from calibrant.errors import InputError
 from calibrant.evaluation import evaluate
 from calibrant.metrics import Metric, RankedCells, RankedSamples, Tally
 from calibrant.metrics.base import Family
-from calibrant.metrics.states import LabelStatistic, PackedSamples, Ranked, Sums, TopStatistic, merge
+from calibrant.metrics.states import Binned, LabelStatistic, PackedSamples, Ranked, Sums, TopStatistic, merge
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -478,6 +478,97 @@ class TestInvariance:
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
         first, second = (evaluate(each, resamples=20) for each in (rows, rows[order]))
         assert repr(first) == repr(second)  # to the last digit; NaN is equal to itself in words
+
+
+def with_weights(rows, weights):
+    if isinstance(rows, TopLabel):
+        return TopLabel(rows.confidence, rows.correct, rows.log_odds, weights)
+    return Predictions.from_logits(rows.logits, rows.labels, weights=weights)
+
+
+@st.composite
+def whole_weights(draw, n):
+    """Weights from 0 to 3, not all of them 0."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    weights = rng.integers(0, 4, n)
+    weights[rng.integers(n)] += 1
+    return torch.from_numpy(weights)
+
+
+class TestWeights:
+    """A sample of weight w counts as w samples, and only the ratios of weights matter.
+
+    Both cannot hold for a metric that depends on the number of samples itself: that is then the effective number.
+    """
+
+    # The root of a sum that cancels has half the digits; a search for a width ends at 1e-7 of it.
+    LOOSE: ClassVar = {"mmce": 1e-7, "ece_l2_debiased": 1e-7, "smece": 1e-7}
+
+    def assert_equal(self, metric, got, expected, rows, tolerance=1e-12):
+        if isinstance(rows, Predictions) and rows.logits.dtype == torch.float32:
+            tolerance = 1e-6  # sums of float32 numbers are taken in another precision
+        absolute = max(tolerance, self.LOOSE.get(metric.name, 0.0))
+        assert_same(metric, got, expected, relative=tolerance, absolute=absolute)
+
+    @each([metric for metric in ALL if metric.name not in DEPEND_ON_N])
+    @given(data=st.data())
+    def test_whole_weights_equal_repetition(self, metric, data):
+        rows = data.draw(rows_for(metric))
+        weights = data.draw(whole_weights(len(rows)))
+        repeated = rows[torch.arange(len(rows)).repeat_interleave(weights)]
+        self.assert_equal(metric, metric(with_weights(rows, weights)), metric(repeated), rows)
+
+    @each([metric for metric in EXACT if metric.name in DEPEND_ON_N and metric.name != "sece_printed"])
+    def test_other_metrics_come_close_to_repetition_of_many_samples(self, metric):
+        rng = np.random.default_rng(0)
+        logits, labels, weights = rng.normal(0, 2, (4000, 3)), rng.integers(0, 3, 4000), rng.integers(0, 3, 4000)
+        rows, repeated = (Predictions.from_logits(logits, labels), np.repeat(np.arange(4000), weights))
+        value = metric(with_weights(rows, weights))
+        assert value == pytest.approx(metric(rows[torch.from_numpy(repeated)]), rel=0.01)
+
+    @each(ALL)
+    @given(data=st.data())
+    def test_only_their_ratios_matter_and_weights_of_zero_count_nothing(self, metric, data):
+        rows = data.draw(rows_for(metric))
+        weights = data.draw(whole_weights(len(rows))).double() ** 1.5
+        value = metric(with_weights(rows, weights))
+        scaled = metric(with_weights(rows, data.draw(st.sampled_from([0.1, 3.0, 1e-9, 1e12])) * weights))
+        self.assert_equal(metric, scaled, value, rows, 1e-9)
+        self.assert_equal(metric, value, metric(with_weights(rows, weights)[weights > 0]), rows)
+        ones = metric(with_weights(rows, np.ones(len(rows))))
+        assert_same(metric, ones, metric(rows), relative=1e-15, absolute=1e-15)
+
+    @each(ALL)
+    @given(data=st.data())
+    def test_a_tally_of_batches_gives_the_value_of_the_whole(self, metric, data):
+        rows = data.draw(rows_for(metric))
+        weights = data.draw(whole_weights(len(rows))).double() ** 1.5
+        first, *others = itertools.pairwise(data.draw(cuts(len(rows))))
+        weights[slice(*first)] = 1  # a batch without weights has weights of one
+        tally = Tally([metric]).add(rows[slice(*first)])
+        for low, high in others:
+            tally = tally.add(with_weights(rows, weights)[low:high])
+        value = metric(with_weights(rows, weights))
+        self.assert_equal(metric, tally.values()[metric.name], value, rows, 1e-9)
+
+    @each([metric for metric in FULL if metric in EXACT])
+    @given(data=st.data())
+    def test_groups_and_other_labels_are_counted_by_weight(self, metric, data):
+        rows = data.draw(predictions(min_rows=3, dtypes=(torch.float64,)))
+        rows = with_weights(rows, np.random.default_rng(len(rows)).lognormal(0, 1, len(rows)))
+        group = torch.arange(len(rows)) % 3
+        for number, value in enumerate(metric.value(metric.statistic.by_group(rows, group))):
+            assert_same(metric, value, metric(rows[group == number]))
+        if isinstance(metric.statistic, LabelStatistic):
+            labels = (rows.labels[None] + torch.arange(2)[:, None]) % rows.n_classes
+            for value, row in zip(metric.value(metric.statistic.states_for_labels(rows, labels)), labels, strict=True):
+                other = Predictions.from_logits(rows.logits, row, weights=rows.weights)
+                assert_same(metric, value, metric(other), absolute=1e-7)
+
+    def test_a_statistic_that_does_not_count_them_refuses_them(self, monkeypatch):
+        monkeypatch.setattr(Binned, "takes_weights", False)
+        with pytest.raises(InputError, match="must be given samples without weights"):
+            metrics_module.ece(TopLabel([0.9, 0.4], [True, False], weights=[1, 2]))
 
 
 class TestStatesSideBySide:

@@ -167,3 +167,22 @@ def test_ranking_survives_confidences_that_round_to_one():
     truth = sklearn.metrics.roc_auc_score(right, gap)
     assert auroc(Predictions.from_logits(logits, 1 - right.astype(int))) == pytest.approx(truth, rel=1e-12)
     assert sklearn.metrics.roc_auc_score(right, confidence) == 0.5
+
+
+def test_weights_are_sample_weight(sample):
+    weights = np.random.default_rng(0).lognormal(0, 1, len(sample.labels))
+    weights[::7] = 0
+    ours = Predictions.from_logits(sample.logits, sample.labels, weights=weights)
+    of_labels, of_correct = (sample.labels, sample.probs), (sample.correct, sample.confidence)
+    theirs = {
+        accuracy: sklearn.metrics.accuracy_score(sample.labels, sample.probs.argmax(axis=1), sample_weight=weights),
+        nll: sklearn.metrics.log_loss(*of_labels, labels=sample.classes, sample_weight=weights),
+        brier: sklearn.metrics.brier_score_loss(
+            *of_labels, labels=sample.classes, scale_by_half=False, sample_weight=weights
+        ),
+        top_brier: sklearn.metrics.brier_score_loss(*of_correct, sample_weight=weights),
+        auroc: sklearn.metrics.roc_auc_score(*of_correct, sample_weight=weights),
+        aupr_success: sklearn.metrics.average_precision_score(*of_correct, sample_weight=weights),
+        aupr_error: sklearn.metrics.average_precision_score(~sample.correct, -sample.confidence, sample_weight=weights),
+    }
+    assert {metric: metric(ours) for metric in theirs} == pytest.approx(theirs, rel=1e-12)

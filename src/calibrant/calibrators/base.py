@@ -297,7 +297,7 @@ class Calibrator(ABC):
         Raises:
             FitError: If there is no optimum, or it was not reached; the message says why.
         """
-        samples = as_predictions(predictions, f"{type(self).__name__}().fit", arrays, counts_weights=True)
+        samples = as_predictions(predictions, f"{type(self).__name__}().fit", arrays)
         if not isinstance(samples, Predictions):
             raise InputError(f"{self.name} must be fitted on Predictions; got {type(samples).__name__}.")
         samples = samples.with_positive_weights()

@@ -108,7 +108,7 @@ def reliability(
     interval = ece or estimate(predictions, [metric])[metric.name]
     n = bins.count.sum()
     return ReliabilityDiagram(
-        bins=ReliabilityBins.from_sums(*bins.tensors()),
+        bins=ReliabilityBins.from_sums(bins.count, bins.confidence, bins.correct),
         corp=corp(predictions),
         n=int(n),
         accuracy=float(bins.correct.sum() / n),
@@ -269,7 +269,7 @@ def _cells(predictions: Predictions | TopLabel, n_bins: Sequence[int]) -> Ranked
     """Join the samples that no number of bins distinguishes."""
     check_unweighted(predictions, "bins_sweep")
     bins = Binned(min(math.lcm(*n_bins), _MOST_CELLS))(predictions)
-    count, confidence, right = (part.cpu() for part in bins.tensors())
+    count, confidence, right = (part.cpu() for part in (bins.count, bins.confidence, bins.correct))
     occupied = count > 0
     count, right = count[occupied], right[occupied]
     confidence = (confidence[occupied] / count).clamp(0, 1)

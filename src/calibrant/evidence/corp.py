@@ -22,7 +22,7 @@ from calibrant.checks import check_at_least
 from calibrant.evidence.intervals import p_value
 from calibrant.metrics.ranked import AUROC
 from calibrant.metrics.states import Ranked
-from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions
+from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions, check_unweighted
 
 # Distinct confidences that outcomes are redrawn at: with more, neighbours in rank are joined.
 _CELLS = 16384
@@ -90,6 +90,7 @@ def corp(*predictions: Predictions | TopLabel, redraws: int = 200, seed: int = 0
     """
     check_at_least(redraws, 20, "redraws")
     samples = as_predictions(predictions, "corp", arrays)
+    check_unweighted(samples, "corp")
     floored = isinstance(samples, TopLabel) or samples.given_as_probs
     ranked: Ranked = AUROC().statistic(samples).ranked
     cells = _Outcomes.of(ranked, floored=floored)

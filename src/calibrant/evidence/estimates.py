@@ -33,7 +33,7 @@ from calibrant.metrics.states import (
     TopStatistic,
 )
 from calibrant.numerics.softmax import TOP_LABEL
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, check_unweighted
 
 Interval: TypeAlias = tuple[float, float]
 _FEWEST = 10  # samples below which a bootstrap interval is too narrow to be shown
@@ -94,6 +94,7 @@ def estimate(
         >>> round(result.value, 3), result.low < 0.275 < result.high, result.p < 0.01
         (0.275, True, True)
     """
+    check_unweighted(predictions, "estimate")
     metrics = tuple(metrics)
     progress("one pass over the samples")
     values = Tally(metrics).add(predictions).values()

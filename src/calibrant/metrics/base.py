@@ -73,12 +73,17 @@ class Metric(ABC):
 
     @final
     def state(self, samples: Predictions | TopLabel) -> State:
-        check_unweighted(samples, self.name)
-        return self.statistic(samples)
+        return _gather(self.statistic, samples)
 
     @final
     def __call__(self, *predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
-        return float(self.value(self.statistic(as_predictions(predictions, self.name, arrays))))
+        return float(self.value(_gather(self.statistic, as_predictions(predictions, self.name, arrays))))
+
+
+def _gather(statistic: Statistic, samples: Predictions | TopLabel) -> State:
+    if not statistic.takes_weights:
+        check_unweighted(samples, type(statistic).__name__)
+    return statistic(samples)
 
 
 class MeanMetric(Metric):
@@ -145,13 +150,12 @@ class Tally:
         self._wanted = reduce(or_, (statistic.wanted for statistic in gathered), Wanted())
 
     def add(self, samples: Predictions | TopLabel) -> Self:
-        check_unweighted(samples, "a tally")
         self._derived.clear()
         for block in samples.blocks():
             if isinstance(block, Predictions):
                 block.softmax_rows(self._wanted)
             for statistic, parts in self._parts.items():
-                parts.append(statistic(block))
+                parts.append(_gather(statistic, block))
                 if isinstance(parts[0], Sums):
                     parts[:] = [merge(parts)]
         return self

@@ -14,10 +14,19 @@ from torch import Tensor
 from calibrant.checks import as_tensor, check_at_least, check_bins, check_finite, check_known, check_real
 from calibrant.errors import InputError
 from calibrant.metrics.base import BinMetric
-from calibrant.metrics.states import BinMoments, BinnedByPrediction, BinnedClasswise, BinnedMoments, Bins, ClassBins
+from calibrant.metrics.states import (
+    BinMoments,
+    BinnedByPrediction,
+    BinnedClasswise,
+    BinnedMoments,
+    Bins,
+    ClassBins,
+    as_divisor,
+    effective_number,
+)
 from calibrant.numerics.binning import bin_index
 from calibrant.paper import Paper
-from calibrant.predictions import Arrays, Predictions, TopLabel, check_unweighted
+from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = [
     "ECE", "MCE", "OE", "SCE", "TLECE", "ECEL1Debiased", "ECEL2Debiased", "ece", "ece_l1_debiased",
@@ -35,6 +44,7 @@ _GUPTA = Paper("Gupta & Ramdas", 2022, "Top-label Calibration and Multiclass-to-
                "arXiv:2107.08353")  # fmt: skip
 
 Floats: TypeAlias = NDArray[np.float64]
+_ONE = 1 + 1e-9  # an effective number of samples above this is of several
 
 
 @final
@@ -69,7 +79,7 @@ class MCE(BinMetric, name="mce", title="Maximum calibration error", paper=_NAEIN
     """
 
     def value(self, state: Bins) -> Tensor:
-        return ((state.confidence - state.correct).abs() / state.count.clamp(min=1)).amax(-1)
+        return ((state.confidence - state.correct).abs() / as_divisor(state.count)).amax(-1)
 
 
 @final
@@ -86,7 +96,7 @@ class OE(BinMetric, name="oe", title="Overconfidence error", paper=_THULASIDASAN
     """
 
     def value(self, state: Bins) -> Tensor:
-        excess = (state.confidence - state.correct).clamp(min=0) * state.confidence / state.count.clamp(min=1)
+        excess = (state.confidence - state.correct).clamp(min=0) * state.confidence / as_divisor(state.count)
         return excess.sum(-1) / state.count.sum(-1)
 
 
@@ -108,24 +118,28 @@ class ECEL2Debiased(BinMetric, name="ece_l2_debiased", title="Calibration error,
         return self.squared(state).clamp(min=0).sqrt()
 
     def squared(self, state: BinMoments) -> Tensor:  # unbiased, and may be negative
-        count, accuracy = state.count, state.correct / state.count.clamp(min=1)
-        gap = (state.correct - state.confidence) / count.clamp(min=1)
-        noise = accuracy * (1 - accuracy) / (count - 1).clamp(min=1)
-        return (count * (gap.square() - noise) * (count >= 2)).sum(-1) / count.sum(-1)
+        count, n = as_divisor(state.count), effective_number(state.count, state.squared_weights)
+        accuracy, gap = state.correct / count, (state.correct - state.confidence) / count
+        several = n > _ONE
+        noise = accuracy * (1 - accuracy) / torch.where(several, n - 1, 1)
+        return (state.count * (gap.square() - noise) * several).sum(-1) / state.count.sum(-1)
 
     def interval(self, state: BinMoments, z: float) -> tuple[Tensor, Tensor]:
         """Return the interval of z standard errors around the squared error, mapped through the root."""
-        count = state.count.clamp(min=1)
-        n = state.count.sum(-1)
+        count, size = as_divisor(state.count), effective_number(state.count, state.squared_weights)
+        several = size > _ONE
+        size, less_one = torch.where(size > 0, size, 1), torch.where(several, size - 1, 1)
         mean = (state.correct - state.confidence) / count
         # Variance of correctness minus confidence inside each bin.
         squares = state.correct - 2 * state.confidence_correct + state.confidence_squared
-        spread = (squares / count - mean.square()).clamp(min=0) * count / (count - 1).clamp(min=1)
-        signal = (mean.square() - spread / count).clamp(min=0)
-        inside = 2 * count / (count - 1).clamp(min=1) * spread.square() + 4 * count * signal * spread
-        share = state.count / n[..., None]
+        spread = (squares / count - mean.square()).clamp(min=0) * size / less_one
+        signal = (mean.square() - spread / size).clamp(min=0)
+        inside = 2 / (size * less_one) * spread.square() + 4 / size * signal * spread
+        total = state.count.sum(-1)
+        share = state.count / total[..., None]
         between = (share * signal.square()).sum(-1) - (share * signal).sum(-1).square()
-        error = ((inside * (state.count >= 2)).sum(-1) / n.square() + between / n).clamp(min=0).sqrt()
+        n = effective_number(total, state.squared_weights.sum(-1))
+        error = ((share.square() * inside * several).sum(-1) + between / n).clamp(min=0).sqrt()
         middle = self.squared(state)
         return (middle - z * error).clamp(min=0).sqrt(), (middle + z * error).clamp(min=0).sqrt()
 
@@ -143,10 +157,10 @@ class ECEL1Debiased(BinMetric, name="ece_l1_debiased", title="Calibration error,
     """
 
     def value(self, state: Bins) -> Tensor:
-        count = state.count.clamp(min=1)
-        accuracy = state.correct / count
+        count = as_divisor(state.count)
+        accuracy = (state.correct / count).clamp(max=1)
         gap = (state.correct - state.confidence).abs() / count
-        noise = (accuracy * (1 - accuracy) / count).sqrt()
+        noise = (accuracy * (1 - accuracy) / as_divisor(effective_number(count, state.squared_weights))).sqrt()
         ratio = torch.where(noise > 0, gap / noise.clamp(min=1e-300), torch.inf)
         # E|N(gap, noise²)| = noise √(2/π) exp(−ratio²/2) + gap · erf(ratio/√2)
         folded = noise * math.sqrt(2 / math.pi) * torch.exp(-ratio.square() / 2) + gap * torch.erf(ratio / math.sqrt(2))
@@ -273,7 +287,6 @@ def piece(
         >>> round(piece(samples, far_and_near, n_bins=1, proximity_bins=2), 6), round(piece(samples, [0.5] * 20), 6)
         (0.2, 0.0)
     """
-    check_unweighted(predictions, "piece")
     check_bins(n_bins)
     check_at_least(proximity_bins, 1, "proximity_bins")
     check_known(bins, ("equal_mass", "equal_width"), "bins")
@@ -282,40 +295,48 @@ def piece(
     if nearness.shape != top.confidence.shape:
         raise InputError(f"proximity must have shape ({len(top)},), one per sample; got shape {tuple(nearness.shape)}.")
     check_finite(nearness, "proximity")
+    weights = torch.ones_like(top.confidence) if top.weights is None else top.weights
+    counted = weights > 0
+    top, nearness, weights = top[counted], nearness[counted], weights[counted]
+    mass = (weights * (weights.sum() / weights.square().sum())).cpu().numpy()  # adds up to the effective number
     gap = (top.confidence - top.correct.double()).cpu().numpy()
     near = nearness.double().cpu().numpy()
     if bins == "equal_mass":
-        members = _equal_mass(top.log_odds.double().cpu().numpy(), n_bins)
+        members = _equal_mass(top.log_odds.double().cpu().numpy(), mass, n_bins)
     else:
         index = bin_index(top.confidence, n_bins).cpu().numpy()
         whole = (np.flatnonzero(index == place) for place in np.unique(index))
         members = ((samples, np.ones(samples.size)) for samples in whole)
-    return sum(_divided_gap(near[part], gap[part], share, proximity_bins) for part, share in members) / len(top)
+    divided = (_divided_gap(near[part], gap[part], mass[part], share, proximity_bins) for part, share in members)
+    return float(sum(divided) / mass.sum())
 
 
-def _equal_mass(scores: Floats, n_bins: int) -> Iterator[tuple[NDArray[np.intp], Floats]]:
+def _equal_mass(scores: Floats, mass: Floats, n_bins: int) -> Iterator[tuple[NDArray[np.intp], Floats]]:
     """Yield the samples of each bin, and their shares: ties that span an edge are in both bins, in parts."""
     order = np.argsort(scores, kind="stable")
-    rising = scores[order]
-    first, last = np.searchsorted(rising, rising, side="left"), np.searchsorted(rising, rising, side="right")
-    edges = len(scores) * np.arange(n_bins + 1) // n_bins
-    for low, high in pairwise(edges):
-        if low == high:
-            continue
-        inside = slice(first[low], last[high - 1])
+    rising, up_to = scores[order], np.concatenate([[0.0], np.cumsum(mass[order])])
+    first, last = (up_to[np.searchsorted(rising, rising, side=side)] for side in ("left", "right"))
+    for low, high in pairwise(_edges(up_to[-1], n_bins)):
+        inside = slice(np.searchsorted(last, low, side="right"), np.searchsorted(first, high, side="left"))
         overlap = np.minimum(last[inside], high) - np.maximum(first[inside], low)
-        yield order[inside], overlap / (last[inside] - first[inside])
+        if low < high:
+            yield order[inside], overlap / (last[inside] - first[inside])
 
 
-def _divided_gap(proximity: Floats, gap: Floats, share: Floats, parts: int) -> float:
+def _edges(mass: float, parts: int) -> Floats:
+    """Return where parts of whole samples end; the last ends with all, which need not be whole."""
+    edges = np.floor(mass * np.arange(parts + 1) / parts + 1e-9)
+    edges[-1] = mass
+    return edges
+
+
+def _divided_gap(proximity: Floats, gap: Floats, mass: Floats, share: Floats, parts: int) -> float:
     """Add up the absolute gaps of parts of equal mass in order of proximity."""
     order = np.argsort(proximity, kind="stable")
     ends = np.flatnonzero(np.diff(proximity[order], append=np.inf) > 0)
-    mass = np.cumsum(share[order])[ends]
-    drift = np.cumsum((gap * share)[order])[ends]
+    drift = np.cumsum((gap * mass * share)[order])[ends]
     # Among ties the drift grows evenly: that is what exchangeable means. Whole samples stay whole.
-    edges = mass[-1] * np.arange(parts + 1) / parts
-    if (share == 1).all():
-        edges = np.floor(edges + 1e-9)
+    is_whole, mass = (share == 1).all(), np.cumsum((mass * share)[order])[ends]
+    edges = _edges(mass[-1], parts) if is_whole else mass[-1] * np.arange(parts + 1) / parts
     at_edges = np.interp(edges, np.concatenate([[0.0], mass]), np.concatenate([[0.0], drift]))
     return float(np.abs(np.diff(at_edges)).sum())

@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.checks import check_at_least
 from calibrant.metrics.binned import ECE
 from calibrant.metrics.ranked import AUROC
-from calibrant.metrics.states import Binned, BinnedMoments, full_predictions
+from calibrant.metrics.states import Binned, BinnedMoments, as_divisor, full_predictions
 from calibrant.numerics.inverse_temperature import find_root, temperature_derivatives
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions
@@ -49,7 +49,7 @@ def murphy(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unp
     Reference: Murphy (1973), A New Vector Partition of the Probability Score; Stephenson et al. (2008).
     """
     state = BinnedMoments(n_bins)(as_predictions(predictions, "murphy", arrays))
-    n, count = state.count.sum(), state.count.clamp(min=1)
+    n, count = state.count.sum(), as_divisor(state.count)
     overall = state.correct.sum() / n
     accuracy, confidence = state.correct / count, state.confidence / count
     reliability = (state.count * (confidence - accuracy).square()).sum() / n
@@ -152,18 +152,27 @@ def calibration_refinement(
     if samples.given_as_probs:  # as the log-loss of given probabilities counts them
         before["nll"].clamp_(max=-math.log(LABEL_FLOOR))
     after = _scores(recalibrated, beta, fold)
-    return {name: _split(before[name], after[name]) for name in before}
+    return {name: _split(before[name], after[name], samples.weights) for name in before}
 
 
-def _split(before: Tensor, after: Tensor) -> ScoreSplit:
+def _split(before: Tensor, after: Tensor, weights: Tensor | None) -> ScoreSplit:
     gain = before - after
     largest = float(gain.abs().max()) or 1.0  # divided by, so that no square overflows
-    mean, error = float(gain.mean()), float((gain / largest).std()) * largest / math.sqrt(len(gain))
-    return ScoreSplit(float(before.mean()), mean, mean - 1.96 * error, mean + 1.96 * error, float(after.mean()))
+    if weights is None:
+        total, mean, refinement = (float(part.mean()) for part in (before, gain, after))
+        error = float((gain / largest).std()) * largest / math.sqrt(len(gain))
+    else:
+        share = weights / weights.sum()
+        total, mean, refinement = (float((part * share).sum()) for part in (before, gain, after))
+        squares = float((share * (gain - mean) / largest).square().sum())
+        n = 1 / float(share.square().sum())  # effective
+        error = math.sqrt(squares * n / max(n - 1, 1)) * largest
+    return ScoreSplit(total, mean, mean - 1.96 * error, mean + 1.96 * error, refinement)
 
 
 def _beta_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Tensor:
     """Return the inverse temperature with the lowest log-loss of all samples but those of each fold, (folds,)."""
+    weights = None if predictions.weights is None else predictions.weights / predictions.weights.mean()
     reached, slopes = 1.0, torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
 
     def slope_and_curvature(beta: float) -> list[float]:
@@ -171,7 +180,8 @@ def _beta_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Tensor:
         reached = beta
         slopes.zero_()
         for block in temperature_derivatives(predictions.logits, predictions.labels, beta):
-            slopes.index_add_(1, fold[block.rows], torch.stack([block.slope, block.curvature]).double())
+            both = torch.stack([block.slope, block.curvature]).double()
+            slopes.index_add_(1, fold[block.rows], both if weights is None else both * weights[block.rows])
         return slopes.sum(dim=1).tolist()
 
     find_root(slope_and_curvature, start=1.0, low=1 / _MAX_TEMPERATURE, high=1 / _MIN_TEMPERATURE, tolerance=1e-4)

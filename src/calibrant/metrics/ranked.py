@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.checks import check_bins, check_positive
 from calibrant.metrics.base import Facts, RankMetric
-from calibrant.metrics.states import Ranked, TopState
+from calibrant.metrics.states import Ranked, TopState, as_divisor
 from calibrant.numerics.softmax import positions
 from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
@@ -56,12 +56,13 @@ class ACE(RankMetric, name="ace", title="Adaptive calibration error", paper=_NGU
         check_bins(self.n_bins)
 
     def value(self, state: TopState) -> Tensor:
-        ranked = state.ranked
+        ranked = state.ranked.in_effective_samples()
         rank = ranked.cumulative_total
         drift = ranked.gap.cumsum(-1, dtype=torch.float64)
         # Inside a tie group the drift grows evenly: that is what exchangeable ties mean.
         steps = torch.arange(self.n_bins + 1, dtype=torch.float64, device=rank.device)
-        edges = (ranked.n[..., None] * steps / self.n_bins).floor()
+        edges = (ranked.n[..., None] * steps / self.n_bins + _ROUNDING).floor()
+        edges[..., -1] = ranked.n  # an effective number of samples need not be whole
         at_edges = _interpolate(rank, drift, edges)
         return at_edges.diff(dim=-1).abs().sum(-1) / ranked.n
 
@@ -118,6 +119,7 @@ class MMCE(RankMetric, name="mmce", title="Maximum mean calibration error", pape
         return double_sum.clamp(min=0).sqrt() / ranked.n
 
 
+_ROUNDING = 1e-9  # by which a whole number may be missed
 _REACH = 300  # kernel widths that one piece of the running sum may span
 
 
@@ -190,7 +192,7 @@ class AUPRSuccess(RankMetric, name="aupr_success", title="AUPR, right answers", 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
         right_above, above = _from_the_top(ranked)
-        return (ranked.right * right_above / above.clamp(min=1)).sum(-1) / ranked.n_right
+        return (ranked.right * right_above / as_divisor(above)).sum(-1) / ranked.n_right
 
 
 @final
@@ -209,7 +211,7 @@ class AUPRError(RankMetric, name="aupr_error", title="AUPR, wrong answers", pape
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
         wrong_below = ranked.cumulative_total - ranked.cumulative_right
-        precision = wrong_below / ranked.cumulative_total.clamp(min=1)
+        precision = wrong_below / as_divisor(ranked.cumulative_total)
         return (ranked.wrong * precision).sum(-1) / (ranked.n - ranked.n_right)
 
 
@@ -230,7 +232,7 @@ class FPR95(RankMetric, name="fpr95", title="FPR at 95 % TPR", paper=_CORBIERE, 
         ranked = state.ranked
         right_above, above = _from_the_top(ranked)
         # The last place with enough right predictions is the threshold; 0.95 times a whole number needs some slack.
-        enough = right_above >= 0.95 * ranked.n_right[..., None] - 1e-9
+        enough = right_above >= (0.95 - 1e-12) * ranked.n_right[..., None]
         place = (enough.sum(-1, keepdim=True) - 1).clamp(min=0)
         wrong_above = (above - right_above).gather(-1, place).squeeze(-1)
         accepted = wrong_above / (ranked.n - ranked.n_right)
@@ -282,7 +284,7 @@ class AURC(RankMetric, name="aurc", title="Area under risk-coverage", paper=_GEI
     """
 
     def value(self, state: TopState) -> Tensor:
-        ranked = state.ranked
+        ranked = state.ranked.in_effective_samples()
         accepted, wrong = _accepted_before(ranked)
         if ranked.right.ndim > 1:
             return _group_risks(accepted, wrong, ranked.total, ranked.wrong).sum(-1) / ranked.n
@@ -307,7 +309,7 @@ class EAURC(RankMetric, name="e_aurc", title="Excess AURC", paper=_GEIFMAN, **_S
     """
 
     def value(self, state: TopState) -> Tensor:
-        ranked = state.ranked
+        ranked = state.ranked.in_effective_samples()
         n, n_right = ranked.n, ranked.n_right
         # Σ_{j=1..wrong} j/(right + j) = wrong − right·(H_n − H_right)
         best = (n - n_right - n_right * _harmonic_between(n_right, n)) / n
@@ -352,7 +354,7 @@ def _group_risks(accepted: Tensor, wrong_before: Tensor, total: Tensor, wrong: T
     ``Σ_{j=1..m} (E + j e/m)/(N + j) = e + (E − N e/m)(H_{N+m} − H_N)``.
     """
     steps = _harmonic_between(accepted, accepted + total)
-    return wrong + (wrong_before - accepted * (wrong / total.clamp(min=1))) * steps
+    return wrong + (wrong_before - accepted * (wrong / as_divisor(total))) * steps
 
 
 def aurc(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant.checks import check_at_least, check_positive
 from calibrant.errors import InputError
 from calibrant.metrics.base import DESCRIPTION, Facts, GridMetric, Metric
-from calibrant.metrics.states import Grid, Gridded, LabelStatistic, Sums, full_predictions
+from calibrant.metrics.states import Grid, Gridded, LabelStatistic, Sums, effective_number, full_predictions, weighted
 from calibrant.numerics.binning import (
     cosine_transform,
     damped_density,
@@ -41,6 +41,7 @@ _WIDMANN = Paper("Widmann et al.", 2019, "Calibration Tests in Multi-class Class
 
 _SIGNED_ERROR: Facts = {"family": "calibration", "may_be_negative": True}
 _NARROWEST = 2  # node spacings below which a kernel falls between the nodes
+_ALONE = 1e-9  # share of the pairs of different samples below which there is one sample only
 _TINY = 1e-300  # an error that is none, where its logarithm is wanted
 
 
@@ -141,7 +142,9 @@ class SECEPrinted(Metric, name="sece_printed", title="Smooth ECE, equation 5 as 
         check_positive(self.width, "width")
 
     def value(self, state: Grid) -> Tensor:
-        t, neighbours = state.nodes, gaussian_sums(state.total, self.width)
+        n = state.total.sum(-1, keepdim=True)
+        of_weight_one = effective_number(n, state.squared_weights[..., None]) / n
+        t, neighbours = state.nodes, gaussian_sums(state.total, self.width) * of_weight_one
         total = state.right * (neighbours - t).abs() + (state.total - state.right) * t
         return total.sum(-1) / state.total.sum(-1)
 
@@ -176,8 +179,13 @@ class FeatureSums(Sums):
     """Residuals summed against the features of the kernel."""
 
     count: Tensor  # (...)
-    squares: Tensor  # (...) sum of squared residual lengths
+    squares: Tensor  # (...) sum of squared residual lengths, times the squared weights
     product: Tensor  # (..., features, k)
+    squared_weights: Tensor = None  # type: ignore[assignment]  # (...) their sum; the count unless given
+
+    def __post_init__(self) -> None:
+        if self.squared_weights is None:
+            object.__setattr__(self, "squared_weights", self.count)
 
     def reweighted(self, weights: Tensor) -> Self:
         """Return r weighted sums from weights (r, g), of the products only their lengths.
@@ -186,7 +194,9 @@ class FeatureSums(Sums):
         128 numbers per class each.
         """
         lengths = ((weights @ self._scalar_products) * weights).sum(dim=-1).clamp(min=0).sqrt()
-        return type(self)(weights @ self.count, weights @ self.squares, lengths[..., None, None])
+        sums = (weights @ field for field in (self.count, self.squares, self.squared_weights))
+        count, squares, squared_weights = sums
+        return type(self)(count, squares, lengths[..., None, None], squared_weights)
 
     @cached_property
     def _scalar_products(self) -> Tensor:  # of g stacked states with each other, (g, g)
@@ -203,6 +213,8 @@ class KernelFeatures(LabelStatistic):
     them is a proper kernel by itself, so the estimator is exact for that kernel, and it adds up over samples where the
     usual double sum does not.
     """
+
+    takes_weights = True
 
     width: float = 0.5
     features: int = 128
@@ -244,23 +256,33 @@ class KernelFeatures(LabelStatistic):
     def _of_block(self, block: Predictions) -> FeatureSums:
         probs, features = self._probs_and_features(block)
         residual = _label_residual(probs, block.labels)
+        if block.weights is not None:
+            residual = weighted(residual, block.weights)
+            count, squared_weights = block.weights.sum(), block.weights.square().sum()
+            return FeatureSums(count, residual.square().sum(), features.T @ residual, squared_weights)
         product = features.T @ residual
         return FeatureSums(product.new_tensor(float(len(block))), residual.square().sum(), product)
 
     def by_group(self, samples: Predictions, group: Tensor) -> FeatureSums:
         probs, features = self._probs_and_features(samples)
-        residual = _label_residual(probs, samples.labels)
-        count = torch.bincount(group)
-        order, sizes = group.argsort(stable=True), count.tolist()
+        residual = weighted(_label_residual(probs, samples.labels), samples.weights)
+        members = torch.bincount(group)
+        order, sizes = group.argsort(stable=True), members.tolist()
         pairs = zip(features[order].split(sizes), residual[order].split(sizes), strict=True)
         product = torch.stack([some.T @ other for some, other in pairs])
-        return FeatureSums(count.double(), sums_by(group, residual.square().sum(dim=1), len(sizes)), product)
+        squares = sums_by(group, residual.square().sum(dim=1), len(sizes))
+        if samples.weights is None:
+            return FeatureSums(members.double(), squares, product)
+        masses = (sums_by(group, mass, len(sizes)) for mass in (samples.weights, samples.weights.square()))
+        count, squared_weights = masses
+        return FeatureSums(count, squares, product, squared_weights)
 
     def states_for_labels(self, samples: Predictions, labels: Tensor) -> FeatureSums:
         probs, features = self._probs_and_features(samples)
+        features, weights = weighted(features, samples.weights), samples.weights
         expected = features.T @ probs
-        lengths = probs.square().sum(dim=1) + 1
-        squares = (lengths - 2 * probs.T.gather(0, labels)).sum(dim=1)
+        lengths = probs.square().sum(dim=1) + 1 - 2 * probs.T.gather(0, labels)
+        squares = (lengths if weights is None else lengths * weights.square()).sum(dim=1)
         # Most labels drawn are the class that is predicted: only the others are moved.
         most_likely = probs.argmax(dim=1)
         kept = torch.zeros_like(expected.T).index_add_(0, most_likely, features) - expected.T
@@ -270,7 +292,9 @@ class KernelFeatures(LabelStatistic):
         sums.index_add_(0, first + labels.flatten().index_select(0, moved), some)
         sums.index_add_(0, first + most_likely.index_select(0, sample), some, alpha=-1)
         product = sums.view(len(labels), samples.n_classes, -1).transpose(1, 2)
-        return FeatureSums(torch.full_like(squares, len(samples)), squares, product)
+        count = len(samples) if weights is None else float(weights.sum())
+        squared_weights = count if weights is None else float(weights.square().sum())
+        return FeatureSums(torch.full_like(squares, count), squares, product, torch.full_like(squares, squared_weights))
 
 
 def _label_residual(probs: Tensor, labels: Tensor) -> Tensor:
@@ -303,7 +327,9 @@ class SKCE(Metric, name="skce", title="Squared kernel calibration error", paper=
         return KernelFeatures(self.width, self.features)
 
     def value(self, state: FeatureSums) -> Tensor:
-        pairs = (state.count * (state.count - 1)).clamp(min=1)
+        all_pairs = state.count.square()
+        pairs = all_pairs - state.squared_weights
+        pairs = torch.where(pairs > _ALONE * all_pairs, pairs, torch.inf)  # of a single sample there are none
         return (state.product.square().sum((-1, -2)) - state.squares) / pairs
 
 

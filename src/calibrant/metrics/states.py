@@ -3,6 +3,11 @@
 The state of two sets of samples together is the sum of their states. Batches, files, machines and the bootstrap rest on
 this law. Fields may have leading dimensions (one state per resample); metrics read the last ones. Metrics that name the
 same statistic share its state.
+
+A sample of weight w counts as w samples in every sum. Where a metric depends on the number of samples itself (by noise
+that it subtracts, or a width that it chooses), that is the effective number (Kish), ``(Σ w)² / Σ w²``: as many samples
+of equal weight have a mean of the same variance. So only the ratios of the weights matter. States therefore add up the
+squared weights too; without weights these are the counts.
 """
 
 import math
@@ -22,6 +27,25 @@ from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted, run_ends,
 from calibrant.predictions import Predictions, TopLabel
 
 S = TypeVar("S", bound="State")
+
+
+def as_divisor(mass: Tensor) -> Tensor:
+    """Return sums of weights to divide by, where 0, the sum of none, is replaced by the smallest number."""
+    return mass.clamp(min=torch.finfo(mass.dtype).tiny)
+
+
+def effective_number(weights: Tensor, squared_weights: Tensor) -> Tensor:
+    """Return how many samples of equal weight have a mean of the same variance, from the two sums (Kish, 1965)."""
+    return weights * (weights / as_divisor(squared_weights))
+
+
+def weighted(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the numbers of each sample, (n,) or (n, ...), times its weight."""
+    if weights is None:
+        return values
+    return values * weights.view(-1, *(1,) * (values.ndim - 1))
+
+
 _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
@@ -90,6 +114,7 @@ class Ranked:
     wrong: Tensor  # (..., m)
     confidence_sum: Tensor | None = None  # (..., m) summed confidence, where it is not count times confidence
     shared_total: Tensor | None = None  # (m,) right plus wrong, where it is the same in all leading dimensions
+    squared_weights: Tensor | None = None  # (..., m) their sum, where samples have weights
 
     @property
     def ranked(self) -> Self:  # so that a metric reads any ranked state the same way
@@ -119,6 +144,21 @@ class Ranked:
     def n(self) -> Tensor:
         return self.cumulative_total[..., -1]
 
+    @property
+    def effective_n(self) -> Tensor:
+        """Effective number of samples, (...); without weights their number."""
+        if self.squared_weights is None:
+            return self.n
+        return effective_number(self.n, self.squared_weights.sum(-1))
+
+    def in_effective_samples(self) -> Self:
+        """Return the same ranks with weights that add up to the effective number of samples."""
+        if self.squared_weights is None:
+            return self
+        scale = (self.effective_n / as_divisor(self.n))[..., None]
+        parts = (self.right, self.wrong, self.confidence_sum, self.shared_total)
+        return type(self)(self.log_odds, self.confidence, *(None if p is None else p * scale for p in parts))  # type: ignore[arg-type]
+
     def cells(self, cells: int, *, bins: Iterable[int] = ()) -> Tensor:
         """Return the number of the cell of each entry, (m,), for :meth:`merged`; cells hold about as many samples each.
 
@@ -127,14 +167,17 @@ class Ranked:
         """
         if len(self.confidence) <= cells:
             return torch.arange(len(self.confidence), device=self.confidence.device)
-        cell = ((self.cumulative_total - 1) * cells / self.n).long().clamp_(0, cells - 1)
+        one = 1.0 if self.squared_weights is None else float(self.n / self.effective_n)
+        cell = ((self.cumulative_total - one) * cells / self.n).long().clamp_(0, cells - 1)
         for n_bins in bins:
             cell = cell * n_bins + bin_index(self.confidence, n_bins)
         return torch.unique_consecutive(cell, return_inverse=True)[1]
 
     def merged(self, cell: Tensor) -> Self:
         """Join the entries of each cell at their mean confidence, in float64; cells are in order, none is empty."""
-        exact = type(self)(*(field.double() for field in (self.log_odds, self.confidence, self.right, self.wrong)))
+        log_odds, confidence = self.log_odds.double(), self.confidence.double()
+        squares = self.squared_weights
+        exact = type(self)(log_odds, confidence, self.right.double(), self.wrong.double(), squared_weights=squares)
         size = int(cell[-1]) + 1
         if size == len(cell):
             return exact
@@ -142,11 +185,16 @@ class Ranked:
         confidence = sums_by(cell, exact.total * exact.confidence, size) / total
         log_odds = sums_by(cell, exact.total * exact.log_odds.clamp(-1e30, 1e30), size) / total
         right = sums_by(cell, exact.right, size)
-        return type(self)(log_odds, confidence, right, total - right)
+        if squares is None:
+            return type(self)(log_odds, confidence, right, total - right)
+        wrong, squares = sums_by(cell, exact.wrong, size), sums_by(cell, squares, size)
+        return type(self)(log_odds, confidence, right, wrong, squared_weights=squares)
 
 
 class Statistic(ABC):
     """A function from samples to a state. Equal statistics give the same state, which is computed once."""
+
+    takes_weights: ClassVar[bool] = False  # whether a sample of weight w counts as w samples; else weights are refused
 
     @property
     def wanted(self) -> Wanted:
@@ -194,16 +242,22 @@ class Average(Sums):
 class Averaged(Statistic):
     """Sum over the samples of one number per sample."""
 
+    takes_weights = True
+
     per_sample: Callable[[SoftmaxRows], Tensor]
     wanted: Wanted = TOP_LABEL
 
     def __call__(self, samples: Predictions | TopLabel) -> Average:
-        total = self.per_sample(full_predictions(samples).softmax_rows(self.wanted)).sum(dtype=torch.float64)
+        values = self.per_sample(full_predictions(samples).softmax_rows(self.wanted))
+        if samples.weights is not None:
+            return Average(samples.weights.sum(), (values.double() * samples.weights).sum())
+        total = values.sum(dtype=torch.float64)
         return Average(torch.full_like(total, len(samples)), total)
 
     def by_group(self, samples: Predictions, group: Tensor) -> Average:
-        count = torch.bincount(group).double()
-        return Average(count, sums_by(group, self.per_sample(samples.softmax_rows(self.wanted)).double(), len(count)))
+        values = self.per_sample(samples.softmax_rows(self.wanted)).double()
+        count = torch.bincount(group, samples.weights).double()
+        return Average(count, sums_by(group, weighted(values, samples.weights), len(count)))
 
 
 @final
@@ -214,6 +268,11 @@ class Bins(Sums):
     count: Tensor  # (..., b)
     confidence: Tensor  # (..., b) sum, not mean
     correct: Tensor  # (..., b) sum, not mean
+    squared_weights: Tensor = None  # type: ignore[assignment]  # (..., b) their sum; the count unless given
+
+    def __post_init__(self) -> None:
+        if self.squared_weights is None:
+            object.__setattr__(self, "squared_weights", self.count)
 
 
 @dataclass(frozen=True)
@@ -231,15 +290,20 @@ class BinStatistic(Statistic):
 class Binned(BinStatistic, TopStatistic):
     """Equal-width bins of confidence."""
 
+    takes_weights = True
+
     def __call__(self, samples: Predictions | TopLabel) -> Bins:
         top = samples.top
         index = bin_index(top.confidence, self.n_bins)
-        count, correct = counts_by(index, top.correct, self.n_bins)
-        return Bins(count, sums_by(index, top.confidence, self.n_bins), correct)
+        count, correct = counts_by(index, top.correct, self.n_bins, top.weights)
+        squares = None if top.weights is None else sums_by(index, top.weights.square(), self.n_bins)
+        confidence = sums_by(index, weighted(top.confidence, top.weights), self.n_bins)
+        return Bins(count, confidence, correct, squares)  # type: ignore[arg-type]  # filled in there
 
     def of_ranked(self, ranked: Ranked) -> Bins:
         ends = bin_ends(ranked.confidence, self.n_bins)
-        columns = (ranked.total, ranked.total * ranked.confidence, ranked.right)
+        columns = [ranked.total, ranked.total * ranked.confidence, ranked.right]
+        columns += [] if ranked.squared_weights is None else [ranked.squared_weights]
         return Bins(*(sums_between(ends, column) for column in columns))
 
 
@@ -251,6 +315,7 @@ class BinMoments(Sums):
     count: Tensor  # (..., b)
     confidence: Tensor  # (..., b) sum, not mean
     correct: Tensor  # (..., b) sum, not mean
+    squared_weights: Tensor  # (..., b) their sum, without weights the count
     confidence_squared: Tensor  # (..., b)
     confidence_correct: Tensor  # (..., b)
 
@@ -260,11 +325,13 @@ class BinMoments(Sums):
 class BinnedMoments(BinStatistic, TopStatistic):
     """Equal-width bins of confidence with second moments."""
 
+    takes_weights = True
+
     def __call__(self, samples: Predictions | TopLabel) -> BinMoments:
         top = samples.top
         index = bin_index(top.confidence, self.n_bins)
         columns = (top.confidence.square(), top.confidence * top.correct)
-        squares = (sums_by(index, column, self.n_bins) for column in columns)
+        squares = (sums_by(index, weighted(column, top.weights), self.n_bins) for column in columns)
         return BinMoments(*Binned(self.n_bins)(top).tensors(), *squares)
 
     def of_ranked(self, ranked: Ranked) -> BinMoments:
@@ -281,17 +348,22 @@ class Grid(Sums):
 
     total: Tensor  # (..., nodes)
     right: Tensor  # (..., nodes)
+    squared_weights: Tensor = None  # type: ignore[assignment]  # (...) their sum; the number of samples unless given
+
+    def __post_init__(self) -> None:
+        if self.squared_weights is None:
+            object.__setattr__(self, "squared_weights", self.total.sum(-1))
 
     @property
     def nodes(self) -> Tensor:
         return torch.linspace(0, 1, self.total.shape[-1], dtype=torch.float64, device=self.total.device)
 
     def kernel_width(self) -> Tensor:
-        """Return the rule of thumb 1.06 s n^(-1/5), s the standard deviation of the confidences, (...)."""
+        """Return the rule of thumb 1.06 s n^(-1/5), s the standard deviation of the confidences, (...); n effective."""
         n, t = self.total.sum(-1), self.nodes
         mean = (self.total * t).sum(-1) / n
         spread = ((self.total * t.square()).sum(-1) / n - mean.square()).clamp(min=0).sqrt()
-        return 1.06 * spread * n ** (-1 / 5)
+        return 1.06 * spread * effective_number(n, self.squared_weights) ** (-1 / 5)
 
 
 @final
@@ -299,43 +371,57 @@ class Grid(Sums):
 class Gridded(TopStatistic):
     """Samples spread over evenly spaced nodes of confidence, for kernel smoothing."""
 
+    takes_weights = True
+
     nodes: int = 1025
 
     def __call__(self, samples: Predictions | TopLabel) -> Grid:
-        right = samples.top.correct.double()
-        return self._spread(samples.top.confidence, torch.ones_like(right), right)
+        top = samples.top
+        total = torch.ones_like(top.confidence) if top.weights is None else top.weights
+        squares = None if top.weights is None else top.weights.square().sum()
+        return self._spread(top.confidence, total, weighted(top.correct.double(), top.weights), squares=squares)
 
     def of_ranked(self, ranked: Ranked) -> Grid:
-        return self._spread(ranked.confidence.double(), ranked.total.double(), ranked.right.double())
+        squares = None if ranked.squared_weights is None else ranked.squared_weights.sum(-1)
+        return self._spread(ranked.confidence.double(), ranked.total.double(), ranked.right.double(), squares=squares)
 
-    def _spread(self, confidence: Tensor, *masses: Tensor) -> Grid:
+    def _spread(self, confidence: Tensor, *masses: Tensor, squares: Tensor | None) -> Grid:
         position = confidence * (self.nodes - 1)
         lower = position.long().clamp_(max=self.nodes - 2)
         share, size = position - lower, self.nodes
         # Both neighbours get their share: mass and mean confidence of every sample are kept exactly.
-        return Grid(*(sums_by(lower, m * (1 - share), size) + sums_by(lower + 1, m * share, size) for m in masses))
+        spread = (sums_by(lower, m * (1 - share), size) + sums_by(lower + 1, m * share, size) for m in masses)
+        total, right = spread
+        return Grid(total, right, squares)  # type: ignore[arg-type]  # filled in there
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class PackedSamples(State):
-    """Every sample, for exact ranks: 4 bytes per sample from float32 logits, 8 from float64."""
+    """Every sample, for exact ranks: 4 bytes per sample from float32 logits, 8 from float64, 8 more for a weight."""
 
     keys: Tensor  # (n,) log-odds whose lowest bit is the correctness
+    weights: Tensor | None = None  # (n,)
 
     @classmethod
-    def gather(cls, log_odds: Tensor, correct: Tensor) -> Self:
+    def gather(cls, log_odds: Tensor, correct: Tensor, weights: Tensor | None = None) -> Self:
         # The bit costs one unit in the last place of a log-odds, less than the rounding behind it, and saves carrying
         # a second column through the sort. Infinities have no bit to spare and are clamped; -0.0 becomes 0.0.
         largest = torch.finfo(log_odds.dtype).max
         bits = log_odds.clamp(-largest, largest).add_(0.0).view(_BITS[log_odds.dtype])
-        return cls(bits.bitwise_and_(~1).bitwise_or_(correct).view(log_odds.dtype))
+        return cls(bits.bitwise_and_(~1).bitwise_or_(correct).view(log_odds.dtype), weights)
 
     @classmethod
     def merge(cls, states: Sequence[Self]) -> Self:
         if len({state.keys.dtype for state in states}) > 1:  # the bit would be lost in a plain conversion
-            states = [cls.gather(state.keys.double(), state.correct) for state in states]
-        return cls(torch.cat([state.keys for state in states]))
+            states = [cls.gather(state.keys.double(), state.correct, state.weights) for state in states]
+        keys = torch.cat([state.keys for state in states])
+        if all(state.weights is None for state in states):
+            return cls(keys)
+        ones = (keys.new_ones(len(state.keys), dtype=torch.float64) for state in states)
+        return cls(
+            keys, torch.cat([one if s.weights is None else s.weights for s, one in zip(states, ones, strict=True)])
+        )
 
     @property
     def correct(self) -> Tensor:
@@ -347,6 +433,8 @@ class PackedSamples(State):
 
     @cached_property
     def ranked(self) -> Ranked:  # the samples in order, ties joined
+        if self.weights is not None:
+            return self._ranked_by_weight(self.weights)
         bits = sort_in_place(self.keys.clone()).view(_BITS[self.keys.dtype])
         right = (bits & 1).to(self.keys.dtype)
         log_odds = bits.bitwise_and_(~1).view(self.keys.dtype)
@@ -359,14 +447,29 @@ class PackedSamples(State):
         log_odds = log_odds.index_select(0, ends)
         return Ranked(log_odds, sigmoid(log_odds), right, total - right)
 
+    def _ranked_by_weight(self, weights: Tensor) -> Ranked:
+        counted = weights > 0
+        if counted.any() and not counted.all():
+            return type(self)(self.keys[counted], weights[counted]).ranked
+        if (weights == weights[0]).all():  # equal weights change nothing
+            return type(self)(self.keys).ranked
+        order = self.log_odds.argsort()
+        log_odds, entry = self.log_odds[order].unique_consecutive(return_inverse=True)
+        weight, right = weights[order], self.correct[order]
+        columns = (weight * right, weight * ~right, weight.square())
+        right, wrong, squares = (sums_by(entry, column, len(log_odds)) for column in columns)
+        return Ranked(log_odds, sigmoid(log_odds), right, wrong, squared_weights=squares)
+
 
 @final
 @dataclass(frozen=True)
 class RankedSamples(TopStatistic):
     """Exact ranks; the state grows with the samples."""
 
+    takes_weights = True
+
     def __call__(self, samples: Predictions | TopLabel) -> PackedSamples:
-        return PackedSamples.gather(samples.top.log_odds, samples.top.correct)
+        return PackedSamples.gather(samples.top.log_odds, samples.top.correct, samples.top.weights)
 
     def of_ranked(self, ranked: Ranked) -> Ranked:
         return ranked
@@ -386,6 +489,11 @@ class Cells(Sums):
     total: Tensor  # (..., cells)
     right: Tensor  # (..., cells)
     confidence: Tensor  # (..., cells) sum, not mean
+    squared_weights: Tensor = None  # type: ignore[assignment]  # (..., cells) their sum; the total unless given
+
+    def __post_init__(self) -> None:
+        if self.squared_weights is None:
+            object.__setattr__(self, "squared_weights", self.total)
 
     HALF_RANGE_LOG_ODDS: ClassVar[float] = 8.0
 
@@ -397,8 +505,9 @@ class Cells(Sums):
         squashed = (seen.double() + 0.5) * (2 / cells) - 1
         log_odds = self.HALF_RANGE_LOG_ODDS * squashed / (1 - squashed.abs())
         right = self.right[..., seen]
-        wrong = self.total[..., seen] - right
-        return Ranked(log_odds, sigmoid(log_odds), right, wrong, self.confidence[..., seen])
+        wrong, confidence = self.total[..., seen] - right, self.confidence[..., seen]
+        squares = self.squared_weights[..., seen]
+        return Ranked(log_odds, sigmoid(log_odds), right, wrong, confidence, squared_weights=squares)
 
     @property
     def auroc_error(self) -> Tensor:
@@ -413,6 +522,8 @@ class Cells(Sums):
 class RankedCells(TopStatistic):
     """Ranks in bounded memory: samples in the same cell count as tied (``Cells.auroc_error`` bounds the error)."""
 
+    takes_weights = True
+
     cells: int = 16384
 
     def __call__(self, samples: Predictions | TopLabel) -> Cells:
@@ -421,7 +532,10 @@ class RankedCells(TopStatistic):
         log_odds = top.log_odds.clamp(-reach, reach)
         squashed = log_odds / (log_odds.abs() + Cells.HALF_RANGE_LOG_ODDS)
         index = squashed.add_(1).mul_(self.cells / 2).clamp_(0, self.cells - 1).int()
-        return Cells(*counts_by(index, top.correct, self.cells), sums_by(index, top.confidence, self.cells))
+        counts = counts_by(index, top.correct, self.cells, top.weights)
+        squares = None if top.weights is None else sums_by(index, top.weights.square(), self.cells)
+        confidence = sums_by(index, weighted(top.confidence, top.weights), self.cells)
+        return Cells(*counts, confidence, squares)  # type: ignore[arg-type]  # filled in there
 
     def of_ranked(self, ranked: Ranked) -> Ranked:
         return ranked
@@ -449,6 +563,8 @@ class BinnedClasswise(BinStatistic, LabelStatistic):
     after the few entries above it are taken out.
     """
 
+    takes_weights = True
+
     @property
     def wanted(self) -> Wanted:
         return Wanted(above=1 / self.n_bins)
@@ -458,11 +574,14 @@ class BinnedClasswise(BinStatistic, LabelStatistic):
         return self._of_entries(samples, None, samples.softmax_rows(self.wanted).other_sums[None])[0]
 
     def by_group(self, samples: Predictions, group: Tensor) -> ClassBins:
-        sums = torch.zeros(int(group.max()) + 1, samples.n_classes, dtype=samples.probs.dtype, device=group.device)
-        sums.index_add_(0, group, samples.probs)
-        soft = samples.softmax_rows(self.wanted)
+        probs, soft = samples.probs, samples.softmax_rows(self.wanted)
+        confidence = soft.confidence
+        if samples.weights is not None:
+            probs, confidence = weighted(probs.double(), samples.weights), weighted(confidence, samples.weights)
+        sums = torch.zeros(int(group.max()) + 1, samples.n_classes, dtype=probs.dtype, device=group.device)
+        sums.index_add_(0, group, probs)
         # Leaves the sums of the probabilities that are not the largest of their sample.
-        sums.view(-1).index_add_(0, soft.top + group * samples.n_classes, -soft.confidence.to(sums.dtype))
+        sums.view(-1).index_add_(0, soft.top + group * samples.n_classes, -confidence.to(sums.dtype))
         return self._of_entries(samples, group, sums.double())
 
     def _of_entries(self, samples: Predictions, group: Tensor | None, other_sums: Tensor) -> ClassBins:
@@ -471,20 +590,24 @@ class BinnedClasswise(BinStatistic, LabelStatistic):
         other_samples, other_classes, other_probability = soft.other_entries()
         other_group = None if group is None else group.index_select(0, other_samples)
         sizes = other_sums.new_tensor([len(samples)]) if group is None else torch.bincount(group)
+        weights, other_weights = samples.weights, None
+        if weights is not None:
+            other_weights = weights.index_select(0, other_samples)
+            sizes = weights.sum()[None] if group is None else sums_by(group, weights, len(sizes))
         top_cells = self._cells(group, soft.top, soft.confidence, shape)
         other_cells = self._cells(other_group, other_classes, other_probability, shape)
-        total = _sum_by_cell(other_cells, shape, other_probability)
+        total = _sum_by_cell(other_cells, shape, weighted(other_probability, other_weights))
         total[..., 0] += other_sums - total.sum(dim=-1)
-        count = _sum_by_cell(top_cells, shape) + _sum_by_cell(other_cells, shape)
+        count = _sum_by_cell(top_cells, shape, weights) + _sum_by_cell(other_cells, shape, other_weights)
         count[..., 0] += sizes[:, None] - count.sum(dim=-1)
-        hits = _sum_by_cell(self._cells(group, samples.labels, soft.label_probability, shape), shape)
-        return ClassBins(count, total + _sum_by_cell(top_cells, shape, soft.confidence), hits)
+        hits = _sum_by_cell(self._cells(group, samples.labels, soft.label_probability, shape), shape, weights)
+        return ClassBins(count, total + _sum_by_cell(top_cells, shape, weighted(soft.confidence, weights)), hits)
 
     def states_for_labels(self, samples: Predictions, labels: Tensor) -> ClassBins:
         state = self(samples)  # only the hits depend on the labels
         probability = samples.probs.T.gather(0, labels)
         cell = labels * self.n_bins + bin_index(probability, self.n_bins)
-        hits = _count_by_row(cell, samples.n_classes * self.n_bins).view(-1, *state.hits.shape)
+        hits = _count_by_row(cell, samples.n_classes * self.n_bins, samples.weights).view(-1, *state.hits.shape)
         return ClassBins(state.count.expand_as(hits), state.probability.expand_as(hits), hits)
 
     def _cells(self, group: Tensor | None, classes: Tensor, probability: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -501,6 +624,8 @@ class BinnedClasswise(BinStatistic, LabelStatistic):
 class BinnedByPrediction(BinStatistic, LabelStatistic):
     """Equal-width bins of confidence for every predicted class."""
 
+    takes_weights = True
+
     def __call__(self, samples: Predictions | TopLabel) -> ClassBins:
         samples = full_predictions(samples)
         return self.by_group(samples, torch.zeros_like(samples.labels))[0]
@@ -508,7 +633,10 @@ class BinnedByPrediction(BinStatistic, LabelStatistic):
     def by_group(self, samples: Predictions, group: Tensor) -> ClassBins:
         shape = (int(group.max()) + 1, samples.n_classes, self.n_bins)
         cells = torch.add(self._cells(samples), group, alpha=shape[1] * shape[2])
-        columns = (None, samples.confidence, samples.correct)
+        columns = (
+            samples.weights,
+            *(weighted(part, samples.weights) for part in (samples.confidence, samples.correct)),
+        )
         return ClassBins(*(_sum_by_cell(cells, shape, column) for column in columns))
 
     def states_for_labels(self, samples: Predictions, labels: Tensor) -> ClassBins:
@@ -516,7 +644,7 @@ class BinnedByPrediction(BinStatistic, LabelStatistic):
         size = samples.n_classes * self.n_bins
         # Wrong predictions are counted in one cell too many, which is then dropped.
         cell = torch.where(labels == samples.predicted, self._cells(samples), size)
-        hits = _count_by_row(cell, size + 1)[:, :size].reshape(-1, *state.hits.shape)
+        hits = _count_by_row(cell, size + 1, samples.weights)[:, :size].reshape(-1, *state.hits.shape)
         return ClassBins(state.count.expand_as(hits), state.probability.expand_as(hits), hits)
 
     def _cells(self, samples: Predictions) -> Tensor:
@@ -531,10 +659,11 @@ def _sum_by_cell(cells: Tensor, shape: tuple[int, ...], values: Tensor | None = 
     return sums_by(cells, values.double(), size).view(shape)
 
 
-def _count_by_row(cells: Tensor, size: int) -> Tensor:
-    """Count the occurrences of each cell number in each row of (r, n), giving (r, size) in float64."""
+def _count_by_row(cells: Tensor, size: int, weights: Tensor | None) -> Tensor:
+    """Count the cell numbers in each row of (r, n), or add up the weights (n,), giving (r, size) in float64."""
     offsets = torch.arange(0, len(cells) * size, size, device=cells.device)[:, None]
-    return torch.bincount((cells + offsets).flatten(), minlength=len(cells) * size).double().view(-1, size)
+    values = None if weights is None else weights.expand(len(cells), -1).flatten()
+    return _sum_by_cell((cells + offsets).flatten(), (len(cells), size), values)
 
 
 def full_predictions(samples: Predictions | TopLabel) -> Predictions:

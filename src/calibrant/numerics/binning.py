@@ -38,9 +38,13 @@ def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:
     return sums.index_add_(-1, index, values.double())
 
 
-def counts_by(index: Tensor, flag: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Count each index, and each index with the flag set, (size,) each in float64, in one pass."""
-    counts = torch.bincount(torch.add(flag.to(index.dtype), index, alpha=2), minlength=2 * size).double().view(size, 2)
+def counts_by(index: Tensor, flag: Tensor, size: int, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Count each index, and each index with the flag set, (size,) each in float64, in one pass; or add up weights."""
+    place = torch.add(flag.to(index.dtype), index, alpha=2)
+    if weights is None:
+        counts = torch.bincount(place, minlength=2 * size).double().view(size, 2)
+    else:
+        counts = sums_by(place, weights, 2 * size).view(size, 2)
     return counts.sum(dim=1), counts[:, 1]
 
 

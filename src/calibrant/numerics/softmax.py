@@ -299,10 +299,18 @@ class SoftmaxRows:
         normalised: The logits are logarithms of given probabilities. The confidence is then the given one, not one
             minus a sum of the others, so that samples with the same given confidence keep it.
         least: Smallest probability of a label that the log-loss counts; smaller ones are counted as this.
+        weights: Shape (n,), float64, of the samples in the sums over them (``other_sums``).
     """
 
     def __init__(
-        self, logits: Tensor, labels: Tensor, wanted: Wanted, *, normalised: bool = False, least: float = 0.0
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        wanted: Wanted,
+        *,
+        normalised: bool = False,
+        least: float = 0.0,
+        weights: Tensor | None = None,
     ) -> None:
         n, k = logits.shape
         dtype, device = working_dtype(logits), logits.device
@@ -316,10 +324,14 @@ class SoftmaxRows:
             k, dtype=torch.float64, device=device
         )  # of probabilities that are not the top one
         self._others_above: list[tuple[Tensor, Tensor, Tensor]] = []
+        # Relative to the largest weight, so that float32 can hold them.
+        most = 1.0 if weights is None else float(weights.max()) or 1.0
+        self._weights = None if weights is None else (weights / most).to(dtype)
         blocks = row_blocks(n, (_BLOCK if device.type == "cpu" else _GPU_BLOCK) // k)
         memory = workspace(3, blocks[0].stop * k, dtype, device)
         for rows in blocks:
             self._pass(logits[rows].to(dtype), labels[rows], rows, memory)
+        self.other_sums *= most
 
     def _pass(self, logits: Tensor, labels: Tensor, rows: slice, memory: Tensor) -> None:
         layout = Layout.of(logits)
@@ -342,16 +354,17 @@ class SoftmaxRows:
         if self.wanted.squares:
             layout.sum_products(others, others, memory=scratch, out=self._squares[rows])
         if self.wanted.above < math.inf:
-            self._list_above(others, rest, layout, rows.start)
+            self._list_above(others, rest, layout, rows)
 
-    def _list_above(self, others: Tensor, rest: Tensor, layout: Layout, first_row: int) -> None:
+    def _list_above(self, others: Tensor, rest: Tensor, layout: Layout, block: slice) -> None:
         total = rest + 1
         confidence = total.reciprocal()
-        self.other_sums += others @ confidence if layout.transposed else confidence @ others
+        scale = confidence if self._weights is None else confidence * self._weights[block]
+        self.other_sums += others @ scale if layout.transposed else scale @ others
         places = positions_above(others, layout.broadcastable(total.mul_(self.wanted.above)))
         rows, classes = layout.of_places(places)
         probabilities = others.view(-1).index_select(0, places).mul_(confidence.index_select(0, rows))
-        self._others_above.append((rows.add_(first_row), classes, probabilities))
+        self._others_above.append((rows.add_(block.start), classes, probabilities))
 
     @cached_property
     def confidence(self) -> Tensor:
