@@ -18,6 +18,9 @@ import pytest
 
 from calibrant.files import load, load_map
 
+pytest.importorskip("starlette", reason="needs Starlette, which serves the studio")
+pytest.importorskip("uvicorn", reason="needs Uvicorn, which serves the studio")
+
 
 def probabilities(n=600, classes=4, seed=0):
     rng = np.random.default_rng(seed)
