@@ -4,8 +4,18 @@ import math
 import re
 from dataclasses import replace
 
+import torch
+
 from calibrant import catalogue
-from calibrant.clamping import ClampingEvaluation, ClampingOutcome, ClampingSummary, StrengthTrial
+from calibrant.clamping import (
+    ClampedModel,
+    ClampingEvaluation,
+    ClampingOutcome,
+    ClampingSummary,
+    NetworkPredictions,
+    StrengthTrial,
+    evaluate_clamping,
+)
 from calibrant.comparison import Comparison, MethodResult
 from calibrant.diagnosis import (
     Band,
@@ -35,6 +45,7 @@ from calibrant.diagnosis.shift import shift_levels
 from calibrant.diagnosis.summaries import SEPARATION
 from calibrant.evaluation import Evaluation, WorstBin, WorstClass
 from calibrant.evidence import CorpSplit, Difference, Estimate
+from calibrant.maps import Scale
 from calibrant.metrics import Murphy, RefinementTerms, ScoreSplit
 from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import ZeroCells
@@ -162,6 +173,28 @@ def made_comparison(*, helps=True, cautions=()):
     return Comparison(
         tuple(methods), n_calibration=500, n_test=1000, n_classes=3, n_bins=15, seed=0, resamples=500, cautions=cautions
     )
+
+
+def small_clamping(shape, *, delta=0.3, n=400, k=5):
+    """A linear network on inputs of this shape with a δ of both signs and T = 2: evaluation, network, test samples."""
+    generator = torch.Generator().manual_seed(0)
+    size = math.prod(shape)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(size, k)).eval()
+    with torch.no_grad():
+        model[1].weight.copy_(torch.randn(k, size, generator=generator) * 3 / size**0.5)
+        model[1].bias.zero_()
+    inputs = torch.rand(2 * n, *shape, generator=generator)
+    labels = (0.4 * model(inputs).detach()).softmax(1).multinomial(1, generator=generator)[:, 0]
+    trials = (StrengthTrial(1.0, -0.01, 0.004, 0.3), StrengthTrial(0.1, -0.02, 0.005, 0.6)) if delta else ()
+    summary = ClampingSummary({"strength": "path"}, n, 1.0, None, 0.1, 0.0, trials, head_is_optimal=True)
+    moved = delta * torch.linspace(-1, 0.7, size).reshape(shape)
+    head = Scale(torch.tensor(2.0, dtype=torch.float64), n_classes=k)
+    clamped = ClampedModel(model, moved, head, summary=summary)
+    calibration, test = (NetworkPredictions(model, (inputs[part], labels[part])) for part in (slice(n), slice(n, None)))
+    found = evaluate_clamping(
+        clamped, calibration.at_zero(), test.at_zero(), test.predictions_of(clamped), resamples=100
+    )
+    return found, clamped, test
 
 
 def made_clamping(*, helps=True):

@@ -91,12 +91,12 @@ export function BinFree(props: { title: string; corp: Corp; alt: string; other?:
   );
 }
 
-export function Densities({ density }: { density: Density }) {
-  const at = density.right.map((_, i) => i / (density.right.length - 1)), n = density.n_right + density.n_wrong;
+export function Densities({ density, title = "Confidence when right and when wrong" }: { density: Density; title?: string }) {
+  const at = density.right.map((_, i) => i / Math.max(1, density.right.length - 1)), n = density.n_right + density.n_wrong;
   const top = Math.max(...density.right, ...density.wrong) * 1.06;
   const parts = [["right", density.right, density.n_right], ["wrong", density.wrong, density.n_wrong]] as const;
   return (
-    <Figure name="density" title="Confidence when right and when wrong"
+    <Figure name="density" title={title}
       alt={`Densities of confidence of ${whole(density.n_right)} right and ${whole(density.n_wrong)} wrong predictions. AUROC ${number(density.auroc)}.`}
       below={<>
         <p class="key">{parts.map(([name, , count]) => <span class={name}><i aria-hidden="true" />{name}: {whole(count)} ({share(count / n, 0)})</span>)}</p>

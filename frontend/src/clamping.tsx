@@ -21,7 +21,7 @@ export function ClampingReport({ clamping }: { clamping: Clamping }) {
 
 export function ClampingCharts({ clamping, sample, part, onChoose }: Chosen & { clamping: Clamping }) {
   const { classes, delta, temperatures, samples } = clamping, shown = PARTS.filter((name) => clamping.parts[name]);
-  const now = shown.includes(part) ? part : "none", place = Math.min(sample, samples.length - 1), input = samples[place];
+  const now = shown.includes(part) ? part : shown.at(-1)!, place = Math.min(sample, samples.length - 1), input = samples[place];
   const moves = now === "delta" || now === "both", temperature = now === "both" ? temperatures.both : now === "temperature" ? temperatures.alone : null;
   const planes = isImage(delta.values) ? planesOf(delta.values) : null;
   return (
@@ -33,7 +33,7 @@ export function ClampingCharts({ clamping, sample, part, onChoose }: Chosen & { 
           {planes && input.image && (
             <div class="pictures">
               <Picture title="x, the image" seen={!moves}><Pixels values={input.image} low={delta.low} high={delta.high} alt={`Test image of class ${classes[input.label]}.`} /></Picture>
-              <Picture title={`δ, × ${delta.factor.toPrecision(2)}`} note={planes.length > 1 ? "grey: no change" : "+ lighter, − darker"}><Signed values={delta.values as Planes} limit={delta.limit} factor={delta.factor} /></Picture>
+              <Picture title={delta.norm ? `δ, × ${delta.factor.toPrecision(2)}` : "δ = 0"} note={planes.length > 1 ? "grey: no change" : "+ lighter, − darker"}><Signed values={delta.values as Planes} limit={delta.limit} factor={delta.factor} /></Picture>
               <Picture title="x + δ" seen={moves}><Pixels values={input.moved ?? sum(input.image, planes)} low={delta.low} high={delta.high} alt="The same image with δ added; beyond black and white it is cut off here, not for the network." /></Picture>
             </div>)}
           {!planes && <Entries values={delta.values as number[]} names={delta.names} />}
@@ -103,7 +103,7 @@ function paint(canvas: HTMLCanvasElement | null, at: (x: number, y: number) => n
 function Signed({ values, limit, factor }: { values: Planes; limit: number; factor: number }) {
   const planes = planesOf(values), flat = planes.flatMap((plane) => plane.flatMap((line, y) => line.map((value, x) => ({ x, y, value }))));
   const raised = flat.filter(({ value }) => value > 0).length, rows = planes[0].length, columns = planes[0][0].length;
-  const alt = `δ: it makes ${whole(raised)} pixels lighter and ${whole(flat.length - raised)} darker or leaves them, by at most ${number(limit)}, drawn ${factor.toPrecision(2)} times as strong.`;
+  const alt = `δ: it makes ${whole(raised)} pixels lighter and ${whole(flat.length - raised)} darker or leaves them, by at most ${share(1 / factor)} of the range from black to white, drawn ${factor.toPrecision(2)} times as strong.`;
   if (planes.length > 1) return <canvas class="pixels delta" width={columns} height={rows} role="img" aria-label={alt} ref={(canvas) => paint(canvas, (x, y) => planes.map((plane) => level(0.5 + plane[y][x] / (2 * limit))))} />;
   // From white to the vermilion and blue of the figures.
   if (rows * columns > FEW_PIXELS) return <canvas class="pixels delta" width={columns} height={rows} role="img" aria-label={alt} ref={(canvas) => paint(canvas, (x, y) => { const part = planes[0][y][x] / limit, full = part > 0 ? [196, 80, 10] : [11, 106, 168]; return full.map((value) => Math.round(255 + Math.abs(part) * (value - 255))); })} />;

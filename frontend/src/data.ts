@@ -49,7 +49,19 @@ export interface Clamping {
   delta: { values: Planes | number[]; names?: string[]; factor: number; limit: number; norm: number; low: number; high: number };
   temperatures: { both: number | null; alone: number | null }; path: Trial[]; strength: number | null; n: { calibration: number; test: number };
 }
-export interface Charts { schema: string; n_bins: number; views: View[]; methods: Method[]; baseline: string; clamping?: Clamping }
+/** A number over runs. */
+export interface Spread { mean: number | null; std: number | null; lowest: number | null; highest: number | null; values: (number | null)[] }
+export interface UnderMap { ece: Spread; auroc: Spread; reliability?: Spread; refinement?: Spread; gap: (number | null)[]; density: Density | null }
+export interface Candidate {
+  name: string; words: string; seeds: number[]; folders: string[]; accuracy: Spread; temperature: Spread; optimal: Spread;
+  overall: Side | "mixed" | null; sides: Partial<Record<"ece" | "raw" | "auroc" | "accuracy", Side>>; // against the baseline
+  maps: Record<string, UnderMap>;
+}
+export interface Series { name: string; x: number[]; mean: (number | null)[]; lowest?: (number | null)[]; highest?: (number | null)[] }
+/** Lines over what varies: one group of them is shown at a time. */
+export interface CurveGroups { title: string; x_title: string; log: boolean; groups: { title: string; share: boolean; series: Series[] }[]; names?: string[] }
+export interface Diagnosis { baseline: string; maps: string[]; n: number; candidates: Candidate[]; curves: CurveGroups[] }
+export interface Charts { schema: string; n_bins: number; views: View[]; methods: Method[]; baseline: string; clamping?: Clamping; diagnosis?: Diagnosis }
 
 /** Decode base64 of a deflated JSON document. */
 export async function decode(text: string): Promise<Charts> {

@@ -3,6 +3,7 @@ import { useContext, useEffect, useMemo, useState } from "preact/hooks";
 import { above, calibrationError, calibrationErrors, equalMass, equalWidth, type Kind, MOST_BINS, runningSums } from "./bins";
 import { BinFree, Curve, Densities, Reliability, RiskCoverage } from "./charts";
 import { ClampingReport } from "./clamping";
+import { DiagnosisCharts } from "./diagnosis";
 import type { Charts, View } from "./data";
 import { Pick } from "./pick";
 import { number, share } from "./plot";
@@ -30,16 +31,17 @@ export const KINDS: [Kind, string][] = [["width", "equal width"], ["mass", "equa
 
 /** All charts of a report: those of the chosen predictions, then methods and classes. */
 export function Explorer({ charts }: { charts: Charts }) {
-  const [chosen, choose] = useState(charts.views.length > 1 ? 1 : 0), view = charts.views[chosen], picks = useContext(Pick);
+  const [chosen, choose] = useState(charts.views.length > 1 ? 1 : 0), view = charts.views[chosen] as View | undefined, picks = useContext(Pick);
   return (
     <>
       {charts.clamping && <ClampingReport clamping={charts.clamping} />}
+      {charts.diagnosis && <DiagnosisCharts diagnosis={charts.diagnosis} />}
       {charts.views.length > 1 && (
         <fieldset class="views"><legend>Predictions shown</legend>{charts.views.map((one, i) => (
           <label><input type="radio" name="view" checked={i === chosen} onChange={() => choose(i)} /><span>{one.title}</span></label>))}</fieldset>)}
-      <ViewCharts key={view.name} view={view} first={chosen ? charts.views[0] : undefined} start={Math.min(charts.n_bins, MOST_BINS)} />
+      {view && <ViewCharts key={view.name} view={view} first={chosen ? charts.views[0] : undefined} start={Math.min(charts.n_bins, MOST_BINS)} />}
       {charts.methods.length > 0 && <MethodTable methods={charts.methods} baseline={charts.baseline} />}
-      {view.classes && <ClassTable key={`${view.name}-classes`} classes={view.classes} onPick={picks?.predicted} />}
+      {view?.classes && <ClassTable key={`${view.name}-classes`} classes={view.classes} onPick={picks?.predicted} />}
     </>
   );
 }

@@ -1,15 +1,47 @@
 /** Tables that a reader sorts and searches: classes, and methods side by side. */
+import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { wilson } from "./bins";
 import type { Classes, Dot, Method } from "./data";
 import { number, share, whole } from "./plot";
 
-interface Row { name: string; samples: number; predicted: number; confidence: number; accuracy: number; gap: number; mark: string; band: [number, number] }
-type Key = Exclude<keyof Row, "mark" | "band">;
-const HEADS: [Key, string][] = [["name", "class"], ["samples", "samples"], ["predicted", "predicted"], ["confidence", "confidence"], ["accuracy", "right"], ["gap", "confidence − right"]];
 const SHOWN = 10;
 
-function rowsOf(classes: Classes): Row[] {
+export interface Column<Row> {
+  title: string; worth: (row: Row) => string | number | null; // to sort by
+  cell: (row: Row) => ComponentChildren; side?: (row: Row) => string; text?: boolean; wide?: boolean;
+}
+
+/** A table that a reader searches and sorts; the first rows of many are shown. */
+export function SortTable<Row>(props: { name: string; title: string; rows: Row[]; columns: Column<Row>[]; id: keyof Row & string; sought: (row: Row) => string; hint: string; first: number; falls?: boolean; legend: string; nothing: string }) {
+  const { rows, columns } = props, [sought, seek] = useState(""), [all, showAll] = useState(false), [order, setOrder] = useState({ at: props.first, falls: props.falls ?? true });
+  const sorted = useMemo(() => {
+    const worth = (row: Row) => { const value = columns[order.at].worth(row); return value === null || Number.isNaN(value) ? -Infinity : value; };
+    const compare = (a: Row, b: Row) => { const [x, y] = [worth(a), worth(b)]; return typeof x === "string" ? x.localeCompare(String(y), "en", { numeric: true }) : x - (y as number) || 0; };
+    return rows.filter((row) => props.sought(row).toLowerCase().includes(sought.toLowerCase())).sort((a, b) => compare(a, b) * (order.falls ? -1 : 1));
+  }, [rows, sought, order]);
+  const shown = all ? sorted : sorted.slice(0, SHOWN);
+  return (
+    <section class={props.name}>
+      <h2>{props.title}</h2>
+      {rows.length > 1 && <label class="search">Search <input type="search" value={sought} placeholder={props.hint} onInput={(event) => seek(event.currentTarget.value)} /></label>}
+      <div class="scroll" tabIndex={0} role="region" aria-label={props.title}>
+        <table>
+          <thead><tr>{columns.map(({ title, text, wide }, at) => (
+            <th scope="col" class={`${text ? "text" : ""} ${wide ? "wide" : ""}`} aria-sort={order.at !== at ? "none" : order.falls ? "descending" : "ascending"}>
+              <button type="button" onClick={() => setOrder({ at, falls: order.at === at ? !order.falls : !text })}>{title}<span aria-hidden="true">{order.at !== at ? "" : order.falls ? " ↓" : " ↑"}</span></button></th>))}</tr></thead>
+          <tbody>{shown.map((row) => <tr key={String(row[props.id])}>{columns.map(({ cell, side, text, wide }) => <td class={`${text ? "text" : ""} ${wide ? "wide" : ""} ${side?.(row) ?? ""}`}>{cell(row)}</td>)}</tr>)}</tbody>
+        </table>
+      </div>
+      {sorted.length > SHOWN && <button type="button" onClick={() => showAll(!all)}>{all ? "Show fewer" : `Show all ${whole(sorted.length)}`}</button>}
+      <p class="legend">{sorted.length ? props.legend : props.nothing}</p>
+    </section>
+  );
+}
+
+interface ClassRow { name: string; samples: number; predicted: number; confidence: number; accuracy: number; gap: number; mark: string; band: [number, number] }
+
+function rowsOf(classes: Classes): ClassRow[] {
   return classes.name.map((name, i) => {
     const count = classes.predicted[i], confidence = classes.confidence[i] / count, accuracy = classes.correct[i] / count;
     const band = count ? wilson(classes.correct[i], count) : ([0, 1] as [number, number]), [low, high] = band;
@@ -17,7 +49,7 @@ function rowsOf(classes: Classes): Row[] {
   });
 }
 
-function ClassBar({ row: { confidence, accuracy, band, mark } }: { row: Row }) {
+function ClassBar({ row: { confidence, accuracy, band, mark } }: { row: ClassRow }) {
   const at = (value: number) => 6 + 228 * value;
   return (
     <svg class="interval" viewBox="0 0 240 16" width="240" height="16" aria-hidden="true">
@@ -29,34 +61,18 @@ function ClassBar({ row: { confidence, accuracy, band, mark } }: { row: Row }) {
 
 /** Classes by how far confidence is from accuracy when they are predicted. */
 export function ClassTable({ classes, onPick }: { classes: Classes; onPick?: (name: string) => void }) {
-  const [sought, seek] = useState(""), [all, showAll] = useState(false), [order, setOrder] = useState<{ key: Key; falls: boolean }>({ key: "gap", falls: true });
-  const rows = useMemo(() => rowsOf(classes), [classes]);
-  const sorted = useMemo(() => {
-    const worth = (row: Row) => { const value = row[order.key]; return typeof value === "number" && Number.isNaN(value) ? -Infinity : order.key === "gap" ? Math.abs(value as number) : value; };
-    const compare = (a: Row, b: Row) => { const [x, y] = [worth(a), worth(b)]; return typeof x === "string" ? x.localeCompare(y as string, "en", { numeric: true }) : x - (y as number) || 0; };
-    return rows.filter((row) => row.name.toLowerCase().includes(sought.toLowerCase())).sort((a, b) => compare(a, b) * (order.falls ? -1 : 1));
-  }, [rows, sought, order]);
-  const shown = all ? sorted : sorted.slice(0, SHOWN), part = (value: number) => (Number.isNaN(value) ? "–" : share(value));
-  return (
-    <section class="classes">
-      <h2>Classes</h2>
-      <label class="search">Search <input type="search" value={sought} placeholder="name of a class" onInput={(event) => seek(event.currentTarget.value)} /></label>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Classes">
-        <table>
-          <thead><tr>{HEADS.map(([key, title]) => (
-            <th scope="col" class={key === "name" ? "text" : ""} aria-sort={order.key !== key ? "none" : order.falls ? "descending" : "ascending"}>
-              <button type="button" onClick={() => setOrder({ key, falls: order.key === key ? !order.falls : key !== "name" })}>{title}<span aria-hidden="true">{order.key !== key ? "" : order.falls ? " ↓" : " ↑"}</span></button></th>))}<th scope="col" class="text wide">right, with its interval; confidence ◆</th></tr></thead>
-          <tbody>{shown.map((row) => (
-            <tr key={row.name}><td class="text">{onPick ? <button type="button" class="plain" onClick={() => onPick(row.name)}>{row.name}</button> : row.name}</td>
-              <td>{whole(row.samples)}</td><td>{whole(row.predicted)}</td><td>{part(row.confidence)}</td><td>{part(row.accuracy)}</td>
-              <td class={row.mark === "▼" ? "worse" : row.mark ? "better" : ""}>{Number.isNaN(row.gap) ? "–" : `${row.gap > 0 ? "+" : row.gap < 0 ? "−" : ""}${(100 * Math.abs(row.gap)).toFixed(1)}`}<i>{row.mark}</i></td>
-              <td class="text wide">{row.predicted > 0 && <ClassBar row={row} />}</td></tr>))}</tbody>
-        </table>
-      </div>
-      {sorted.length > SHOWN && <button type="button" onClick={() => showAll(!all)}>{all ? "Show fewer" : `Show all ${whole(sorted.length)}`}</button>}
-      <p class="legend">{sorted.length ? "When a class is predicted: mean confidence, how often that is right, and the difference in percentage points. ▼ overconfident, ▲ underconfident: confidence lies outside the 95 % interval of the share that is right." : "No class has such a name."}</p>
-    </section>
-  );
+  const rows = useMemo(() => rowsOf(classes), [classes]), part = (value: number) => (Number.isNaN(value) ? "–" : share(value));
+  const columns: Column<ClassRow>[] = [
+    { title: "class", text: true, worth: (row) => row.name, cell: (row) => (onPick ? <button type="button" class="plain" onClick={() => onPick(row.name)}>{row.name}</button> : row.name) },
+    { title: "samples", worth: (row) => row.samples, cell: (row) => whole(row.samples) },
+    { title: "predicted", worth: (row) => row.predicted, cell: (row) => whole(row.predicted) },
+    { title: "confidence", worth: (row) => row.confidence, cell: (row) => part(row.confidence) },
+    { title: "right", worth: (row) => row.accuracy, cell: (row) => part(row.accuracy) },
+    { title: "confidence − right", worth: (row) => Math.abs(row.gap), side: (row) => (row.mark === "▼" ? "worse" : row.mark ? "better" : ""), cell: (row) => <>{Number.isNaN(row.gap) ? "–" : signed(100 * row.gap, 1)}<i>{row.mark}</i></> },
+    { title: "right, with its interval; confidence ◆", text: true, wide: true, worth: (row) => row.accuracy, cell: (row) => row.predicted > 0 && <ClassBar row={row} /> },
+  ];
+  return <SortTable name="classes" title="Classes" rows={rows} columns={columns} id="name" sought={(row) => row.name} hint="name of a class" first={5} nothing="No class has such a name."
+    legend="When a class is predicted: mean confidence, how often that is right, and the difference in percentage points. ▼ overconfident, ▲ underconfident: confidence lies outside the 95 % interval of the share that is right." />;
 }
 
 /** A dot with its interval on a common scale; an arrow where it lies beyond the edge. */
@@ -78,7 +94,7 @@ function rangeOf(dots: Dot[]): [number, number] {
   return [Math.min(...kept.map((dot) => dot.low ?? dot.value)), Math.max(...kept.map((dot) => dot.high ?? dot.value))];
 }
 
-const signed = (value: number, digits: number) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;
+export const signed = (value: number, digits: number) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;
 
 /** Methods side by side, lowest log-loss first, with a warning where the accuracy falls. */
 export function MethodTable({ methods, baseline }: { methods: Method[]; baseline: string }) {

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from made_records import HOSTILE
+from made_records import HOSTILE, made_large_diagnosis, small_clamping
 
 from calibrant import Predictions, evaluate
 from calibrant.comparison import compare
 from calibrant.evidence import corp
 from calibrant.metrics import ACE, ECE, NLL
 from calibrant.metrics.states import Binned
-from calibrant.report import comparison_page, evaluation_page, write
+from calibrant.report import clamping_page, comparison_page, diagnosis_page, evaluation_page, write
 from calibrant.report.interactive import comparison_charts, evaluation_charts
+from calibrant.report.network_charts import clamping_charts, diagnosis_charts
 from calibrant.report.page import number_text
 
 pytestmark = pytest.mark.usefixtures("chromium")
@@ -162,6 +163,75 @@ def test_a_method_that_lowers_the_accuracy_has_a_warning(open_report, comparison
     charts["methods"][1]["accuracy_change"] = {"value": -0.0234, "low": -0.03, "high": -0.01, "side": "worse"}
     page = open_report(write(replace(comparison_page(compared), charts=lambda: charts), tmp_path / "c.html"))
     assert "−2.34 ⚠ falls beyond noise" in page.locator(".methods tbody tr").nth(1).text_content()
+
+
+def check_page(page):
+    """What holds for every report: a first screen, words for every chart, room on a telephone, two printed pages."""
+    for selector in (".headline", ".number b", ".next", "[data-chart] svg"):
+        assert page.locator(selector).first.bounding_box()["y"] < 800, selector
+    assert all(
+        page.locator("svg[role=img], canvas[role=img]").evaluate_all(
+            "(all) => all.map((one) => one.ariaLabel.length > 20)"
+        )
+    )
+    if AXE.exists():
+        page.evaluate(AXE.read_text())
+        found = page.evaluate("axe.run().then((result) => result.violations)")
+        assert [one["id"] for one in found if one["impact"] in {"serious", "critical"}] == []
+    assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True))) <= 2
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_clamped_network_shows_delta_the_path_and_both_parts(open_report, tmp_path):
+    evaluation, clamped, test = small_clamping((3, 24, 24))
+    charts = clamping_charts(evaluation, clamped, test)
+    page = open_report(write(replace(clamping_page(evaluation), charts=lambda: charts), tmp_path / "clamp.html"))
+    assert page.locator(".pictures canvas").count() == 3
+    page.get_by_label("Strength", exact=True).fill("1")
+    assert value(page, "strength") == "1"
+    assert value(page, "change") == "-0.0100"
+    for part, title in (("none", "none"), ("delta", "δ only"), ("both", "both")):
+        page.get_by_role("radio", name=title, exact=True).first.check()
+        number = charts["clamping"]["parts"][part]["ece"]["value"]
+        assert page.inner_text(f"[data-value={part}-ece] b") == number_text(number)
+        assert title in page.locator(".clamp tr.chosen th").inner_text()
+    page.get_by_role("radio", name="uncalibrated").check()
+    assert value(page, "ece") == number_text(evaluation.find("uncalibrated").metrics["ece"].value)
+    seen = page.locator("[data-chart=probabilities] .before rect").evaluate_all(
+        "all => all.map(one => one.dataset.share)"
+    )
+    page.locator("input[name=digit]").nth(1).check(force=True)
+    sample = charts["clamping"]["samples"][1]["probs"]["none"]
+    now = page.locator("[data-chart=probabilities] .before rect").evaluate_all(
+        "all => all.map(one => one.dataset.share)"
+    )
+    assert list(map(float, now)) == pytest.approx(sample, abs=1e-6)
+    assert now != seen
+    check_page(page)
+
+
+def test_a_diagnosis_shows_both_sides_and_sorts_losses_and_runs(open_report, tmp_path):
+    record = made_large_diagnosis()
+    charts = diagnosis_charts(record)
+    report = replace(diagnosis_page(record, source="runs"), charts=lambda: charts)
+    page = open_report(write(report, tmp_path / "diagnosis.html"))
+    mine = next(one for one in record.calibratability if one.candidate == record.baseline)
+    assert value(page, "across").startswith(number_text(mine.ece["temperature"].mean))
+    page.get_by_role("radio", name="uncalibrated").check()
+    assert value(page, "across").startswith(number_text(mine.ece["uncalibrated"].mean))
+    page.locator(".losses").get_by_role("button", name="meta_focal").click()
+    assert page.text_content("[data-chart=two-sided] .reading b") == "meta_focal"
+    runs = page.locator(".runs tbody tr")
+    page.locator(".runs").get_by_role("button", name="seed").click()
+    seeds = [int(text) for text in page.locator(".runs tbody td:nth-child(2)").all_text_contents()]
+    assert seeds == sorted(seeds, reverse=True)
+    page.get_by_label("Search").nth(1).fill("meta_focal")
+    assert 0 < runs.count() < len(seeds)
+    shift = page.locator("figure", has_text="Under shift").first
+    shift.get_by_role("combobox").select_option("Accuracy, uncalibrated")
+    assert "Accuracy" in shift.locator("svg[role=img]").get_attribute("aria-label")
+    check_page(page)
 
 
 def test_a_keyboard_suffices(open_report, report):

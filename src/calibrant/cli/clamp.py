@@ -218,9 +218,14 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         evaluation = evaluate_clamping(
             clamped, calibration, before, after, calibration_after=refitted, head=method.head, **evidence
         )
-        drawn = reports.draw(lambda theme: _figures(evaluation, network, test_runs, clamped, bins, theme))
+        drawn = reports.draw(
+            lambda theme: _figures(evaluation, network, test_runs, clamped, bins, theme), in_html=False
+        )
         commands = (f"calibrant evaluate {out / 'after.npz'} --baseline {out / 'before.npz'}",)
-        page = replace(clamping_page(evaluation, network=model, calibration=data, test=test), commands=commands)
+        page = clamping_page(evaluation, network=model, calibration=data, test=test)
+        page = reports.with_origin(
+            replace(page, commands=commands, charts=partial(_charts, evaluation, clamped, test_runs)), [data, test]
+        )
         json_file, markdown_file = reports.json or out / "report.json", reports.markdown or out / "report.md"
         in_folder = replace(reports, json=json_file, markdown=markdown_file)
         written = [folder.clamped, *_save_predictions(evaluation, out), *in_folder.write(page, drawn)]
@@ -362,6 +367,12 @@ def _save_predictions(evaluation: "ClampingEvaluation", out: Path) -> list[Path]
             save(evaluation.predictions[name], out / file)
             written.append(out / file)
     return written
+
+
+def _charts(evaluation: "ClampingEvaluation", clamped: "ClampedModel", test: "NetworkPredictions") -> dict[str, Any]:
+    from calibrant.report.network_charts import clamping_charts
+
+    return clamping_charts(evaluation, clamped, test)
 
 
 def _figures(

@@ -1,8 +1,9 @@
 """``calibrant diagnose``: compare trained networks by what calibration can still do for them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, flag, option
@@ -101,10 +102,17 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
             progress("drawing", 0, 1)
             return diagnosis_figures(diagnosis, theme=theme)
 
-        drawn = reports.draw(draw)
+        def charts() -> dict[str, Any]:
+            from calibrant.report.network_charts import diagnosis_charts
+
+            return diagnosis_charts(diagnosis)
+
+        drawn = reports.draw(draw, in_html=False)
     titles = [path.resolve().name for path in runs]
     source = ", ".join(titles) if len(titles) <= _MOST_NAMED else f"{titles[0]} and {len(titles) - 1} more"
-    reports.show_and_write(diagnosis_page(diagnosis, source=source), drawn, out, full=full)
+    page = replace(diagnosis_page(diagnosis, source=source), charts=charts)
+    predictions = [folder / "test.npz" for folder in folders]
+    reports.show_and_write(page, drawn, out, full=full, inputs=[*predictions, *files])
 
 
 def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:

@@ -157,14 +157,20 @@ class Reports:
         self, page: "Page", figures: "Sequence[Figure]", console: "Console", *, full: bool, inputs: Iterable[Path] = ()
     ) -> None:
         """Print the page, write it, and print the paths of the files; an HTML page names the inputs and the command."""
-        from calibrant.report.page import Origin
         from calibrant.report.terminal import show
 
-        if self.html is not None:
-            page = replace(page, origin=Origin.of(shlex.join(["calibrant", *sys.argv[1:]]), inputs))
+        page = self.with_origin(page, inputs)
         show(page, full=full, console=console)
         if written := self.write(page, figures):
             console.print("Wrote " + ", ".join(map(str, written)), style="dim")
+
+    def with_origin(self, page: "Page", inputs: Iterable[Path]) -> "Page":
+        """Return the page with the command and the digests of its inputs, if there is an HTML page to name them."""
+        from calibrant.report.page import Origin
+
+        if self.html is None:
+            return page
+        return replace(page, origin=Origin.of(shlex.join(["calibrant", *sys.argv[1:]]), inputs))
 
     def write(self, page: "Page", figures: "Sequence[Figure]") -> list[Path]:
         """Write the page in every form requested, and to the summary of a GitHub job; return the paths."""

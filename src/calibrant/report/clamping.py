@@ -66,6 +66,7 @@ def clamping_page(
         facts=comparison.held_out_facts(record),
         verdict=clamping_verdict(record),
         tone=_tone(record),
+        number=_number(record),
         brief=(Section("", (_brief(record),), legend=_LEGEND),),
         full_hint="All metrics and differences, δ and the head apart, the strengths tried, the fit",
         sections=(*sections, Section("The fit", items=tuple(_facts(record)))),
@@ -82,6 +83,15 @@ def _tone(record: ClampingEvaluation) -> Tone:
         return "neutral"
     tones: dict[str, Tone] = {"better": "good", "worse": "bad"}
     return tones.get(record.effect["nll"].side, "neutral")
+
+
+def _number(record: ClampingEvaluation) -> page.KeyNumber:
+    """Return the effect of δ on the log-loss, or the log-loss of the clamped network where that is unknown."""
+    if record.effect is None:
+        loss = record.clamped.metrics["nll"]
+        interval = "" if math.isnan(loss.low) else f"95 % interval {page.interval_text(loss)}"
+        return page.KeyNumber("Log-loss of the clamped network", page.number_text(loss.value), interval)
+    return page.difference_number(f"Log-loss of {record.with_delta} − {record.without_delta}", record.effect["nll"])
 
 
 def _document(

@@ -77,10 +77,7 @@ def _number(comparison: Comparison, chosen: MethodResult) -> page.KeyNumber:
         loss = comparison.uncalibrated.metrics["nll"]
         interval = "" if math.isnan(loss.low) else f"95 % interval {page.interval_text(loss)}"
         return page.KeyNumber("Log-loss, uncalibrated", page.number_text(loss.value), interval)
-    interval = "" if math.isnan(change.low) else f"95 % interval {change.low:+.4f} … {change.high:+.4f}; "
-    detail = f"{interval}from {page.number_text(change.baseline)} to {page.number_text(change.candidate)}"
-    value = f"{change.value:+.4f}".replace("-", "−")
-    return page.KeyNumber(f"Log-loss of {chosen.name} − uncalibrated", value, detail)
+    return page.difference_number(f"Log-loss of {chosen.name} − uncalibrated", change)
 
 
 def _leaderboard(comparison: Comparison, *, is_brief: bool = False) -> Table:

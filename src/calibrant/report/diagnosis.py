@@ -40,6 +40,7 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
         source=source,
         facts=f"{trained}, {counted(record.n, 'test sample')}",
         verdict=diagnosis_verdict(record),
+        number=_number(record),
         brief=(
             Section("", (_brief(record),), legend=_brief_legend(record)),
             *([] if record.shift is None else brief_shift_sections(record.shift)),
@@ -62,6 +63,19 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
     )
 
 
+def _number(record: Diagnosis) -> page.KeyNumber:
+    """Return the largest difference in ECE after temperature scaling from the baseline; its own ECE if it is alone."""
+    changes = {one.candidate: one.ece_after_temperature for one in record.verdicts}
+    known = {name: change for name, change in changes.items() if not math.isnan(change.value)}
+    if not known:
+        ece = next(one for one in record.calibratability if one.candidate == record.baseline).ece[TEMPERATURE]
+        lowest = f"runs from {ece.lowest:.4f} to {ece.highest:.4f}" if len(ece.values) > 1 else "one run"
+        return page.KeyNumber("ECE after temperature scaling", page.number_text(ece.mean), lowest)
+    # Those beyond noise first.
+    name = max(known, key=lambda name: (known[name].side != "alike", abs(known[name].value)))
+    return page.difference_number(f"ECE after temperature scaling of {name} − {record.baseline}", known[name])
+
+
 def _document(record: Diagnosis) -> dict[str, Any]:
     """Return the JSON report.
 
@@ -80,13 +94,13 @@ def _document(record: Diagnosis) -> dict[str, Any]:
     return page.document("calibrant.diagnosis/1", {"verdict": diagnosis_verdict(record), "bins": bins, **plain})
 
 
-def _in_order(record: Diagnosis, records: Iterable[Any]) -> list[Any]:
+def in_order(record: Diagnosis, records: Iterable[Any]) -> list[Any]:
     """Return records of candidates with that of the baseline first."""
     return sorted(records, key=lambda one: one.candidate != record.baseline)
 
 
 def _rows(record: Diagnosis) -> list[tuple[Refinement, RefinementRow]]:
-    return [(one, row) for one in _in_order(record, record.refinement) for row in one.rows]
+    return [(one, row) for one in in_order(record, record.refinement) for row in one.rows]
 
 
 # Tables.
@@ -107,7 +121,7 @@ def _brief(record: Diagnosis) -> Table:
     refinements = {one.candidate: one.rows[0] for one in record.refinement}
     gaps = {one.candidate: one.gap.mean for one in record.directions if one.map == UNCALIBRATED}
     rows: list[Row] = []
-    for one in _in_order(record, record.calibratability):
+    for one in in_order(record, record.calibratability):
         auroc, gap = _separation(refinements[one.candidate], "auroc"), gaps[one.candidate]
         cells = [cell.mean() for cell in (*_errors(record, one, (UNCALIBRATED, TEMPERATURE)), auroc)]
         rows.append([code(one.candidate), *cells, "–" if math.isnan(gap) else f"{gap:+.4f}"])
@@ -129,7 +143,7 @@ def _calibratability(record: Diagnosis) -> Table:
             spread_text(one.temperature, 3),
             spread_text(one.oracle_temperature, 3),
         ]
-        for one in _in_order(record, record.calibratability)
+        for one in in_order(record, record.calibratability)
     ]
     return table(["candidate", "accuracy ↑", *errors, "optimal ↓", "T", "optimal T"], rows)
 
@@ -150,7 +164,7 @@ def _refinement(record: Diagnosis) -> Table:
 def _splits(record: Diagnosis) -> list[Section]:
     """Return log-loss and Brier score of the networks, and how much of them a temperature removes."""
     rows: list[tuple[Sequence[str], Row]] = []
-    for one in _in_order(record, record.refinement):
+    for one in in_order(record, record.refinement):
         spreads: dict[str, Spread] = {}
         for score, split in one.splits.items():
             spreads |= {score: split.total, f"{score} calibration": split.calibration}
@@ -171,7 +185,7 @@ def _terms(record: Diagnosis) -> Table:
 
 def _directions(record: Diagnosis) -> Table:
     texts = {(one.candidate, one.map): candidates.direction_text(one) for one in record.directions}
-    names = dict.fromkeys(one.candidate for one in _in_order(record, record.directions))
+    names = dict.fromkeys(one.candidate for one in in_order(record, record.directions))
     rows = [[code(name), *(texts[name, mapping] for mapping in record.maps)] for name in names]
     return table(["candidate", *record.maps], rows)
 
@@ -179,7 +193,7 @@ def _directions(record: Diagnosis) -> Table:
 def _tests(record: Diagnosis) -> list[Section]:
     """Return every comparison of an ECE with the baseline's: on the same samples, and over seeds alone."""
     rows: list[Row] = []
-    for one in _in_order(record, record.calibratability):
+    for one in in_order(record, record.calibratability):
         for name, change in one.differences.items():
             test = one.t_tests[name]
             rows.append([
@@ -242,7 +256,7 @@ def _tables(rows: Iterable[tuple[Sequence[str], Row]], *, text: Sequence[int] = 
 def _sizes(record: Diagnosis) -> tuple[Table, ...]:
     """Return a table for each set of numbers of calibration samples."""
     rows: list[tuple[Sequence[str], Row]] = []
-    for one in _in_order(record, record.validation_sizes):
+    for one in in_order(record, record.validation_sizes):
         header = ["candidate", "map", *(counted(point.rows, "sample") for point in one.points)]
         rows += [
             (header, [code(one.candidate), name, *(_size_text(point, name) for point in one.points)])
@@ -262,7 +276,7 @@ def _size_text(point: SizePoint, name: str) -> str:
 def _epochs(record: Diagnosis) -> tuple[Table, ...]:
     """Return a table for each set of epochs."""
     rows: list[tuple[Sequence[str], Row]] = []
-    for one in _in_order(record, record.epochs):
+    for one in in_order(record, record.epochs):
         shown, band = _shown_epochs(one), one.numbers["optimal_ece"]
         lowest = band.mean[one.epochs.index(one.lowest_epoch)]
         ends = {"lowest": f"{lowest:.4f}", "at epoch": str(one.lowest_epoch), "rise to the end": f"{one.rise:+.4f}"}
@@ -274,7 +288,7 @@ def _epochs(record: Diagnosis) -> tuple[Table, ...]:
 def _learned_losses(record: Diagnosis) -> tuple[Table, ...]:
     """Return the parameters that learned losses report, such as the mean γ, over the epochs."""
     rows: list[tuple[Sequence[str], Row]] = []
-    for one in _in_order(record, record.epochs):
+    for one in in_order(record, record.epochs):
         shown = _shown_epochs(one)
         header = ["candidate", "", *(f"epoch {epoch}" for epoch in shown)]
         rows += [
@@ -301,14 +315,15 @@ def _band_texts(curves: EpochCurves, band: Band, shown: Sequence[int], form: str
 def _learned(record: Diagnosis) -> Table:
     """Return the share of samples and their top logits, by the epochs in which they were learned."""
     rows: list[Row] = []
-    for one in _in_order(record, record.learned_epochs):
+    for one in in_order(record, record.learned_epochs):
         texts = [f"{of.share:.2f} of samples: {of.mean:.1f} ± {of.std:.1f}" if of.rows else "–" for of in one.groups]
         rows.append([code(one.candidate), *texts, spread_text(one.rank_correlation, 3)])
-    header = ["candidate", *map(_group_name, record.learned_epochs[0].groups), "rank correlation"]
+    header = ["candidate", *map(group_name, record.learned_epochs[0].groups), "rank correlation"]
     return table(header, rows)
 
 
-def _group_name(group: LearnedGroup) -> str:
+def group_name(group: LearnedGroup) -> str:
+    """Return the epochs of a group in words."""
     if group.first is None:
         return "never"
     return f"epoch {group.first}" if group.first == group.last else f"epochs {group.first}–{group.last}"

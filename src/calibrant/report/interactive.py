@@ -37,7 +37,7 @@ _DENSITY_STEP, _RISK_POINTS = 4, 200
 
 def evaluation_charts(evaluation: Evaluation, predictions: Predictions | TopLabel, *, name: str = "") -> dict[str, Any]:
     """Return the numbers behind the charts of an evaluation."""
-    return _charts(evaluation.n_bins, [_view(predictions, name or "predictions", "as given", temperatures=True)])
+    return charts_of(evaluation.n_bins, [view_of(predictions, name or "predictions", "as given", temperatures=True)])
 
 
 def comparison_charts(comparison: Comparison, test: Predictions, *, shown: Iterable[str] = ()) -> dict[str, Any]:
@@ -49,9 +49,9 @@ def comparison_charts(comparison: Comparison, test: Predictions, *, shown: Itera
     chosen = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
     methods_shown = (chosen, *map(comparison.find, (comparison.baseline, *shown)))
     by_method = {method.name: method for method in methods_shown if method is not None}
-    views = [_view(test, UNCALIBRATED, "uncalibrated", temperatures=True)]
+    views = [view_of(test, UNCALIBRATED, "uncalibrated", temperatures=True)]
     views += [
-        _view(method.map.transform(test), name, name)
+        view_of(method.map.transform(test), name, name)
         for name, method in by_method.items()
         if method.map is not None and name != UNCALIBRATED
     ]
@@ -65,12 +65,13 @@ def comparison_charts(comparison: Comparison, test: Predictions, *, shown: Itera
         }
         for dots in diagram.methods
     ]
-    return _charts(comparison.n_bins, views, methods=methods, baseline=diagram.baseline)
+    return charts_of(comparison.n_bins, views, methods=methods, baseline=diagram.baseline)
 
 
-def _charts(
+def charts_of(
     n_bins: int, views: list[dict[str, Any]], *, methods: Iterable[Mapping[str, Any]] = (), baseline: str = ""
 ) -> dict[str, Any]:
+    """Return the document of a report's charts."""
     charts: dict[str, Any] = to_plain(
         {"schema": "calibrant.charts/1", "n_bins": n_bins, "views": views, "methods": list(methods)}
     )
@@ -83,7 +84,9 @@ def packed(charts: Mapping[str, Any]) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def _view(predictions: Predictions | TopLabel, name: str, title: str, *, temperatures: bool = False) -> dict[str, Any]:
+def view_of(
+    predictions: Predictions | TopLabel, name: str, title: str, *, temperatures: bool = False
+) -> dict[str, Any]:
     """Return the numbers of one set of predictions."""
     check_unweighted(predictions, "a chart")
     top = predictions.top

@@ -136,11 +136,14 @@ class Origin:
 
     @classmethod
     def of(cls, command: str, inputs: Iterable[Path]) -> Self:
-        """Return the origin of a report on these files, with the versions in use."""
+        """Return the origin of a report on these files, with the versions in use; folders have no digest."""
+        files = [path for path in inputs if path.is_file()]
+        names = [path.name for path in files]
         digests = {}
-        for path in inputs:
+        for path in files:
+            name = path.name if names.count(path.name) == 1 else f"{path.resolve().parent.name}/{path.name}"
             with path.open("rb") as stream:
-                digests[path.name] = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+                digests[name] = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
         versions = {name: version(name) for name in ("calibrant", "torch", "numpy", "scipy")}
         return cls(command, {**versions, "Python": platform.python_version()}, digests)
 
@@ -245,6 +248,13 @@ def difference_text(change: Difference) -> str:
     if math.isnan(change.low):
         return "undefined" if math.isnan(change.value) else f"{change.value:+.4f}"
     return f"{change.value:+.4f} ({change.low:+.4f} … {change.high:+.4f})"
+
+
+def difference_number(title: str, change: Difference) -> KeyNumber:
+    """Return a difference as the number that a verdict rests on."""
+    interval = "" if math.isnan(change.low) else f"95 % interval {change.low:+.4f} … {change.high:+.4f}; "
+    detail = f"{interval}from {number_text(change.baseline)} to {number_text(change.candidate)}"
+    return KeyNumber(title, f"{change.value:+.4f}".replace("-", "−"), detail)
 
 
 def difference_cell(change: Difference) -> Cell:

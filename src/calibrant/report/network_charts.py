@@ -1,0 +1,304 @@
+"""Numbers behind the charts of a clamped network and of a diagnosis; ``frontend/src/data.ts`` names the same fields."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from calibrant.clamping import CLAMPED, ClampedModel, ClampingEvaluation, NetworkPredictions, clamping_metrics
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED
+from calibrant.diagnosis import Diagnosis, EpochCurves, RefinementRow, ShiftPanel, Spread
+from calibrant.diagrams import delta_picture
+from calibrant.errors import terminal_text
+from calibrant.evidence import estimate
+from calibrant.maps import Scale
+from calibrant.predictions import Predictions
+from calibrant.report.diagnosis import group_name, in_order
+from calibrant.report.interactive import charts_of, view_of
+from calibrant.report.page import to_plain
+
+_WRONG, _RIGHT = 6, 6  # samples shown
+_MOST_CLASSES, _MOST_ENTRIES, _LONGEST_SIDE = 10, 200, 64
+_IMAGE_AXES, _LEAST_SIDE, _WHITE = 3, 2, 255
+_DENSITY_STEP = 4
+
+
+def clamping_charts(evaluation: ClampingEvaluation, clamped: ClampedModel, test: NetworkPredictions) -> dict[str, Any]:
+    """Return the numbers behind the charts of a clamped network.
+
+    The ``parts`` are the network itself (``none``), temperature scaling (``temperature``), the network at x + δ without
+    a head (``delta``) and the clamped network (``both``); without δ the last two are those before them. A strength of
+    None is an infinite one, δ = 0.
+
+    Args:
+        evaluation: Its numbers.
+        clamped: The clamped network.
+        test: The network on the test samples.
+    """
+    found = evaluation.predictions
+    shown = {
+        part: (found[name], method.metrics)
+        for part, name in (("none", UNCALIBRATED), ("temperature", TEMPERATURE))
+        if (method := evaluation.find(name)) is not None
+    }
+    if evaluation.has_delta:
+        moved, metrics = test.at(clamped.delta), clamping_metrics(evaluation.n_bins)
+        shown["delta"] = moved, estimate(moved, metrics, resamples=evaluation.resamples, seed=evaluation.seed)
+    if evaluation.has_delta or evaluation.head != TEMPERATURE or evaluation.summary.gamma > 0:
+        shown["both"] = found[CLAMPED], evaluation.clamped.metrics
+    titles = {"none": "uncalibrated", "both": "clamped", "temperature": "temperature only", "delta": "δ only"}
+    views = [
+        view_of(shown[part][0], part, title, temperatures=part == "none")
+        for part, title in titles.items()
+        if part in shown
+    ]
+    before, summary, alone = found[UNCALIBRATED], evaluation.summary, evaluation.find(TEMPERATURE)
+    chosen = _telling_samples(before)
+    inputs = _inputs_of(test, chosen, clamped.delta.device)
+    delta, images = _delta(clamped, inputs)
+    samples = [
+        {"row": row, "label": int(before.labels[row]), "image": image}
+        | _probabilities({part: predictions for part, (predictions, _) in shown.items()}, row)
+        for row, image in zip(chosen.tolist(), images, strict=True)
+    ]
+    temperatures = {
+        "both": evaluation.temperature,
+        "alone": float(alone.map.temperature) if alone is not None and isinstance(alone.map, Scale) else None,
+    }
+    trials = [{"strength": math.inf, "change": 0.0, "standard_error": 0.0, "norm": 0.0}, *map(asdict, summary.trials)]
+    names = before.class_names or list(map(str, range(before.n_classes)))
+    clamping = {
+        "classes": list(map(terminal_text, names)),
+        "parts": {part: metrics for part, (_, metrics) in shown.items()},
+        "samples": samples,
+        "delta": {**delta, "norm": evaluation.norm},
+        "temperatures": temperatures,
+        "path": trials,
+        "strength": summary.strength,
+        "n": {"calibration": evaluation.n_calibration, "test": evaluation.n_test},
+    }
+    return charts_of(evaluation.n_bins, views) | {"clamping": to_plain(clamping)}
+
+
+def _telling_samples(before: Predictions) -> Tensor:
+    """Return samples to show, of as many classes as possible: the surest that are wrong, and the surest right ones."""
+    order = before.top.confidence.argsort(descending=True, stable=True)
+    wrong, right = (order[before.top.correct[order] == is_right].tolist() for is_right in (False, True))
+    labels, found = before.labels.tolist(), []
+    for places, count in ((wrong, _WRONG), (right, _RIGHT)):
+        first = {labels[place]: place for place in reversed(places)}.values()  # the surest of each class
+        others = [place for place in places[: 2 * count] if place not in first]
+        found += [*sorted(first, key=places.index), *others][:count]
+    return torch.tensor(found)
+
+
+def _inputs_of(test: NetworkPredictions, chosen: Tensor, device: torch.device) -> Tensor:
+    """Return the inputs of these samples, in this order: an iterable data set gives them in its own."""
+    read = list(test.samples.batches(chosen, device=device, batch_size=len(chosen)))
+    inputs, places = torch.cat([part for part, _ in read]), torch.cat([place for _, place in read])
+    order = {place: at for at, place in enumerate(places.tolist())}
+    return inputs[[order[place] for place in chosen.tolist()]]
+
+
+def _delta(clamped: ClampedModel, inputs: Tensor) -> tuple[dict[str, Any], list[Any]]:
+    """Return δ and the images in steps from black (0) to white (255); of other inputs the numbers of δ, and no images.
+
+    Large images are made smaller, and the numbers of a long δ are grouped: the largest of each group is shown.
+    """
+    delta, shape = clamped.delta.detach().float().cpu(), inputs.shape[1:]
+    if len(shape) == _IMAGE_AXES and min(shape[1:]) >= _LEAST_SIDE:
+        picture = delta_picture(clamped, inputs)
+        step = (picture.high - picture.low) / _WHITE
+        images = _smaller((picture.inputs - picture.low) / step).clamp(0, _WHITE).round().long()
+        maps = _smaller(picture.maps[None] / step)[0]
+        limit = float(maps.abs().max()) or float(_WHITE)
+        drawn = {"values": (maps * 100).round().div(100).tolist(), "limit": limit, "factor": _WHITE / limit}
+        return drawn | {"low": 0, "high": _WHITE}, images.tolist()
+    groups = delta.flatten().split(math.ceil(delta.numel() / _MOST_ENTRIES))
+    values = [float(f"{float(group[group.abs().argmax()]):.5g}") for group in groups]
+    ends = [sum(len(group) for group in groups[: i + 1]) for i in range(len(groups))] if len(groups[0]) > 1 else []
+    names = [f"{end - len(group)}–{end - 1}" for end, group in zip(ends, groups, strict=bool(ends))]
+    limit = max(map(abs, values)) or 1.0
+    drawn = {"values": values, "limit": limit, "factor": 1.0, "low": 0, "high": 1} | ({"names": names} if names else {})
+    return drawn, [None] * len(inputs)
+
+
+def _smaller(images: Tensor) -> Tensor:
+    """Return images (m, c, h, w) with sides of at most 64 pixels."""
+    side = max(images.shape[2:])
+    if side <= _LONGEST_SIDE:
+        return images
+    size = [max(1, round(length * _LONGEST_SIDE / side)) for length in images.shape[2:]]
+    return interpolate(images, size=size, mode="area")
+
+
+def _probabilities(parts: Mapping[str, Predictions], row: int) -> dict[str, Any]:
+    """Return the probabilities of a sample by every part; of many classes those with the largest, and the true one."""
+    probs = {part: predictions[row : row + 1].probs[0].double() for part, predictions in parts.items()}
+    largest = torch.stack(list(probs.values())).amax(0)
+    largest[parts["none"].labels[row]] = math.inf
+    k = min(len(largest), _MOST_CLASSES)
+    shown = largest.topk(k).indices.sort().values
+    rounded = {part: (values[shown] * 1e6).round().div(1e6).tolist() for part, values in probs.items()}
+    return {"shown": shown.tolist(), "probs": rounded}
+
+
+# Diagnosis.
+
+
+def diagnosis_charts(record: Diagnosis) -> dict[str, Any]:
+    """Return the numbers behind the charts of a diagnosis: candidates, their runs, and curves over what varies."""
+    able = {one.candidate: one for one in record.calibratability}
+    fine = {one.candidate: one for one in record.refinement}
+    verdicts = {one.candidate: one for one in record.verdicts}
+    gaps = {(one.candidate, one.map): one for one in record.directions}
+    candidates = []
+    for one in sorted(record.candidates, key=lambda one: one.name != record.baseline):
+        mine, verdict = able[one.name], verdicts.get(one.name)
+        sides = {"ece": "ece_after_temperature", "raw": "raw_ece", "auroc": "auroc", "accuracy": "accuracy"}
+        candidates.append({
+            "name": terminal_text(one.name),
+            "words": terminal_text(one.words),
+            "seeds": one.seeds,
+            "folders": list(map(terminal_text, one.folders)),
+            "accuracy": _spread(mine.accuracy),
+            "temperature": _spread(mine.temperature),
+            "optimal": _spread(mine.optimal_ece),
+            "overall": None if verdict is None else verdict.overall,
+            "sides": {} if verdict is None else {key: getattr(verdict, name).side for key, name in sides.items()},
+            "maps": {
+                row.map: _under_map(row, mine.ece[row.map], record.n, mine.accuracy)
+                | {"gap": _rounded([gap.gap.mean, gap.low, gap.high])}
+                for row in fine[one.name].rows
+                if (gap := gaps[one.name, row.map])
+            },
+        })  # fmt: skip
+    diagnosis = {
+        "baseline": terminal_text(record.baseline),
+        "maps": record.maps,
+        "n": record.n,
+        "candidates": candidates,
+        "curves": list(_curves(record)),
+    }
+    return charts_of(record.n_bins, []) | {"diagnosis": to_plain(diagnosis)}
+
+
+def _under_map(row: RefinementRow, ece: Spread, n: int, accuracy: Spread) -> dict[str, Any]:
+    """Return the numbers of a candidate under one map."""
+    share = row.metrics.get("accuracy", accuracy).mean
+    right = 0 if math.isnan(share) else round(n * share)
+    density = None if row.density is None else {
+        "right": _rounded(row.density.right[::_DENSITY_STEP], 4),
+        "wrong": _rounded(row.density.wrong[::_DENSITY_STEP], 4),
+        "n_right": right,
+        "n_wrong": n - right,
+        "auroc": row.metrics["auroc"].mean,
+    }  # fmt: skip
+    spreads = {"ece": ece, "auroc": row.metrics["auroc"]}
+    spreads |= {name: row.murphy[name] for name in ("reliability", "refinement") if name in row.murphy}
+    return {name: _spread(one) for name, one in spreads.items()} | {"density": density}
+
+
+def _spread(one: Spread) -> dict[str, Any]:
+    return {name: _rounded([getattr(one, name)])[0] for name in ("mean", "std", "lowest", "highest")} | {
+        "values": _rounded(one.values)
+    }
+
+
+def _rounded(values: Iterable[float], digits: int = 6) -> list[float]:
+    return [value if math.isnan(value) else round(value, digits) for value in values]
+
+
+_METRICS = {"ece": "ECE", "accuracy": "Accuracy", "auroc": "AUROC", "gap": "Mean confidence − accuracy"}
+_OVER_EPOCHS = {"optimal_ece": "ECE at the best temperature", "ece": "ECE", "accuracy": "Accuracy",
+                "temperature": "Best temperature", "nll": "Log-loss", "max_logit": "Largest logit"}  # fmt: skip
+_SHARES = {*_METRICS, "optimal_ece"}  # shown in percent
+
+
+def _curves(record: Diagnosis) -> Iterator[dict[str, Any]]:
+    """Yield curves of all candidates over severities, files, calibration samples, coefficients and epochs."""
+    if record.shift is not None:
+        yield from _shift_curves(record.shift)
+    for curve in record.coefficients:
+        xs = [point.value for point in curve.points]
+        series = [_series(name, xs, [point.ece[name] for point in curve.points]) for name in record.maps]
+        groups = [_group("ECE after maps", series[1:]), _group("ECE, uncalibrated too", series)]
+        option = curve.option.rpartition(".")[2].replace("_", " ")
+        yield _curve(f"ECE over the {option} of {curve.loss}", option, groups)
+    if record.validation_sizes:
+        ordered = in_order(record, record.validation_sizes)
+        groups = [
+            _group(f"ECE after {name}", [
+                _series(one.candidate, [point.rows for point in one.points], [point.ece[name] for point in one.points])
+                for one in ordered
+            ])
+            for name in record.maps[1:]
+        ]  # fmt: skip
+        yield _curve("How many calibration samples a map needs", "Calibration samples", groups, log=True)
+    if record.epochs:
+        ordered = in_order(record, record.epochs)
+        learned = {name: name.replace("_", " ") for one in ordered for name in one.learned}
+        groups = [
+            _group(words, [_over_epochs(one, name) for one in ordered if name in {*one.numbers, *one.learned}],
+                   share=name in _SHARES)
+            for name, words in {**_OVER_EPOCHS, **learned}.items()
+        ]  # fmt: skip
+        yield _curve("Over epochs, on the test samples", "Epoch", groups)
+    if record.learned_epochs:
+        groups = []
+        for one in in_order(record, record.learned_epochs):
+            centres = [(a + b) / 2 for a, b in itertools.pairwise(one.edges)]
+            series = [{"name": group_name(group), "x": _rounded(centres), "mean": group.counts} for group in one.groups]
+            groups.append(_group(f"Samples, {one.candidate}", series, share=False))
+        yield _curve("Top logits of training samples, by the epoch they were learned in", "Top logit", groups)
+
+
+def _shift_curves(panel: ShiftPanel) -> Iterator[dict[str, Any]]:
+    """Yield metrics over severities, by source, and on the files without severities."""
+    candidates = sorted(dict.fromkeys(row.candidate for row in panel.rows), key=lambda name: name != panel.baseline)
+
+    def groups(xs: Sequence[int], metrics_of: Callable[[str, str, int], Mapping[str, Spread]]) -> list[dict[str, Any]]:
+        return [
+            _group(f"{words}, {name}", [
+                _series(one, xs, [metrics_of(one, name, x)[metric] for x in xs]) for one in candidates
+            ])
+            for metric, words in _METRICS.items()
+            for name in panel.maps
+        ]  # fmt: skip
+
+    for source in dict.fromkeys(level.source for level in panel.levels):
+        levels = {(one.candidate, one.map, one.severity): one for one in panel.levels if one.source == source}
+        severities = sorted({severity for _, _, severity in levels})
+        names = next(level.shifts for level in levels.values() if level.severity)
+        found = groups(severities, lambda one, name, x, levels=levels: levels[one, name, x].metrics)  # type: ignore[misc]
+        yield _curve(f"Under shift, mean over {', '.join(names)}", "Severity (0: clean)", found)
+    sets = [one for one in panel.sets if one.severity is None]
+    if len(sets) > 1:  # the clean samples, and others
+        rows = {(row.candidate, row.map, row.shift, row.source): row.metrics for row in panel.rows}
+        found = groups(range(len(sets)), lambda one, name, x: rows[one, name, sets[x].shift, sets[x].source])
+        yield _curve("On files of shifted images", "", found) | {"names": [terminal_text(one.shift) for one in sets]}
+
+
+def _curve(title: str, x_title: str, groups: list[dict[str, Any]], *, log: bool = False) -> dict[str, Any]:
+    known = [group for group in groups if group["series"]]
+    return {"title": terminal_text(title), "x_title": terminal_text(x_title), "log": log, "groups": known}
+
+
+def _group(title: str, series: Sequence[Any], *, share: bool = True) -> dict[str, Any]:
+    return {"title": terminal_text(title), "share": share, "series": list(series)}
+
+
+def _series(name: str, xs: Sequence[float], spreads: Sequence[Spread]) -> dict[str, Any]:
+    ends = {end: _rounded([getattr(one, end) for one in spreads]) for end in ("mean", "lowest", "highest")}
+    return {"name": terminal_text(name), "x": list(xs), **ends}
+
+
+def _over_epochs(one: EpochCurves, name: str) -> dict[str, Any]:
+    band = {**one.numbers, **one.learned}[name]
+    ends = {end: _rounded(getattr(band, end)) for end in ("mean", "lowest", "highest")}
+    return {"name": terminal_text(one.candidate), "x": list(one.epochs), **ends}
