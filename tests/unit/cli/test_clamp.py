@@ -89,7 +89,7 @@ def names(folder):
 
 def test_a_shift_of_all_inputs_is_found_and_undone(clamp, tmp_path):
     out = tmp_path / "out"
-    code, told, err = clamp(out, "--strength", "0.03,0.001")
+    code, told, err = clamp(out, "--strength", "0.03,0.001", "--html", tmp_path / "clamp.html")
     assert code == 0, err
     assert "δ helps: it lowers the log-loss from" in told
     lines = [line for line in told.splitlines() if "calibrant evaluate" not in line]  # a command stays in one piece
@@ -115,6 +115,9 @@ def test_a_shift_of_all_inputs_is_found_and_undone(clamp, tmp_path):
     page = (out / "report.md").read_text()
     assert page.startswith("# Neural Clamping: cal.npz → test.npz\n\n**δ helps")
     assert "**0.001** ←" in page
+    html = (tmp_path / "clamp.html").read_text()
+    assert 'id="calibrant-data"' in html
+    assert "<p>cal.npz: <code>sha256:" in html
 
 
 @pytest.mark.parametrize(
