@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from calibrant.cli import apply, clamp, compare, demo, diagnose, evaluate, fit, listing, serve, train
+from calibrant.cli import apply, clamp, compare, demo, diagnose, evaluate, export, fit, listing, serve, train
 from calibrant.cli.options import CommandWithExamples, with_groups_expanded
 from calibrant.errors import Argument, CalibrantError
 
@@ -68,6 +68,7 @@ for _name, _command, _examples in (
     ("compare", compare.compare, compare.EXAMPLES),
     ("fit", fit.fit, fit.EXAMPLES),
     ("apply", apply.apply, apply.EXAMPLES),
+    ("export", export.export, export.EXAMPLES),
     ("clamp", clamp.clamp, clamp.EXAMPLES),
     ("train", train.train, train.EXAMPLES),
     ("diagnose", diagnose.diagnose, diagnose.EXAMPLES),

@@ -1,0 +1,96 @@
+"""One law for every map: in onnxruntime it gives what it gives in torch."""
+
+import json
+import warnings
+
+import pytest
+import torch
+from map_examples import EXAMPLES
+
+from calibrant import catalogue
+from calibrant.errors import CalibrantWarning
+from calibrant.files.map_file import describe
+from calibrant.maps import Map
+from calibrant.predictions import Predictions
+from calibrant.testing import hard_logits, overconfident
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+pytest.importorskip("onnx", reason="onnx is not installed")
+from calibrant.integrations.onnx import bytes_of  # noqa: E402
+
+K = 4
+
+
+def with_zeros():
+    """Probabilities with exact zeros, as of a forest: the map mixes in a share of the uniform distribution."""
+    rows = overconfident(300, K)
+    tenths = (rows.logits.softmax(1) * 10).floor()
+    tenths[torch.arange(len(rows)), rows.predicted] += 10 - tenths.sum(1)
+    return Predictions.from_probs(tenths / 10, rows.labels)
+
+
+def graph_of(described):
+    """What decides the operators of a graph: kinds and settings, without the record of a fit."""
+    parts = described["parts"].values()
+    inside = [[graph_of(one) for one in part] if isinstance(part, list) else graph_of(part) for part in parts]
+    return [described["kind"], described["settings"], inside]
+
+
+def fitted_maps():
+    """A fitted map of every method of the catalogue, and of every kind that none of them uses.
+
+    Methods whose maps differ in their numbers alone make the same graph; one of them stands for all.
+    """
+    maps, graphs, kinds = {}, set(), set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        for name in [*catalogue.calibrators, "temperature+isotonic"]:
+            fitted = catalogue.parse_calibrator(name).fit(overconfident(300, K))
+            axes = [values.ndim for values in fitted.state_dict().values()]
+            graph = json.dumps([graph_of(describe(fitted)), axes])
+            maps |= {} if graph in graphs else {name: fitted}
+            graphs.add(graph)
+            kinds |= {part.kind for part in fitted.modules() if hasattr(part, "kind")}
+        maps["zeros"] = catalogue.parse_calibrator("temperature").fit(with_zeros())
+    for kind, example in EXAMPLES.items():
+        if kind not in kinds:
+            maps[kind] = example
+            kinds |= {part.kind for part in example.modules() if hasattr(part, "kind")}
+    return maps
+
+
+MAPS = fitted_maps()
+
+
+def arguments(fitted, logits):
+    """Logits, and features for a map that needs them."""
+    features = () if isinstance(fitted, Map) else (logits[:, :2].clamp(-1e3, 1e3),)
+    return (logits, *features)
+
+
+def test_the_whole_catalogue_is_here():
+    kinds = {part.kind for fitted in MAPS.values() for part in fitted.modules() if hasattr(part, "kind")}
+    assert kinds == set(catalogue.maps)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_onnxruntime_gives_what_torch_does(name):
+    fitted = MAPS[name]
+    session = onnxruntime.InferenceSession(bytes_of(fitted))
+    logits = hard_logits(fitted.n_classes).float()
+    tiny, huge = torch.finfo(torch.float32).smallest_normal, torch.finfo(torch.float32).max
+    logits = torch.cat([logits, logits[:40] * tiny, logits[:40].clamp(-1, 1) * huge / 4])
+    given = arguments(fitted, logits)
+    feed = dict(zip(("logits", "features"), (values.numpy() for values in given), strict=False))
+    (result,) = session.run(["calibrated_logits"], feed)
+    result = torch.from_numpy(result)
+    assert result.dtype == torch.float32
+    # A sample within rounding of the edge of a step may fall on its other side.
+    near = [fitted(logits * (1 + shift), *given[1:]) for shift in (0, 1e-6, -1e-6)]
+    off = torch.stack([((result - one).abs() / (1 + one.abs())).amax(dim=1) for one in near])
+    assert off.amin(dim=0).max() <= 1e-5
+    assert (off[0] > 1e-5).double().mean() <= 0.01
+    if getattr(fitted, "keeps_predicted", False):
+        assert torch.equal(result.argmax(1), logits.argmax(1))
+    (alone,) = session.run(None, {key: values[:1] for key, values in feed.items()})
+    assert torch.allclose(torch.from_numpy(alone), result[:1], rtol=1e-5, atol=1e-5)

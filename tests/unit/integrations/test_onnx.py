@@ -1,0 +1,229 @@
+"""Maps as ONNX graphs and archives of torch.export, and grafts onto the graphs of networks."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from calibrant.calibrators import TemperatureScaling
+from calibrant.clamping import ClampedModel, InputSpace, save_clamped
+from calibrant.cli.main import run
+from calibrant.errors import FileError, InputError
+from calibrant.files import save_map
+from calibrant.integrations.onnx import bytes_of, export, graft
+from calibrant.maps import Affine, Map, Scale
+from calibrant.predictions import Predictions
+
+HALVED = Scale(torch.tensor(2.0), n_classes=3)
+SCORES = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.5, 0.0], [-30.0, 40.0, 1.0]])
+
+
+@pytest.fixture(scope="module")
+def onnx():
+    return pytest.importorskip("onnx", reason="onnx is not installed")
+
+
+@pytest.fixture(scope="module")
+def onnxruntime(onnx):  # noqa: ARG001  # which writes what this runs
+    return pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 3))
+
+
+def network_graph(onnx, *, outputs=("logits",), opset=17, dtype="FLOAT", classes=3, input_shape=("n", 2)):
+    """The network above as another exporter would write it: logits, and whatever else is asked for."""
+    helper, code = onnx.helper, getattr(onnx.TensorProto, dtype)
+    array = {"FLOAT": np.float32, "FLOAT16": np.float16}[dtype]
+    weight, bias = (values.detach().numpy().astype(array) for values in network()[0].parameters())
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["logits"], transB=1)]
+    nodes += [helper.make_node("Softmax", ["logits"], ["probs"], axis=1)]
+    shapes = {"logits": ["n", classes], "probs": ["n", 3]}
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", code, list(input_shape))],
+        [helper.make_tensor_value_info(name, code, shapes[name]) for name in outputs],
+        [onnx.numpy_helper.from_array(weight, "w"), onnx.numpy_helper.from_array(bias, "b")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def run_graph(onnxruntime, model, **feed):
+    content = model if isinstance(model, bytes) else model.SerializeToString()
+    return onnxruntime.InferenceSession(content).run(None, {name: value.numpy() for name, value in feed.items()})
+
+
+def test_the_metadata_names_the_method_and_the_digest(onnx):
+    model = onnx.load_from_string(bytes_of(HALVED, class_names=("a", "b", "c")))
+    about = json.loads({entry.key: entry.value for entry in model.metadata_props}["calibrant"])
+    assert about["method"] == "scale"
+    assert about["digest"].startswith("sha256:")
+    assert (about["inputs"], about["outputs"], about["class_names"]) == ("logits", "logits", ["a", "b", "c"])
+    assert [one.name for one in (*model.graph.input, *model.graph.output)] == ["logits", "calibrated_logits"]
+
+
+def test_probabilities_go_in_and_out_as_predictions_read_them(onnxruntime):
+    probs = torch.tensor([[1.0, 0.0, 0.0], [0.2, 0.3, 0.5]])
+    (result,) = run_graph(onnxruntime, bytes_of(HALVED, inputs="probabilities"), probabilities=probs)
+    assert np.allclose(result, HALVED.predict_proba(probs=probs), atol=1e-6)
+    (result,) = run_graph(onnxruntime, bytes_of(HALVED, outputs="probabilities"), logits=SCORES)
+    assert np.allclose(result, HALVED(SCORES).softmax(1), atol=1e-6)
+
+
+def test_an_archive_runs_in_torch_for_any_number_of_samples(tmp_path):
+    export(HALVED, tmp_path / "map.pt2")
+    files = {"calibrant.json": ""}
+    program = torch.export.load(tmp_path / "map.pt2", extra_files=files).module()
+    for n in (1, 2, 3):
+        assert torch.equal(program(SCORES[:n]), HALVED(SCORES[:n]))
+    assert json.loads(files["calibrant.json"])["method"] == "scale"
+
+
+def test_a_map_of_operators_that_have_no_translation_is_decomposed_first(onnxruntime):
+    class Swished(Map, kind="swished"):
+        def calibrated(self, logits):
+            return nn.functional.silu(logits) + torch.addcmul(logits, logits, logits)
+
+    fitted = Swished(3)
+    (result,) = run_graph(onnxruntime, bytes_of(fitted), logits=SCORES)
+    assert np.allclose(result, fitted(SCORES), rtol=1e-5)
+
+
+def test_values_changed_in_place_that_others_see_are_decomposed_first(onnxruntime):
+    class Shared(Map, kind="shared"):
+        def calibrated(self, logits):
+            moved = logits + 1
+            doubled = moved * 2
+            moved.mul_(3)
+            return moved + doubled
+
+    fitted = Shared(3)
+    (result,) = run_graph(onnxruntime, bytes_of(fitted), logits=SCORES)
+    assert np.allclose(result, fitted(SCORES), rtol=1e-5)
+
+
+class TestGraft:
+    @pytest.mark.parametrize("opset", [13, 18])
+    def test_the_network_gives_calibrated_logits_under_the_same_name(self, onnx, onnxruntime, opset):
+        inputs = torch.randn(5, 2)
+        grafted = graft(HALVED, network_graph(onnx, opset=opset))
+        assert [one.name for one in grafted.graph.output] == ["logits"]
+        (result,) = run_graph(onnxruntime, grafted, x=inputs)
+        assert np.allclose(result, HALVED(network()(inputs)).detach(), atol=1e-5)
+
+    def test_what_is_computed_from_the_scores_sees_the_calibrated_ones(self, onnx, onnxruntime):
+        inputs = torch.randn(5, 2)
+        grafted = graft(HALVED, network_graph(onnx, outputs=("logits", "probs")), output="logits")
+        logits, probs = run_graph(onnxruntime, grafted, x=inputs)
+        wanted = HALVED(network()(inputs)).detach()
+        assert np.allclose(logits, wanted, atol=1e-5)
+        assert np.allclose(probs, wanted.softmax(1), atol=1e-5)
+
+    def test_a_map_can_follow_another(self, onnx, onnxruntime):
+        twice = graft(HALVED, graft(HALVED, network_graph(onnx)))
+        inputs = torch.randn(5, 2)
+        assert np.allclose(run_graph(onnxruntime, twice, x=inputs)[0], network()(inputs).detach() / 4, atol=1e-5)
+
+    def test_the_scores_keep_their_type(self, onnx, onnxruntime):
+        inputs = torch.randn(5, 2, dtype=torch.float16)
+        (result,) = run_graph(onnxruntime, graft(HALVED, network_graph(onnx, dtype="FLOAT16")), x=inputs)
+        assert result.dtype == inputs.numpy().dtype
+        assert np.allclose(result, network().to(inputs.dtype)(inputs).detach() / 2, atol=1e-3)
+
+    @pytest.mark.parametrize("clips", [False, True])
+    def test_delta_is_added_to_the_input_of_a_clamped_network(self, onnx, onnxruntime, clips):
+        space = InputSpace(clips=clips)
+        clamped = ClampedModel(network(), torch.tensor([0.4, -0.3]), HALVED, space=space).eval()
+        inputs = torch.rand(5, 2)
+        (result,) = run_graph(onnxruntime, graft(clamped, network_graph(onnx)), x=inputs)
+        assert np.allclose(result, clamped(inputs).detach(), atol=1e-5)
+
+    def test_graphs_that_do_not_fit_are_refused(self, onnx):
+        clamped = ClampedModel(network(), torch.zeros(4), HALVED)
+        for fitted, options, said in (
+            (HALVED, {"outputs": ("logits", "probs")}, r"it has 2: logits, probs. Name the one with output=NAME"),
+            (HALVED, {"outputs": ("probs",)}, "it comes from a Softmax"),
+            (HALVED, {"classes": 5}, r"must have shape \(n, 3\).*it has \(n, 5\)"),
+            (HALVED, {"opset": 12}, "must be of opset 13 or later; it is of 12"),
+            (clamped, {}, r"of the shape \(n, 4\) of δ; it has \(n, 2\)"),
+        ):
+            with pytest.raises(InputError, match=said):
+                graft(fitted, network_graph(onnx, **options))
+        with pytest.raises(InputError, match=r"output must be one of logits, probs; got 'logit'. Did you mean logits"):
+            graft(HALVED, network_graph(onnx, outputs=("logits", "probs")), output="logit")
+        with pytest.raises(InputError, match="must be a fitted map; got TemperatureScaling"):
+            bytes_of(TemperatureScaling())
+
+
+class TestCommand:
+    @pytest.fixture
+    def calibrant(self, capsys, monkeypatch, tmp_path):
+        monkeypatch.chdir(tmp_path)
+
+        def run_command(*arguments):
+            monkeypatch.setattr("sys.argv", ["calibrant", "export", *map(str, arguments)])
+            with pytest.raises(SystemExit) as stopped:
+                run()
+            return stopped.value.code or 0, *capsys.readouterr()
+
+        return run_command
+
+    def test_it_exports_the_kind_that_the_map_was_fitted_on(self, calibrant, onnxruntime):
+        predictions = Predictions.from_probs(SCORES.softmax(1), [0, 1, 2])
+        save_map(Affine(torch.eye(3), torch.ones(3), n_classes=3), "map.safetensors", fitted_on=predictions)
+        code, out, err = calibrant("map.safetensors", "-o", "map.onnx")
+        assert (code, err) == (0, "")
+        assert "probabilities in, probabilities out" in out
+        assert onnxruntime.InferenceSession("map.onnx").get_inputs()[0].name == "probabilities"
+
+    def test_it_grafts_maps_and_clamped_networks(self, calibrant, onnx, onnxruntime, tmp_path):
+        onnx.save(network_graph(onnx), "network.onnx")
+        clamped = ClampedModel(network(), torch.tensor([0.4, -0.3]), HALVED).eval()
+        (tmp_path / "clamped").mkdir()
+        save_clamped(clamped, "clamped/clamped.safetensors")
+        inputs = torch.randn(5, 2)
+        for source in ("clamped", "clamped/clamped.safetensors"):
+            code, out, err = calibrant(source, "--onto", "network.onnx", "-o", "deployed.onnx")
+            assert (code, err) == (0, ""), out
+            (result,) = onnxruntime.InferenceSession("deployed.onnx").run(None, {"x": inputs.numpy()})
+            assert np.allclose(result, clamped(inputs).detach(), atol=1e-5)
+        code, _, err = calibrant("clamped", "-o", "alone.onnx")
+        assert (code, "--onto FILE" in err) == (2, True)
+
+    def test_bad_input_is_one_line(self, calibrant, onnx, tmp_path):
+        save_map(HALVED, "map.safetensors")
+        onnx.save(network_graph(onnx, outputs=("logits", "probs")), "two.onnx")
+        (tmp_path / "cut.onnx").write_bytes(b"\x08\x07 not a graph")
+        for arguments, said in (
+            (("map.safetensors", "-o", "map.txt"), "ends in .onnx or .pt2; got map.txt"),
+            (("map.safetensors", "-o", "no/map.onnx"), "there is no folder no"),
+            (("two.onnx", "-o", "map.onnx"), "must be a map saved by calibrant"),
+            (("map.safetensors", "--onto", "two.onnx", "-o", "m.onnx"), "Name the one with --output NAME"),
+            (("map.safetensors", "--onto", "cut.onnx", "-o", "m.onnx"), "must be a whole ONNX file"),
+            (("map.safetensors", "--onto", "two.onnx", "-o", "two.onnx"), "it is an input file"),
+            (("map.safetensors", "--onto", "two.onnx", "-o", "m.pt2"), "must be written to .onnx"),
+            (("map.safetensors", "--output", "logits", "-o", "m.onnx"), "--output must be given together with --onto"),
+            (
+                ("map.safetensors", "--inputs", "scores", "-o", "m.onnx"),
+                "--inputs must be one of logits, probabilities",
+            ),
+        ):
+            code, out, err = calibrant(*arguments)
+            assert (code, out, said in err, len(err.splitlines())) == (2, "", True, 1), err
+
+
+def test_without_the_package_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InputError, match=r"pip install .calibrant\[onnx\]"):
+        bytes_of(HALVED)
+
+
+def test_other_endings_are_refused(tmp_path):
+    with pytest.raises(FileError, match=r"ends in .onnx or .pt2"):
+        export(HALVED, tmp_path / "map.pb")
