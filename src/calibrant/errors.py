@@ -209,7 +209,7 @@ def check_expansion(path: Path, n_bytes: int) -> None:
 
 def check_memory(path: Path, n_bytes: int) -> None:
     """Check that there is memory for the content of a file, if the system reports how much is free."""
-    free = _free_memory() if n_bytes > _ALWAYS_FREE else None
+    free = free_memory() if n_bytes > _ALWAYS_FREE else None
     if free is not None and n_bytes > free:
         raise FileError(
             f"{path} must fit into memory; it needs at least {n_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are left. "
@@ -217,7 +217,7 @@ def check_memory(path: Path, n_bytes: int) -> None:
         )
 
 
-def _free_memory() -> int | None:
+def free_memory() -> int | None:
     """Return the free memory in bytes; None if unknown."""
     try:
         free = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
+from calibrant.checks import existing_file
 from calibrant.comparison import compare as compare_methods
 from calibrant.comparison import default_methods
 from calibrant.datasets import load_resnet110
@@ -105,7 +106,7 @@ def _opened(path: str) -> Content:
     if path in EXAMPLES:
         _, test = _example(path)
         return open_mapping({"logits": test.logits, "labels": test.labels, "class_names": test.class_names})
-    return OPENERS[suffix_of(path)](Path(path))
+    return OPENERS[suffix_of(path)](existing_file(path))
 
 
 @cache

@@ -1,7 +1,8 @@
 """A bounded pool of worker processes: heavy work runs there, with progress, a time limit, and a way to cancel.
 
 A worker is a process of its own, so that a cancelled or overdue job is ended for certain and what it held is freed, and
-a crash in native code ends one job, not the server. It stays for the next job: importing torch takes seconds. Jobs and
+a crash in native code ends one job, not the server. Nor can a job take all memory: each worker has its share of what is
+free when it starts. It stays for the next job: importing torch takes seconds. Jobs and
 answers travel as JSON.
 """
 
@@ -21,7 +22,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, TypeAlias, final
 
-from calibrant.errors import CalibrantError
+from calibrant.errors import CalibrantError, free_memory, is_out_of_memory
 
 Progress: TypeAlias = Callable[[str, float | None], None]  # a message, and the share done if it is known
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -167,6 +168,10 @@ def _work(module: str, pipe: Connection, size: int) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal reaches all processes; the server ends us
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // size))
+    if (free := free_memory()) is not None:  # on Linux
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (free // size, resource.RLIM_INFINITY))
     tasks = import_module(module)
 
     def send(kind: str, *content: Any) -> None:
@@ -185,8 +190,9 @@ def _work(module: str, pipe: Connection, size: int) -> None:
                 send("failed", str(error))
             except (EOFError, OSError):
                 raise
-            except MemoryError:
-                send("failed", "Memory does not suffice for it.")
             except Exception as error:  # noqa: BLE001  # whatever it is, the server goes on
+                if is_out_of_memory(error):
+                    send("failed", "It needs more memory than is free. Use fewer samples or classes.")
+                    continue
                 traceback.print_exc()
                 send("failed", f"Internal error: {type(error).__name__}: {error}")

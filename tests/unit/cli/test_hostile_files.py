@@ -453,7 +453,7 @@ def test_running_out_of_memory_is_called_that(error):
 
 
 def test_a_file_that_needs_more_memory_than_is_left_is_not_begun(tmp_path, monkeypatch):
-    monkeypatch.setattr(errors, "_free_memory", lambda: 1000)
+    monkeypatch.setattr(errors, "free_memory", lambda: 1000)
     monkeypatch.setattr(errors, "_ALWAYS_FREE", 1000)
     save(rows(200), tmp_path / "rows.npz")
     with pytest.raises(FileError, match="must fit into memory; it needs at least"):

@@ -3,6 +3,8 @@
 import os
 import time
 
+import torch
+
 from calibrant.errors import InputError
 
 
@@ -34,3 +36,8 @@ def crash(*, progress):
 def not_json(*, progress):
     progress("about to answer")
     return float("nan")
+
+
+def swallow(*, progress):
+    progress("about to need a petabyte")
+    return torch.ones(1 << 47)

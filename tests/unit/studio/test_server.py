@@ -5,18 +5,21 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+import zipfile
 from urllib.parse import quote
 
 import numpy as np
 import pytest
 
 from calibrant.files import load, load_map
+from calibrant.files.load import SUFFIXES
 
 pytest.importorskip("starlette", reason="needs Starlette, which serves the studio")
 pytest.importorskip("uvicorn", reason="needs Uvicorn, which serves the studio")
@@ -136,8 +139,9 @@ def test_a_file_is_previewed_evaluated_and_its_samples_are_shown(client, uploade
 
 def test_methods_are_compared_on_a_split_and_the_map_can_be_taken_home(client, uploaded, tmp_path):
     source = {"file": uploaded, "kind": "probs", "split": {"by": "half", "seed": 3}}
-    job = client.run("compare", source=source, methods=["temperature", "isotonic"])
+    job = client.run("compare", source=source, methods=["temperature", "isotonic"], folder=str(tmp_path))
     assert job["status"] == "done", job["error"]
+    assert list(tmp_path.iterdir()) == []  # where to write is not for a client to say
     answer = job["answer"]
     assert answer["n"] == {"calibration": 300, "test": 300}
     assert {"temperature", "isotonic"} <= set(answer["files"].values())
@@ -158,9 +162,12 @@ def test_methods_are_compared_on_a_split_and_the_map_can_be_taken_home(client, u
 def test_hosts_origins_and_writing_without_the_token_are_refused(client):
     assert client.ask("/api/session", host="evil.example")[0] == 403
     assert client.ask("/api/session", origin="http://evil.example")[0] == 403
+    assert client.ask("/api/session", origin="null")[0] == 403
     assert client.ask("/api/session", origin=client.address)[0] == 200
     body = json.dumps({"task": "methods"}).encode()
-    assert client.ask("/api/jobs", method="POST", body=body, **{"x-calibrant-token": "x"})[0] == 403
+    for token in ("x", "", "\xff"):
+        assert client.ask("/api/jobs", method="POST", body=body, **{"x-calibrant-token": token})[0] == 403
+        assert client.ask("/api/files?name=x.csv", method="POST", body=b"a", **{"x-calibrant-token": token})[0] == 403
     _, headers, _ = client.ask("/")
     assert "script-src 'self'" in headers["content-security-policy"]
     assert "unsafe" not in headers["content-security-policy"]
@@ -177,18 +184,68 @@ def test_what_cannot_be_uploaded_is_refused(client, name, content, status):
     assert answer["error"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("broken.npz", b"PK\x03\x04nonsense"), ("empty.csv", b""), ("words.csv", b"a,b\nx,y\n"), ("bad.pt", b"\x80\x04.")],
-)
+def npy(shape, content=b"", kind="<f8"):
+    """An array of NumPy whose header claims this shape."""
+    header = str({"descr": kind, "fortran_order": False, "shape": shape}).encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + content
+
+
+def zipped(**arrays):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in arrays.items():
+            file.writestr(f"{name}.npy", content)
+    return bytearray(stream.getvalue())
+
+
+def bomb():
+    """An archive of a few kilobytes whose directory says that it unpacks to four gigabytes."""
+    content = zipped(probs=npy((50_000_000, 10), bytes(4_000_000)), labels=npy((50_000_000,)))
+    entry = content.index(b"PK\x01\x02") + 24  # the size of the first array
+    content[entry : entry + 4] = struct.pack("<I", 4_000_000_000)
+    return bytes(content)
+
+
+NOISE = bytes(np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8))
+HEADER = struct.pack("<Q", 1 << 60) + b"{}"  # says that it is an exabyte long
+MALFORMED = [(f"noise{suffix}", NOISE) for suffix in SUFFIXES] + [
+    *(
+        ("broken.npz", b"PK\x03\x04nonsense"),
+        ("empty.csv", b""),
+        ("words.csv", b"a,b\nx,y\n"),
+        ("bad.pt", b"\x80\x04."),
+    ),
+    ("declared.npz", bytes(zipped(probs=npy((1 << 62, 10)), labels=npy((1 << 62,), kind="<i8")))),
+    *(("bomb.npz", bomb()), ("header.safetensors", HEADER), ("line.csv", b"x" * 900_000)),
+    ("footer.parquet", b"PAR1" + NOISE + struct.pack("<I", (1 << 31) - 1) + b"PAR1"),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), MALFORMED, ids=[name for name, _ in MALFORMED])
 def test_a_malformed_file_gets_a_clear_error_and_the_server_goes_on(client, name, content):
     _, file = client.upload(name, content)
-    job = client.run("evaluate", source={"file": file["id"]})
+    preview, job = (client.run(task, source={"file": file["id"]}) for task in ("preview", "evaluate"))
     assert job["status"] == "failed"
     assert name in job["error"]
-    assert "calibrant-studio-" not in job["error"]  # no path of ours
-    assert "Internal" not in job["error"]
+    assert "calibrant-studio-" not in job["error"] + preview["error"]  # no path of ours
+    assert "Internal" not in job["error"] + preview["error"]
     assert client.get("/api/session")["files"]
+
+
+def test_a_hostile_name_reaches_neither_the_disk_nor_the_screen(client):
+    probs, labels = probabilities(60)
+    name = "../../..\\evil/\x1b[2J\u202e<script>alert(1)</script>'\n.npz"
+    status, file = client.upload(name, archive(probs=probs, labels=labels))
+    assert status == 200
+    assert not set(file["name"]) & {*map(chr, range(32)), "\u202e"}
+    assert ".." not in file["name"]
+    job = client.run("evaluate", source={"file": file["id"]})
+    assert job["status"] == "done", job["error"]
+    assert "<script" not in job["answer"]["html"]
+    assert client.ask(f"/api/files/{quote('../' + file['id'], safe='')}", method="DELETE")[0] == 404
+    assert client.ask(f"/api/files/{file['id']}", method="DELETE")[0] == 200
+    assert client.start("evaluate", source={"file": file["id"]})[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -202,6 +259,8 @@ def test_requests_that_make_no_sense_are_answered(client, body, status):
 
 
 def test_a_client_cannot_name_a_path(client, uploaded):
+    source = {"file": uploaded, "kind": "probs", "split": {"by": "file", "source": {"path": "/etc/passwd"}}}
+    assert client.start("evaluate", source=source)[0] == 404
     job = client.run("evaluate", source={"file": uploaded, "path": "/etc/passwd", "name": "x", "kind": "probs"})
     assert job["status"] == "done"
     assert job["answer"]["document"]["source"] == "mine.npz"
@@ -249,7 +308,9 @@ def test_the_end_deletes_what_was_uploaded(tmp_path):
         "Small network on digits (example)",
         "given.npz",
     ]
-    client.upload("other.npz", path.read_bytes())
+    _, uploaded = client.upload("other.npz", path.read_bytes())
+    source = {"file": uploaded["id"], "split": {"by": "half"}}
+    assert client.start("compare", source=source, methods=["dirichlet_odir"])[0] == 202  # it runs when the end comes
     (folder,) = tmp_path.glob("calibrant-studio-*")
     assert list(folder.iterdir())
     assert ended(process)

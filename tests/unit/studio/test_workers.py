@@ -1,10 +1,13 @@
 """Worker processes: answers, errors, time limits, crashes and cancelled jobs leave the pool working."""
 
+import asyncio
+import json
 import queue
 import time
 
 import pytest
 
+from calibrant.studio import server
 from calibrant.studio.workers import Workers
 
 MODULE = f"{__package__}.tasks_for_tests" if __package__ else "tasks_for_tests"
@@ -40,7 +43,7 @@ def test_what_was_done_with_equal_arguments_is_found(workers):
 @pytest.mark.parametrize(
     ("task", "words"),
     [("refuse", "number must be even"), ("break_down", "ZeroDivisionError"), ("crash", "ended unexpectedly"),
-     ("not_json", "Internal error"), ("absent", "Internal error")],
+     ("swallow", "more memory than is free"), ("not_json", "Internal error"), ("absent", "Internal error")],
 )  # fmt: skip
 def test_what_goes_wrong_is_told_and_the_next_job_runs(workers, task, words):
     job = run(workers, task)
@@ -79,3 +82,33 @@ def test_closing_ends_the_processes():
     pool.close()
     assert time.monotonic() - begun < 10
     assert job.status == "cancelled"
+
+
+def asked(app, path, body=b"", token=""):
+    """Return the answer of the application itself, without a server, as JSON."""
+    headers = [(b"host", b"studio"), (b"x-calibrant-token", token.encode())]
+    scope = {"type": "http", "method": "POST" if body else "GET", "path": path, "raw_path": path.encode(),
+             "query_string": b"wait=20", "headers": headers}  # fmt: skip
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message):
+        sent.append(message.get("body", b""))
+
+    asyncio.run(app(scope, receive, send))
+    return json.loads(b"".join(sent))
+
+
+def test_a_task_has_the_time_limit_of_its_kind_and_the_studio_goes_on(workers, monkeypatch):
+    monkeypatch.setattr(server, "_SECONDS", {"sleep": 0.5, "double": 60.0})
+    studio = server.Studio(workers=workers)
+    app = studio.app({"studio"})
+    run(workers, "double", number=1)  # the worker has started
+    for task, given, status in (("sleep", {"seconds": 60}, "failed"), ("double", {"number": 2}, "done")):
+        job = asked(app, "/api/jobs", json.dumps({"task": task, "arguments": given}).encode(), studio.token)
+        job = asked(app, f"/api/jobs/{job['id']}")
+        assert job["status"] == status
+        assert ("longer than" in job["error"]) == (status == "failed")
+    studio.folder.rmdir()
