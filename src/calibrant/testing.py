@@ -1,6 +1,9 @@
-"""Laws for plugins: check a calibrator, a metric or a loss of your own as the library's are checked.
+"""For tests of your own: assert that a model is calibrated, and check plugins against the library's laws.
 
-Call one function from a test of your package; it raises an ``AssertionError`` that says which law is broken::
+Each function raises an ``AssertionError`` that carries the evidence, or says which law is broken::
+
+    def test_the_model_is_calibrated():
+        calibrant.testing.assert_calibrated(probs=model.predict_proba(X), labels=y, fail_unless="ece<0.05")
 
     def test_my_calibrator_keeps_the_laws():
         calibrant.testing.check_calibrator(MyCalibrator())
@@ -8,17 +11,85 @@ Call one function from a test of your package; it raises an ``AssertionError`` t
 
 import copy
 import warnings
+from collections.abc import Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant.calibrators import Calibrator
 from calibrant.errors import CalibrantWarning, InputError
+from calibrant.evaluation import Evaluation, evaluate, is_beyond_noise, metrics_for
+from calibrant.evidence import difference
+from calibrant.gates import Gate, quantities_of
 from calibrant.losses import Loss, RowLoss
 from calibrant.maps import Map
 from calibrant.metrics import Metric
 from calibrant.metrics.states import merge
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
+
+_SMALL_ERROR = 0.01  # of ece: less is too small to matter, even if it is beyond noise
+
+
+def assert_calibrated(
+    *predictions: Predictions | TopLabel,
+    fail_if: str | Sequence[str] = (),
+    fail_unless: str | Sequence[str] = (),
+    baseline: Predictions | TopLabel | None = None,
+    point: bool = False,
+    n_bins: int = 15,
+    resamples: int = 1000,
+    seed: int = 0,
+    **arrays: Unpack[Arrays],
+) -> Evaluation:
+    """Raise an AssertionError, with the evidence in its message, if predictions are not calibrated.
+
+    Without conditions they are not if a calibration error is beyond noise (``ece`` or ``smece``, p at most .025) and
+    ``ece`` is at least 1 %: few samples pass easily. Conditions are those of ``calibrant evaluate``.
+
+    Args:
+        predictions: Logits and labels, or confidence and correctness.
+        fail_if: Conditions that must not be shown to hold, such as ``ece>0.05``.
+        fail_unless: Conditions that must be shown to hold, such as ``ece<0.05`` or ``auroc>0.8``.
+        baseline: Other predictions for the same samples, for conditions such as ``nll_difference>0.01``.
+        point: Whether values decide the conditions, whatever their intervals are.
+        n_bins: Bins of all binned errors.
+        resamples: Bootstrap resamples for intervals and noise floors.
+        seed: Random seed of the resampling.
+        arrays: The predictions as arrays by keyword: ``assert_calibrated(probs=p, labels=y)``.
+
+    Returns:
+        The evaluation.
+
+    Example:
+        >>> _ = assert_calibrated(confidence=[0.8] * 100, correct=[True] * 80 + [False] * 20)
+        >>> try:
+        ...     assert_calibrated(confidence=[0.8] * 100, correct=[True] * 50 + [False] * 50)
+        ... except AssertionError as error:
+        ...     print(str(error).splitlines()[1])
+        On average they claim 80.0 % and are right 50.0 % of the time (100 samples).
+    """
+    samples = as_predictions(predictions, "assert_calibrated", arrays)
+    given = {"fail_if": fail_if, "fail_unless": fail_unless}
+    texts = {name: [value] if isinstance(value, str) else value for name, value in given.items()}
+    gates = [Gate.parse(text, "fail_if", of_point=point) for text in texts["fail_if"]]
+    gates += [Gate.parse(text, "fail_unless", of_point=point) for text in texts["fail_unless"]]
+    metrics = metrics_for(samples, n_bins=n_bins)
+    for gate in gates:
+        gate.check_is_reported([metric.name for metric in metrics], has_baseline=baseline is not None)
+    differences = None if baseline is None else difference(baseline, samples, metrics, resamples=resamples, seed=seed)
+    evaluation = evaluate(samples, n_bins=n_bins, resamples=resamples, seed=seed)
+    quantities, found = quantities_of(evaluation.metrics, differences), evaluation.metrics
+    failed = [f"{gate.option} {gate.describe(quantities)}" for gate in gates if gate.fails(quantities)]
+    error = found["ece"]
+    if not gates and is_beyond_noise(found) and error.value >= _SMALL_ERROR:
+        evidence = f"ece {error.value:.4f}, interval {error.low:.4f} to {error.high:.4f}, p = {error.p:.3f}"
+        failed = [f"the predictions are miscalibrated: {evidence}."]
+    if failed:
+        confidence, accuracy = found["confidence"].value, found["accuracy"].value
+        claim = f"On average they claim {confidence:.1%} and are right {accuracy:.1%} of the time"
+        raise AssertionError("\n".join([*failed, f"{claim} ({evaluation.n:,} samples).".replace("%", " %")]))
+    return evaluation
 
 
 def overconfident(

@@ -1,6 +1,6 @@
 """``calibrant evaluate``: measure how far the confidence in a file of predictions can be trusted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from calibrant.cli import options
-from calibrant.cli.gates import Gate, gates_data, gates_section, quantities_of, write_junit
 from calibrant.cli.options import INPUT, check_output, flag, option
-from calibrant.errors import InputError
+from calibrant.errors import InputError, terminal_text
+from calibrant.gates import Gate, Quantity, quantities_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from calibrant.plots import ThemeName
     from calibrant.predictions import Predictions, TopLabel
+    from calibrant.report import Section
 
 EXAMPLES = """\
 calibrant evaluate test.csv
@@ -46,8 +47,8 @@ class Gates:
 
     def parse(self) -> list[Gate]:
         """Read the conditions."""
-        gates = [Gate.parse(text, "--fail-if", of_point=self.point) for text in self.fail_if or ()]
-        gates += [Gate.parse(text, "--fail-unless", of_point=self.point) for text in self.fail_unless or ()]
+        gates = [Gate.parse(text, "fail_if", of_point=self.point) for text in self.fail_if or ()]
+        gates += [Gate.parse(text, "fail_unless", of_point=self.point) for text in self.fail_unless or ()]
         for name, is_given in (("--point", self.point), ("--junit", self.junit is not None)):
             if is_given and not gates:
                 raise InputError(f"{name} must come with --fail-if or --fail-unless; got neither.")
@@ -129,15 +130,15 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     if conditions:
         page = replace(
             page,
-            sections=(*page.sections, gates_section(conditions, quantities)),
-            data=lambda: {**plain(), "gates": gates_data(conditions, quantities)},
+            sections=(*page.sections, _gates_section(conditions, quantities)),
+            data=lambda: {**plain(), "gates": _gates_data(conditions, quantities)},
         )
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
     for gate in conditions:
         style = "bold red" if gate.fails(quantities) else "green"
-        out.print(gate.describe(quantities), style=style)
+        out.print(f"{_OPTION[gate.option]} {gate.describe(quantities)}", style=style)
     if gates.junit is not None:
-        write_junit(gates.junit, conditions, quantities, source=file.name)
+        _write_junit(gates.junit, conditions, quantities, source=file.name)
         out.print(f"Wrote {gates.junit}", style="dim")
     raise typer.Exit(int(any(gate.fails(quantities) for gate in conditions)))
 
@@ -157,3 +158,62 @@ def _threads_for(predictions: "Predictions | TopLabel") -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+_OPTION = {"fail_if": "--fail-if", "fail_unless": "--fail-unless"}
+
+
+def _as_given(gate: Gate) -> str:
+    return f"{_OPTION[gate.option]} {gate.condition}"
+
+
+def _gates_section(gates: Iterable[Gate], quantities: Mapping[str, Quantity]) -> "Section":
+    """Return the gates as a section of a report."""
+    from calibrant.report.page import Cell, Section, table
+
+    rows = []
+    for gate in gates:
+        failed = gate.fails(quantities)
+        outcome = Cell("failed" if failed else "passed", "worse" if failed else "better", bold=failed)
+        rows.append([Cell(_as_given(gate), code=True), outcome, gate.outcome(quantities), gate.evidence(quantities)])
+    header = ("condition", "gate", "the condition", "evidence")
+    return Section("Gates", (table(header, rows, text=(0, 1, 2, 3)),))
+
+
+def _gates_data(gates: Iterable[Gate], quantities: Mapping[str, Quantity]) -> list[dict[str, Any]]:
+    """Return the gates as plain data, for JSON."""
+    from calibrant.report import to_plain
+
+    kept = ("value", "low", "high")
+    return [
+        {
+            "option": _OPTION[gate.option],
+            "condition": gate.condition,
+            "failed": gate.fails(quantities),
+            **{name: to_plain(getattr(quantities[gate.quantity], name)) for name in kept},
+        }
+        for gate in gates
+    ]
+
+
+def _write_junit(path: Path, gates: Iterable[Gate], quantities: Mapping[str, Quantity], *, source: str) -> None:
+    """Write the gates as JUnit XML: one test case for each, in the suite of this file of predictions."""
+    from xml.etree import ElementTree as ET
+
+    from calibrant.atomic import atomic_binary
+
+    gates, name = list(gates), terminal_text(source)
+    failures = sum(gate.fails(quantities) for gate in gates)
+    counts = {"tests": str(len(gates)), "failures": str(failures), "errors": "0"}
+    root = ET.Element("testsuites", counts)
+    suite = ET.SubElement(root, "testsuite", {"name": "calibrant evaluate", **counts})
+    for gate in gates:
+        case = ET.SubElement(suite, "testcase", {"classname": name, "name": _as_given(gate)})
+        described = f"{_OPTION[gate.option]} {gate.describe(quantities)}"
+        if gate.fails(quantities):
+            ET.SubElement(case, "failure", {"message": described}).text = described
+        else:
+            ET.SubElement(case, "system-out").text = described
+    ET.indent(root)
+    with atomic_binary(path) as file:
+        ET.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)

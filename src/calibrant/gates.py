@@ -1,0 +1,118 @@
+"""Gates: conditions on metrics, or on differences from a baseline, that an evaluation must meet.
+
+They are options of ``calibrant evaluate`` and of :func:`calibrant.testing.assert_calibrated`. ``fail_if`` a condition,
+such as ``ece>0.05``, fails if it is shown to hold: the whole interval is beyond the bound. ``fail_unless`` ``ece<0.05``
+passes if it is shown to hold. So noise never fails the first, and never passes the second.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, final
+
+from calibrant.errors import Argument, InputError
+
+if TYPE_CHECKING:
+    from calibrant.evidence import Difference, Estimate
+
+Option: TypeAlias = Literal["fail_if", "fail_unless"]
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_CONDITION = re.compile(rf"\s*(\w+)\s*([<>])=?\s*({_NUMBER})\s*")
+_DIFFERENCE = "_difference"
+
+
+class Quantity(Protocol):
+    """A number with its interval: an estimate or a difference."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+@final
+@dataclass(frozen=True)
+class Gate:
+    """A condition of one of the two options; ``of_point`` reads the value alone, not its interval."""
+
+    option: Option
+    quantity: str  # name of a metric, or of its difference, such as nll_difference
+    above: bool
+    bound: float
+    of_point: bool = False
+
+    @classmethod
+    def parse(cls, text: str, option: Option, *, of_point: bool = False) -> Self:
+        """Read a condition such as ``ece>0.05`` or ``nll_difference>0.01``."""
+        from calibrant import catalogue
+
+        parts = _CONDITION.fullmatch(text)
+        if parts is None:
+            example = "'ece>0.05' or 'nll_difference>0.01'" if option == "fail_if" else "'ece<0.05' or 'auroc>0.8'"
+            raise InputError(Argument(option), f" must read like {example}; got {text!r}.")
+        name, suffix = parts[1], ""
+        if name not in catalogue.metrics and name.lower().endswith(_DIFFERENCE):
+            name, suffix = name[: -len(_DIFFERENCE)], _DIFFERENCE
+        return cls(option, catalogue.metrics.parse(name).name + suffix, parts[2] == ">", float(parts[3]), of_point)
+
+    @property
+    def needs_baseline(self) -> bool:
+        """Whether it is about the difference from a baseline."""
+        return self.quantity.endswith(_DIFFERENCE)
+
+    def check_is_reported(self, metrics: Iterable[str], *, has_baseline: bool) -> None:
+        """Check that the metric is among those of the report, and that there is a baseline if it needs one."""
+        if self.quantity.removesuffix(_DIFFERENCE) not in metrics:
+            raise InputError(
+                Argument(self.option),
+                f" must name a metric of the report; {self.quantity} needs the probabilities of all classes, or is "
+                "excluded from reports.",
+            )
+        if self.needs_baseline and not has_baseline:
+            raise InputError(f"{self.quantity} must have something to differ from; got no ", Argument("baseline"), ".")
+
+    def holds(self, quantities: Mapping[str, Quantity]) -> bool:
+        """Return whether the condition is shown to hold; an InputError if there is no number to decide it by."""
+        number = quantities[self.quantity]
+        nearest = number.value if self.of_point else number.low if self.above else number.high
+        if math.isnan(nearest):
+            needed = " needs a value" if self.of_point else " needs an interval"
+            missing = f"{needed}; {self.quantity} has none here (too few samples, or undefined). "
+            hint = () if self.of_point else ("To decide by the value alone: ", Argument("point"), ".")
+            raise InputError(Argument(self.option), missing, *hint)
+        return nearest > self.bound if self.above else nearest < self.bound
+
+    def fails(self, quantities: Mapping[str, Quantity]) -> bool:
+        """Return whether the gate fails."""
+        return self.holds(quantities) == (self.option == "fail_if")
+
+    @property
+    def condition(self) -> str:
+        """The condition, spelled evenly."""
+        return f"{self.quantity} {'>' if self.above else '<'} {self.bound:g}"
+
+    def outcome(self, quantities: Mapping[str, Quantity]) -> str:
+        """Return whether the condition holds, or is shown to."""
+        if self.holds(quantities):
+            return "holds"
+        return "does not hold" if self.option == "fail_if" or self.of_point else "is not shown"
+
+    def evidence(self, quantities: Mapping[str, Quantity]) -> str:
+        """Return the value and its interval."""
+        number = quantities[self.quantity]
+        interval = "" if math.isnan(number.low) else f", interval {number.low:.4f} to {number.high:.4f}"
+        return f"{number.value:.4f}{interval}"
+
+    def describe(self, quantities: Mapping[str, Quantity]) -> str:
+        """Return the condition, whether it holds, and the evidence in one line."""
+        return f"{self.condition}: {self.outcome(quantities)} ({self.evidence(quantities)})"
+
+
+def quantities_of(
+    estimates: "Mapping[str, Estimate]", differences: "Mapping[str, Difference] | None"
+) -> dict[str, Quantity]:
+    """Return everything that a gate can be about, by name."""
+    return {**estimates, **{f"{name}{_DIFFERENCE}": change for name, change in (differences or {}).items()}}

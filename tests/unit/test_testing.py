@@ -1,0 +1,35 @@
+"""Assertions for the tests of users."""
+
+import pytest
+
+from calibrant import Predictions
+from calibrant.errors import InputError
+from calibrant.testing import assert_calibrated, overconfident
+
+QUICK = {"resamples": 200}
+
+
+def test_calibrated_predictions_pass_and_are_returned_evaluated():
+    calibrated = overconfident(600, 4, sharpness=1.0)
+    assert assert_calibrated(calibrated, **QUICK).n == 600
+    assert_calibrated(calibrated, fail_if="ece>0.1", fail_unless=["auroc>0.5", "ece<0.2"], **QUICK)
+
+
+def test_the_message_of_a_failure_carries_the_evidence():
+    samples = overconfident(600, 4, sharpness=3.0)
+    with pytest.raises(AssertionError, match=r"ece 0\.\d+, interval 0\.\d+ to 0\.\d+.*\n.*claim .* % and are right"):
+        assert_calibrated(samples, **QUICK)
+    with pytest.raises(AssertionError) as failed:
+        assert_calibrated(probs=samples.probs, labels=samples.labels, fail_unless=["ece<0.05", "auroc>0.5"], **QUICK)
+    assert "ece < 0.05: is not shown" in str(failed.value)
+    assert "auroc" not in str(failed.value)
+
+
+def test_a_baseline_is_what_differences_are_from():
+    samples = overconfident(600, 4, sharpness=3.0)
+    cooler = Predictions(samples.logits / 3, samples.labels)
+    with pytest.raises(AssertionError, match="nll_difference > 0: holds"):
+        assert_calibrated(samples, baseline=cooler, fail_if="nll_difference>0", **QUICK)
+    assert_calibrated(cooler, baseline=samples, fail_unless="nll_difference<0", **QUICK)
+    with pytest.raises(InputError, match="no baseline"):
+        assert_calibrated(samples, fail_if="nll_difference>0", **QUICK)
