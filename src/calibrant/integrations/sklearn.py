@@ -19,7 +19,13 @@ from sklearn.utils import Bunch, _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _num_samples, check_is_fitted, column_or_1d
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _num_samples,
+    check_is_fitted,
+    column_or_1d,
+    has_fit_parameter,
+)
 
 from calibrant import catalogue
 from calibrant.calibrators import Calibrator
@@ -70,6 +76,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         ((2, 3), 150)
     """
 
+    # fit takes it among its other parameters, so scikit-learn does not see it in the signature.
+    __metadata_request__fit = {"sample_weight": None}  # noqa: RUF012  # scikit-learn's convention
+
     def __init__(
         self,
         estimator: Any,
@@ -94,17 +103,20 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             X: Features, (n, d): whatever the estimator takes.
             y: Labels, (n,).
             fit_params: Passed to the estimator's ``fit``, with the training samples of each fold if they are one value
-                a sample; with metadata routing, to whatever requested them, the splitter too. A ``sample_weight``
-                weighs the estimator's training only, with a warning: the map weighs all samples alike.
+                a sample; with metadata routing, to whatever requested them, the splitter too. ``sample_weight`` weighs
+                the calibration samples as well, and those alone, with a warning, if the estimator takes no weights. To
+                the map only their ratios matter.
         """
         calibrator = _calibrator(self.method)
         check_known(self.response_method, get_args(ResponseMethod), "response_method")
         check_classification_targets(y)
         X, y = indexable(X, y)
         y = column_or_1d(y, warn=True)
-        params = process_routing(self, "fit", **fit_params) if _is_routed() else _to_estimator(fit_params)
-        if params.estimator.fit.get("sample_weight") is not None:
-            warn("sample_weight weighs the training of the estimator; the map weighs all calibration samples alike.")
+        weights = fit_params.get("sample_weight")
+        if weights is not None:
+            weights = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
+            _classes(y[weights > 0], "labels with a positive sample_weight")
+        params = process_routing(self, "fit", **fit_params) if _is_routed() else self._to_estimator(fit_params)
         if self._is_prefit:
             check_is_fitted(self.estimator)
             self.classes_ = np.asarray(self.estimator.classes_)
@@ -115,7 +127,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         positions = _positions(y, self.classes_)
         if self._is_prefit or self.ensemble:
             self.estimators_ = [fit.estimator for fit in fits]
-            self.maps_ = [_fitted(calibrator, fit.scores, positions[fit.test], self.classes_) for fit in fits]
+            self.maps_ = [
+                _fitted(calibrator, fit.scores, positions[fit.test], self.classes_, _rows(weights, fit.test))
+                for fit in fits
+            ]
         else:
             tested = np.concatenate([fit.test for fit in fits])
             if not np.array_equal(np.sort(tested), np.arange(len(y))):
@@ -125,7 +140,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                 )
             values = np.concatenate([fit.scores.values for fit in fits])[tested.argsort()]
             pooled = _Scores(values, are_probs=fits[0].scores.are_probs)
-            self.maps_ = [_fitted(calibrator, pooled, positions, self.classes_)]
+            self.maps_ = [_fitted(calibrator, pooled, positions, self.classes_, weights)]
             self.estimators_ = [clone(self.estimator).fit(X, y, **params.estimator.fit)]
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimators_[0], name):
@@ -147,6 +162,17 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
                     "ones, or gather samples of it."
                 )
         return fits
+
+    def _to_estimator(self, fit_params: dict[str, Any]) -> Bunch:
+        """Return where the parameters of ``fit`` go without metadata routing: to the estimator."""
+        given = {name: value for name, value in fit_params.items() if name != "sample_weight"}
+        if fit_params.get("sample_weight") is not None:
+            if has_fit_parameter(self.estimator, "sample_weight"):
+                given = fit_params
+            elif not self._is_prefit:
+                name = type(self.estimator).__name__
+                warn(f"{name} does not take sample_weight, so it is trained on all samples alike; the map is weighted.")
+        return Bunch(estimator=Bunch(fit=given), splitter=Bunch(split={}))
 
     @property
     def _is_prefit(self) -> bool:
@@ -170,7 +196,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Return what is passed on from ``fit``: to the estimator's ``fit`` and to the splitter's ``split``."""
         from_fit = MethodMapping().add(caller="fit", callee="fit")
         to_split = MethodMapping().add(caller="fit", callee="split")
-        router = MetadataRouter(owner=self).add(estimator=self.estimator, method_mapping=from_fit)
+        router = MetadataRouter(owner=self).add_self_request(self)
+        router.add(estimator=self.estimator, method_mapping=from_fit)
         splitter = None if isinstance(self.cv, str) else self.cv
         return router.add(splitter=splitter, method_mapping=to_split)
 
@@ -207,7 +234,7 @@ class ProbabilityCalibrator(ClassifierMixin, TransformerMixin, BaseEstimator):  
         self.logits = logits
         self.classes = classes
 
-    def fit(self, P: Any, y: Any) -> Self:
+    def fit(self, P: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the map on scores, (n, k) or (n,) for the second of two classes, of samples with labels, (n,)."""
         calibrator = _calibrator(self.method)
         check_classification_targets(y)
@@ -220,7 +247,8 @@ class ProbabilityCalibrator(ClassifierMixin, TransformerMixin, BaseEstimator):  
                 f"there must be as many classes as columns; got {columns} columns and {len(self.classes_)} classes "
                 f"({shown}, …). Name those of the columns: ProbabilityCalibrator(classes=[…])."
             )
-        self.map_ = _fitted(calibrator, scores, _positions(y, self.classes_), self.classes_)
+        weights = None if sample_weight is None else _check_sample_weight(sample_weight, P, dtype=np.float64)
+        self.map_ = _fitted(calibrator, scores, _positions(y, self.classes_), self.classes_, weights)
         self.n_features_in_ = columns if scores.values.ndim == 2 else 1
         return self
 
@@ -255,7 +283,7 @@ class _MetricScorer:
         self.metric = metric
         self.sign = -1.0 if metric.lower_is_better else 1.0
 
-    def __call__(self, estimator: Any, X: Any, y: Any) -> float:
+    def __call__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         if not hasattr(estimator, "predict_proba"):
             raise InputError(
                 f"the scorer of {self.metric.name} needs predict_proba; {type(estimator).__name__} has none. "
@@ -263,7 +291,8 @@ class _MetricScorer:
             )
         labels = _positions(np.asarray(y), np.asarray(estimator.classes_))
         with nullcontext() if self.metric.name == "nll" else without_our_warnings():  # of labels with probability 0
-            return self.sign * self.metric(probs=np.asarray(estimator.predict_proba(X)), labels=labels)
+            samples = Predictions.from_probs(np.asarray(estimator.predict_proba(X)), labels, weights=sample_weight)
+            return self.sign * self.metric(samples)
 
     def __repr__(self) -> str:
         return f"scorer({self.metric.name!r})"
@@ -347,11 +376,22 @@ def _scores(estimator: Any, X: Any, response_method: ResponseMethod) -> _Scores:
     return _Scores(values, are_probs=name == "predict_proba")
 
 
-def _fitted(calibrator: Calibrator, scores: _Scores, positions: NDArray[np.int64], classes: Labels) -> Map:
+def _fitted(
+    calibrator: Calibrator,
+    scores: _Scores,
+    positions: NDArray[np.int64],
+    classes: Labels,
+    weights: NDArray[np.float64] | None,
+) -> Map:
     make = Predictions.from_probs if scores.are_probs else Predictions.from_logits
+    names = [str(label) for label in classes]
     with without_our_warnings():  # of labels with probability 0: no log-loss is reported here
-        samples = make(scores.of_all_classes, positions, class_names=[str(label) for label in classes])
+        samples = make(scores.of_all_classes, positions, class_names=names, weights=weights)
     return calibrator.fit(samples)
+
+
+def _rows(weights: NDArray[np.float64] | None, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    return None if weights is None else weights[rows]
 
 
 def _calibrated(fitted: Map, scores: _Scores) -> NDArray[np.float64]:
@@ -368,11 +408,11 @@ def _calibrator(method: str | Calibrator) -> Calibrator:
     return catalogue.parse_calibrator(method)
 
 
-def _classes(y: Labels) -> Labels:
+def _classes(y: Labels, what: str = "labels") -> Labels:
     classes = np.unique(y)
     if len(classes) < 2:
         got = "no samples" if len(classes) == 0 else f"one class, {classes.tolist()[0]!r}"
-        raise InputError(f"the labels must be of two classes or more; got {got}.")
+        raise InputError(f"the {what} must be of two classes or more; got {got}.")
     return classes
 
 
@@ -394,7 +434,3 @@ def _is_routed() -> bool:
     from sklearn import get_config
 
     return bool(get_config()["enable_metadata_routing"])
-
-
-def _to_estimator(fit_params: dict[str, Any]) -> Bunch:
-    return Bunch(estimator=Bunch(fit=fit_params), splitter=Bunch(split={}))

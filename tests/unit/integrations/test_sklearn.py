@@ -1,6 +1,7 @@
 """scikit-learn's own checks, agreement with CalibratedClassifierCV, and what is particular to the wrapper."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_dense_data, parametrize_with_checks
 
 import calibrant
 from calibrant import catalogue
@@ -136,19 +137,42 @@ def test_the_scores_are_decision_values_unless_probabilities_are_asked_for(two_d
         CalibratedClassifier(LinearSVC(), response_method="predict_proba").fit(features, labels)
 
 
-def test_metadata_reaches_the_estimator_and_the_splitter(two_digits):
+@pytest.mark.parametrize("method", ["temperature", "ets"])
+def test_weights_are_repetitions_for_estimator_and_map(method):
+    model = CalibratedClassifier(LogisticRegression(), method=method)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fifteen samples
+        check_sample_weight_equivalence_on_dense_data("CalibratedClassifier", model)
+
+
+def test_an_estimator_without_weights_is_said_to_have_none(two_digits):
+    features, labels = two_digits
+    weights = np.linspace(0.5, 2, len(labels))
+    model = CalibratedClassifier(LinearDiscriminantAnalysis(), method="temperature", cv=2)
+    with pytest.warns(CalibrantWarning, match="LinearDiscriminantAnalysis does not take sample_weight"):
+        model.fit(features, labels, sample_weight=weights)
+    plain = clone(model).fit(features, labels)
+    assert float(model.maps_[0].temperature) != float(plain.maps_[0].temperature)
+    with pytest.raises(InputError, match="one class"):
+        clone(model).fit(features, labels, sample_weight=(labels == 3).astype(float))
+    probs = plain.predict_proba(features)
+    weighted = ProbabilityCalibrator("temperature").fit(probs, labels, sample_weight=weights).map_
+    direct = calibrant.TemperatureScaling().fit(probs=probs, labels=(labels == 8).astype(int), weights=weights)
+    assert float(weighted.temperature) == float(direct.temperature)
+    assert scorer("nll")(plain, features, labels, sample_weight=weights) != scorer("nll")(plain, features, labels)
+
+
+def test_metadata_reaches_the_estimator_the_map_and_the_splitter(two_digits):
     features, labels = two_digits
     weights, groups = np.linspace(0.5, 2, len(labels)), np.arange(len(labels)) % 7
     with sklearn.config_context(enable_metadata_routing=True):
-        estimator = GaussianNB().set_fit_request(sample_weight=True)
-        model = CalibratedClassifier(estimator, method="temperature", cv=GroupKFold(7))
-        with pytest.warns(CalibrantWarning, match="weighs all calibration samples alike"):
-            model.fit(features, labels, sample_weight=weights, groups=groups)
-    expected = clone(NAIVE).fit(features, labels, sample_weight=weights)
-    np.testing.assert_allclose(model.estimators_[0].theta_, expected.theta_)
-    with pytest.warns(CalibrantWarning, match="weighs all calibration samples alike"):
-        model = CalibratedClassifier(NAIVE, cv=3, method="temperature").fit(features, labels, sample_weight=weights)
-    np.testing.assert_allclose(model.estimators_[0].theta_, expected.theta_)
+        estimator = GaussianNB(var_smoothing=0.3).set_fit_request(sample_weight=True)
+        routed = CalibratedClassifier(estimator, method="temperature", cv=GroupKFold(7))
+        routed.set_fit_request(sample_weight=True).fit(features, labels, sample_weight=weights, groups=groups)
+    splits = list(GroupKFold(7).split(features, labels, groups))
+    plain = CalibratedClassifier(NAIVE, method="temperature", cv=splits)
+    plain.fit(features, labels, sample_weight=weights)
+    np.testing.assert_array_equal(routed.predict_proba(features), plain.predict_proba(features))
 
 
 def test_wrong_use_says_what_to_do(digits):
