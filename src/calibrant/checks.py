@@ -379,6 +379,12 @@ def read_npy(path: Path) -> Any:
         return _plain_array(file, str(path), path.stat().st_size)
 
 
+def npy_shape(path: Path) -> tuple[int | None, ...]:
+    """Return the shape of the array of a ``.npy`` file from its header alone."""
+    with _numpy_file(path, b"\x93NUMPY", "NumPy array (.npy)", "numpy.save") as file:
+        return _npy_header(file)[0]
+
+
 @contextmanager
 def _numpy_file(path: Path, start: bytes, form: str, maker: str) -> Iterator[IO[bytes]]:
     with reading(path, form), path.open("rb") as file:

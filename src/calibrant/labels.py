@@ -13,7 +13,7 @@ from torch import Tensor
 from calibrant.errors import Argument, InputError
 
 _WHOLE = re.compile(r"[-+]?\d{1,15}(\.0*)?", re.ASCII)
-_TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
+TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
 _MOST_SHOWN = 5
 
 
@@ -95,20 +95,35 @@ def class_numbers(
             *(Argument("class_names", "NAMES", is_literal=False), "; or, in a table, name the columns of the scores "),
             "prob_cat, prob_dog, ...",
         )
-    close = get_close_matches(word, list(numbers), n=1, cutoff=0.5)
     raise InputError(
         f"{name} must hold class names ({', '.join(map(repr, class_names[:_MOST_SHOWN]))}"
-        f"{', ...' * (len(class_names) > _MOST_SHOWN)}) or class numbers; got {word!r} at row {row}."
-        + "".join(f" The nearest is {name!r}." for name in close)
+        f"{', ...' * (len(class_names) > _MOST_SHOWN)}) or class numbers; got {word!r} at row {row}"
+        f"{nearest(word, list(numbers))}."
+    )
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Return "; the nearest is ..." for a message about an unknown word; nothing if none is near."""
+    return "".join(f"; the nearest is {name!r}" for name in get_close_matches(word, known, n=1, cutoff=0.5))
+
+
+def words_of(column: Tensor, name: str) -> Words:
+    """Return numbers, (n,), as words: 3 and 3.0 are "3", true is "true"."""
+    if column.ndim != 1:
+        raise InputError(f"{name!r} must have one value per sample; its shape is {tuple(column.shape)}.")
+    distinct, codes = column.unique(return_inverse=True)
+    texts = [str(int(value) if float(value).is_integer() else value) for value in distinct.tolist()]
+    return Words(
+        tuple("true" if value else "false" for value in distinct) if column.dtype == torch.bool else tuple(texts), codes
     )
 
 
 def truths(words: Words, name: str) -> Tensor:
     """Return true/false and yes/no in words as bools, (n,)."""
-    unknown = words.first(lambda word: word.strip().lower() not in _TRUTHS)
+    unknown = words.first(lambda word: word.strip().lower() not in TRUTHS)
     if unknown is not None:
         raise InputError(
             f"{name} must be true/false, yes/no or 1/0; got {unknown[1]!r} at row {unknown[0]}. "
             "Rewrite it, or compare prediction and label yourself."
         )
-    return words.numbers({word: _TRUTHS[word.strip().lower()] for word in words.distinct}).bool()
+    return words.numbers({word: TRUTHS[word.strip().lower()] for word in words.distinct}).bool()

@@ -19,7 +19,7 @@ from calibrant.confidence import ConfidenceHead, NeighbourConfidence, load_confi
 from calibrant.diagnosis.runs import read_runs
 from calibrant.errors import CalibrantError
 from calibrant.files import load, read_map_file, save, save_map
-from calibrant.files.load import SUFFIXES
+from calibrant.files.save import WRITERS
 from calibrant.maps import Scale
 from calibrant.models import build_model
 from calibrant.predictions import Predictions
@@ -93,7 +93,7 @@ def is_valid(found):
     return whole and int(found.labels.min()) >= 0 and int(found.labels.max()) < k
 
 
-@pytest.mark.parametrize("suffix", [each for each in SUFFIXES if each != ".pth"])
+@pytest.mark.parametrize("suffix", [each for each in WRITERS if each != ".pth"])
 def test_mutated_predictions_are_refused_or_valid(tmp_path, suffix):
     path = tmp_path / f"rows{suffix}"
     save(ROWS, path)

@@ -1,107 +1,113 @@
-"""Load predictions and features.
-
-Column names decide whether scores are logits or probabilities; values never do.
-"""
+"""Load predictions, other columns of the same samples, and features."""
 
 import os
-import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, final, get_args
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from calibrant.checks import as_features, existing_file
+from calibrant.checks import as_features, as_whole_numbers, existing_file
 from calibrant.errors import Argument, FileError, InputError, UnknownNameError
+from calibrant.files.choose import ColumnChoice, LoadOptions, choose, shown_names
 from calibrant.files.source import (
-    PREFIXES,
     Arrays,
     Column,
     Content,
     Kind,
     open_mapping,
+    open_npy,
     open_npz,
     open_safetensors,
     open_torch,
 )
-from calibrant.labels import Words, class_numbers, truths
+from calibrant.labels import TRUTHS, Words, class_numbers, nearest, truths, whole_number, words_of
 from calibrant.predictions import Predictions, TopLabel
 
-# Names of the score columns, and the class names in them, if they are words.
-_ScoreNames: TypeAlias = tuple[tuple[str, ...], tuple[str, ...] | None]
 
-_LABELS = ("labels", "label", "targets", "ground_truth")
-_SCORES: dict[Kind, tuple[str, ...]] = {
-    "logits": ("logits", "logit"),
-    "probs": ("probs", "prob", "probabilities"),
-    "top-label": (),
-}
-
-
-def in_tables(name: str) -> Callable[..., Any]:
-    """Return a function of :mod:`calibrant.files.tables`, which is imported when it is called: it loads pyarrow."""
+def in_module(module: str, name: str) -> Callable[..., Any]:
+    """Return a function of a module of this package, which is imported when it is called: it loads pyarrow."""
 
     def call(*arguments: Any) -> Any:
-        return getattr(import_module("calibrant.files.tables"), name)(*arguments)
+        return getattr(import_module(f"calibrant.files.{module}"), name)(*arguments)
 
     return call
 
 
 OPENERS: dict[str, Callable[[Path], Content]] = {
-    ".arrow": in_tables("open_arrow"),
-    ".csv": in_tables("open_csv"),
-    ".csv.gz": in_tables("open_csv"),
-    ".feather": in_tables("open_arrow"),
+    ".arrow": in_module("tables", "open_arrow"),
+    ".csv": in_module("text", "open_csv"),
+    ".csv.gz": in_module("text", "open_csv"),
+    ".feather": in_module("tables", "open_arrow"),
+    ".jsonl": in_module("text", "open_jsonl"),
+    ".jsonl.gz": in_module("text", "open_jsonl"),
+    ".npy": open_npy,
     ".npz": open_npz,
-    ".parquet": in_tables("open_parquet"),
+    ".parquet": in_module("tables", "open_parquet"),
     ".pt": open_torch,
     ".pth": open_torch,
     ".safetensors": open_safetensors,
+    ".tsv": in_module("text", "open_csv"),
+    ".tsv.gz": in_module("text", "open_csv"),
 }
-SUFFIXES = tuple(OPENERS)
+_DELIMITED = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 
 def suffix_of(path: str | os.PathLike[str]) -> str:
-    """Return the ending that decides a file's format; a FileError if it is none of :data:`SUFFIXES`."""
-    suffix = next((suffix for suffix in SUFFIXES if Path(path).name.lower().endswith(suffix)), None)
+    """Return the ending that decides a file's format; a FileError if it is none of :data:`OPENERS`."""
+    suffix = next((suffix for suffix in OPENERS if Path(path).name.lower().endswith(suffix)), None)
     if suffix is not None:
         return suffix
     raise FileError(
-        f"the name of a file of predictions must end in one of {', '.join(SUFFIXES)}; {os.fspath(path)} ends in "
+        f"the name of a file of predictions must end in one of {', '.join(OPENERS)}; {os.fspath(path)} ends in "
         f"{Path(path).suffix!r}. Convert the file, or load it yourself and pass the arrays."
     )
 
 
-def load(
+def load(  # noqa: PLR0913  # the options of the command line
     source: Any,
     *,
     kind: Kind | None = None,
-    scores: str | None = None,
+    scores: str | Sequence[str] | None = None,
     labels: str | None = None,
     confidence: str | None = None,
     correct: str | None = None,
+    positive: str | None = None,
+    positive_class: str | None = None,
+    class_names: Sequence[str] | None = None,
+    normalise: bool = False,
+    separator: str | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
 ) -> Predictions | TopLabel:
     """Load predictions. Names or options decide whether scores are logits or probabilities; values never do.
 
     Without options: ``logits`` (or ``logit_0``, ``logit_1``, ...) with ``labels``, else ``probs`` (or ``prob_0``, ...)
-    with ``labels``, else ``confidence`` with ``correct``. ``logit``, ``prob``, ``probabilities``, ``label``,
-    ``targets`` and ``ground_truth`` (also with ``predictions`` as probabilities) are known as well. One logit a row
-    means two classes. Number types are kept; a CSV file has only float64.
+    with ``labels``, else ``confidence`` with ``correct``. ``logit``, ``logprobs``, ``log_probs``, ``prob``,
+    ``probabilities``, ``probs_0``, ..., ``label``, ``targets`` and ``ground_truth`` (also with ``predictions`` as
+    probabilities) are known as well. One logit a row means two classes. Number types are kept; CSV has only float64.
 
     Args:
-        source: The path of a ``.npz``, ``.safetensors``, ``.pt``, ``.csv``, ``.csv.gz``, ``.parquet``, ``.feather`` or
-            ``.arrow`` file; or a data frame (pandas, polars, pyarrow, any with ``__arrow_c_stream__``); or a mapping of
-            names to arrays.
+        source: The path of a ``.csv``, ``.tsv``, ``.jsonl`` (these also with ``.gz``), ``.parquet``, ``.feather``,
+            ``.arrow``, ``.npz``, ``.npy``, ``.safetensors`` or ``.pt`` file, or of a folder that Hugging Face
+            ``datasets`` saved; or a data frame (pandas, polars, pyarrow, any with ``__arrow_c_stream__``); or a mapping
+            of names to arrays.
         kind: Kind of the scores: "logits", "probs" or "top-label".
-        scores: Name of the array or column of scores, or the start of the names of their columns (``"p_"``).
-        labels: Name of the labels. They are class numbers, or words where the source has class names.
+        scores: Name of the array or column of scores; or their columns, one per class: a list (also ``"a,b,c"``), a
+            pattern (``"prob_*"``) or a prefix (``"p_"``). Their own names or the varying parts name the classes.
+        labels: Name of the labels; of a ``.npy`` file, the path of another one, first looked for beside it. They are
+            class numbers or class names.
         confidence: Name of the confidence, for "top-label".
         correct: Name of the column of whether the prediction is correct, for "top-label".
+        positive: Name of the one column of scores of a two-class model: the probability (or the logit, by ``kind``) of
+            its positive class, which becomes class 1.
+        positive_class: Label of the positive class, unless labels are 0/1 or true/false.
+        class_names: Names of the classes in the order of the scores, if the source has none.
+        normalise: Divide each row of probabilities by its sum, if they are percentages or were rounded.
+        separator: Character between the columns of a CSV file; by default the comma, and the tab in ``.tsv``.
+        where: Columns and the value, or values, that the samples to load have there: ``{"fold": "test"}``.
 
     Returns:
         TopLabel for "top-label", else Predictions.
@@ -114,33 +120,19 @@ def load(
         Predictions(n=2, classes=2, torch.float64, cpu)
         >>> load({"p": [[0.9, 0.1], [0.2, 0.8]], "y": [0, 1]}, kind="probs", scores="p", labels="y").predicted.tolist()
         [0, 1]
+        >>> load({"p": [0.9, 0.2], "y": ["spam", "ham"]}, positive="p", positive_class="spam", labels="y").class_names
+        ('ham', 'spam')
     """
-    return load_detailed(source, LoadOptions(kind, scores, labels, confidence, correct))[0]
-
-
-@final
-@dataclass(frozen=True)
-class LoadOptions:
-    """Options of :func:`load`; None where the names in the source decide."""
-
-    kind: Kind | None = None
-    scores: str | None = None
-    labels: str | None = None
-    confidence: str | None = None
-    correct: str | None = None
-    labels_needed: bool = True
-    extra: tuple[str, ...] = ()  # other columns to read, such as weights and groups, one entry per sample
-
-
-@final
-@dataclass(frozen=True)
-class ColumnChoice:
-    """The names of the columns or arrays to read, and the kind of their scores."""
-
-    kind: Kind
-    scores: tuple[str, ...]  # one, or one per class in the order of the classes; for the top label, the confidence
-    labels: str | None  # for the top label, whether it is correct; None if there are none and none are needed
-    class_names: tuple[str, ...] | None = None  # the words in the names of the scores, if they are words
+    options = LoadOptions(
+        *(kind, scores, labels, confidence, correct),
+        positive=positive,
+        positive_class=positive_class,
+        class_names=class_names,
+        normalise=normalise,
+        separator=separator,
+        where=where,
+    )
+    return load_detailed(source, options).predictions
 
 
 class Loaded(NamedTuple):
@@ -160,258 +152,106 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
         >>> load_detailed(table, LoadOptions(extra=("region",))).extra["region"].distinct
         ('north', 'south')
     """
-    if isinstance(source, str | os.PathLike):
-        path = existing_file(source)
-        content = OPENERS[suffix_of(path)](path)
-    elif hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):  # a data frame
-        content = in_tables("open_frame")(source)
-    elif isinstance(source, Mapping):
-        content = open_mapping(source)
-    else:
-        raise InputError(
-            "the source must be the path of a file, a data frame or a mapping of names to arrays; "
-            f"got {type(source).__name__}. For arrays, use Predictions.from_logits or Predictions.from_probs."
-        )
+    content = open_source(source, options)
+    if content.path is not None and suffix_is(content.path, ".npy") and options.positive is None:
+        options = replace(options, scores=options.scores or content.names[0])
     choice = choose(content, options)
-    for name in options.extra:
+    where = options.where or {}
+    for name in (*options.extra, *where):
         if name not in content.names:
-            raise UnknownNameError(f"{content.title} must have the {content.noun} {name!r}; found {_shown(content)}.")
+            raise UnknownNameError(
+                f"{content.title} must have the {content.noun} {name!r}; found {shown_names(content)}."
+            )
     try:
-        predictions = assemble(content, choice)
-        return Loaded(predictions, choice, content, _extra(content, options.extra, len(predictions)))
+        predictions = assemble(content, choice, options)
+        extra = _extra(content, tuple(dict.fromkeys((*options.extra, *where))), len(predictions))
+        for name, values in where.items():
+            rows = rows_with(extra[name], name, [values] if isinstance(values, str) else values)
+            predictions, extra = predictions[rows], {key: rows_of(column, rows) for key, column in extra.items()}
+        return Loaded(predictions, choice, content, {name: extra[name] for name in options.extra})
     except InputError as error:
         if content.path is None or isinstance(error, FileError):
             raise
         raise FileError(f"{content.title}: ", *error.args) from error
 
 
-def choose(content: Content, options: LoadOptions) -> ColumnChoice:
-    """Decide by name what to read from a source; exactly one complete set of names must be there."""
-    kinds = _kinds(options)
-    incomplete: list[tuple[Kind, bool]] = []  # kinds of which only one half is present; True: the scores
-    for kind in kinds:
-        if kind != "top-label":
-            scores, class_names = _score_names(content, kind, options.scores)
-            labels = _find_column(content, _LABELS, options.labels, "labels")
-        else:
-            confidence = _find_column(content, ("confidence",), options.confidence, "confidence")
-            scores, class_names = ((confidence,) if confidence else ()), None
-            labels = _find_column(content, ("correct",), options.correct, "correct")
-        if scores and (labels or not options.labels_needed):
-            return ColumnChoice(kind, scores, labels, class_names)
-        if scores or (labels and kind == "top-label"):
-            incomplete.append((kind, bool(scores)))
-    if incomplete:
-        kind, has_scores = incomplete[0]
-        raise _missing_columns_error(content, (kind,), lacks_scores=not has_scores, lacks_labels=has_scores)
-    lacks_labels = options.labels_needed and _find_column(content, _LABELS, options.labels, "labels") is None
-    raise _missing_columns_error(content, kinds, lacks_labels=lacks_labels, labels_needed=options.labels_needed)
-
-
-def is_reserved_name(name: str) -> bool:
-    """Return whether a column name is reserved for scores or labels."""
-    known = {*_LABELS, "predictions", "confidence", "correct"}.union(*_SCORES.values())
-    return name in known or name.startswith(tuple(PREFIXES.values()))
-
-
-def _kinds(options: LoadOptions) -> tuple[Kind, ...]:
-    """Return the kinds that the options allow, in order of preference."""
-    kind = options.kind
-    if kind is not None and kind not in get_args(Kind):
-        raise UnknownNameError(f"kind must be 'logits', 'probs' or 'top-label'; got {kind!r}.")
-    top = options.confidence is not None or options.correct is not None
-    full = options.scores is not None or options.labels is not None
-    if (top and full) or (top and kind not in {None, "top-label"}) or (full and kind == "top-label"):
-        raise InputError(
-            *(Argument("confidence"), " and ", Argument("correct"), " belong to ", Argument("kind", "top-label"), ", "),
-            *(Argument("scores"), " and ", Argument("labels"), " to ", Argument("kind", "logits"), " or "),
-            *(Argument("kind", "probs"), "; got both. Leave one pair out."),
-        )
-    if kind is not None:
-        return (kind,)
-    if top:
-        return ("top-label",)
-    if options.scores is not None:
-        for named, prefix in PREFIXES.items():
-            if options.scores in _SCORES[named] or options.scores == prefix:
-                return (named,)
-        raise InputError(
-            Argument("scores", options.scores),
-            *(" needs ", Argument("kind", "logits"), " or ", Argument("kind", "probs")),
-            ", because the name does not tell which.",
-        )
-    return ("logits", "probs") if full or not options.labels_needed else ("logits", "probs", "top-label")
-
-
-def _find_column(content: Content, known: tuple[str, ...], requested: str | None, option: str) -> str | None:
-    """Return the name that was requested or is known, or None if it is not in the source."""
-    if requested is not None and requested not in content.names:
-        raise UnknownNameError(
-            Argument(option, requested),
-            f" must be among the {content.noun}s of {content.title}; found {_shown(content)}.",
-        )
-    names = [name for name in content.names if (name in known if requested is None else name == requested)]
-    if len(names) > 1:
-        raise content.error(
-            f"{content.title} must have one {content.noun} of {option}; found {', '.join(map(repr, names))}. ",
-            *(("Pass ", Argument(option, names[0]), " or the other.") if len(set(names)) > 1 else ("Rename one.",)),
-        )
-    return names[0] if names else None
-
-
-def _score_names(content: Content, kind: Kind, requested: str | None) -> _ScoreNames:
-    if requested is not None and requested not in content.names:
-        group = _group(content, requested)
-        if group is None:
-            raise UnknownNameError(
-                Argument("scores", requested),
-                f" must be among the {content.noun}s of {content.title}, or be what the names of at least two of them "
-                f"start with; found {_shown(content)}.",
+def open_source(source: Any, options: LoadOptions | None = None) -> Content:
+    """Open a file, a folder of Hugging Face ``datasets``, a data frame or a mapping; nothing large is read yet."""
+    options = options or LoadOptions()
+    if isinstance(source, str | os.PathLike):
+        if Path(source).is_dir() and any((Path(source) / name).is_file() for name in _DATASET_FILES):
+            return in_module("tables", "open_dataset_folder")(Path(source))
+        path = existing_file(source)
+        suffix = suffix_of(path)
+        if options.separator is not None and suffix not in _DELIMITED:
+            raise InputError(
+                Argument("separator"), f" is for .csv and .tsv files; {path} ends in {suffix}. Leave it out."
             )
-        return group
-    known = _SCORES[kind]
-    if kind == "probs" and "ground_truth" in content.names:
-        known = (*known, "predictions")
-    whole = _find_column(content, known, requested, "scores")
-    group = None if requested is not None else _group(content, PREFIXES[kind])
-    if whole and group:
-        raise content.error(
-            f"{content.title} must have one set of {kind}; found {whole!r} and {group[0][0]!r}, {group[0][1]!r}, ... ",
-            *("Pass ", Argument("kind", kind), " with ", Argument("scores", whole), " or "),
-            *(Argument("scores", PREFIXES[kind]), "."),
-        )
-    return group or ((whole,) if whole else (), None)
+        if suffix in _DELIMITED:
+            return in_module("text", "open_csv")(path, options.separator)
+        return open_npy(path, options.labels) if suffix == ".npy" else OPENERS[suffix](path)
+    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):  # a data frame
+        return in_module("tables", "open_frame")(source)
+    if isinstance(source, Mapping):
+        return open_mapping(source)
+    raise InputError(
+        "the source must be the path of a file, a data frame or a mapping of names to arrays; "
+        f"got {type(source).__name__}. For arrays, use Predictions.from_logits or Predictions.from_probs."
+    )
 
 
-def _group(content: Content, prefix: str) -> _ScoreNames | None:
-    """Return the names with a prefix, in the order of the classes; None if there are fewer than two."""
-    names = [name for name in content.names if name.startswith(prefix)]
-    if len(names) < 2:
-        return None
-    suffixes = [name.removeprefix(prefix) for name in names]
-    numbered = [suffix.isascii() and suffix.isdecimal() for suffix in suffixes]
-    if any(numbered) and not all(numbered):
-        raise content.error(
-            f"the {content.noun}s {prefix}* of {content.title} must end in numbers, or all in class names; found "
-            f"{names[numbered.index(True)]!r} and {names[numbered.index(False)]!r}. Rename or remove the wrong one."
-        )
-    classes = [int(suffix) for suffix in suffixes] if all(numbered) else suffixes
-    twice, times = Counter(classes).most_common(1)[0]
-    if times > 1:
-        raise content.error(f"{content.title} must have one {content.noun} {prefix}{twice}; found {times}. Rename one.")
-    if not all(numbered):
-        return tuple(names), tuple(suffixes)
-    by_class = dict(zip(classes, names, strict=True))
-    gap = next((number for number in range(len(names)) if number not in by_class), None)
-    if gap is not None:
-        raise content.error(
-            f"the {content.noun}s {prefix}* of {content.title} must be numbered from 0 without a gap; "
-            f"{prefix}{gap} is missing (found {names[0]!r} to {names[-1]!r}). Add it, or rename the others."
-        )
-    return tuple(by_class[number] for number in range(len(names))), None
+_DATASET_FILES = ("state.json", "dataset_info.json", "dataset_dict.json")  # of Hugging Face datasets
 
 
-_SHOWN = 8
-_NEEDED = {
-    "logits": "'logits' (or 'logit_0', 'logit_1', ...)",
-    "probs": "'probs' (or 'probabilities', or 'prob_0', 'prob_1', ...)",
-    "top-label": "'confidence' with 'correct'",
-}
-_LIKE = {
-    "labels": ("label", "labels", "target", "targets", "ground_truth", "y", "y_true", "true", "class", "gt"),
-    "confidence": ("confidence", "confidences", "conf", "score"),
-    "correct": ("correct", "is_correct", "right", "accuracy"),
-}
+def suffix_is(path: Path, *suffixes: str) -> bool:
+    """Return whether a file's name has one of these endings."""
+    return path.name.lower().endswith(suffixes)
 
 
-def _missing_columns_error(
-    content: Content,
-    kinds: Sequence[Kind],
-    *,
-    lacks_scores: bool = True,
-    lacks_labels: bool = True,
-    labels_needed: bool = True,
-) -> InputError:
-    """Return the error for a source without a complete set of names; it suggests likely ones."""
-    needed = ", or ".join(_NEEDED[kind] + " with 'labels'" * (labels_needed and kind != "top-label") for kind in kinds)
-    options: list[str | Argument] = []
-    if list(kinds) == ["top-label"]:
-        for name in ("confidence", "correct"):
-            if name not in content.names:
-                options += [", ", _suggested(name, _like(content, name))]
-    else:
-        if lacks_scores and len(kinds) > 1:
-            options += [", ", Argument("kind", "logits"), " (or ", Argument("kind", "probs"), ")"]
-        if lacks_scores:
-            options += [", ", _suggested("scores", _scores_like(content))]
-        if lacks_labels:
-            options += [", ", _suggested("labels", _like(content, "labels"))]
-    hint = f" {content.hint}" if content.hint else ""
-    found = f"{content.title} must have {content.noun}s {needed}; found {_shown(content)}.{hint} "
-    return content.error(found, "Rename the intended one, or pass ", *options[1:], ".")
-
-
-def _shown(content: Content) -> str:
-    """Return the first names of a source, with their shapes where these are known."""
-    listed = []
-    for name in content.names[:_SHOWN]:
-        shape = content.shape(name) if content.names.count(name) == 1 else (None,)  # a repeated name has no one shape
-        size = " x ".join("?" if size is None else str(size) for size in shape)
-        listed.append(repr(name) if shape == (None,) else f"{name!r} ({size})")
-    rest = len(content.names) - _SHOWN
-    return (", ".join(listed) or "nothing") + (f" and {rest} more" if rest > 0 else "")
-
-
-def _suggested(option: str, value: str | None) -> Argument:
-    return Argument(option, "NAME", is_literal=False) if value is None else Argument(option, value)
-
-
-def _scores_like(content: Content) -> str | None:
-    """Return the name of the only matrix, or the prefix of numbered names, that could be the scores."""
-    ends = Counter(match[1] for name in content.names if (match := re.fullmatch(r"(.*\D)\d+", name)))
-    if ends and ends.most_common(1)[0][1] > 1:
-        prefix = ends.most_common(1)[0][0]
-        return None if prefix in PREFIXES.values() else prefix
-    wide = [name for name in content.names[:_SHOWN] if content.names.count(name) == 1 and len(content.shape(name)) == 2]
-    return wide[0] if len(wide) == 1 and not is_reserved_name(wide[0]) else None
-
-
-def _like(content: Content, option: str) -> str | None:
-    """Return a name that differs from a usual one in case or by a letter."""
-    lowered = {name.lower(): name for name in reversed(content.names)}
-    for word in _LIKE[option]:
-        if word in lowered:
-            return lowered[word]
-    close = get_close_matches(_LIKE[option][0], list(lowered), n=1, cutoff=0.8)
-    return lowered[close[0]] if close else None
-
-
-def assemble(content: Content, choice: ColumnChoice) -> Predictions | TopLabel:
+def assemble(content: Content, choice: ColumnChoice, options: LoadOptions) -> Predictions | TopLabel:
     """Read the chosen names and build the record."""
     names = choice.scores if choice.labels is None else (*choice.scores, choice.labels)
     columns = content.read(names, choice.labels if choice.kind != "top-label" else None)
     scores = _as_matrix([_numbers(columns[name], name) for name in choice.scores])
+    if options.normalise and (choice.kind != "probs" or choice.positive):
+        raise InputError(Argument("normalise"), " is for probabilities of all classes. Leave it out.")
     if choice.kind == "top-label":
         assert choice.labels is not None
         correct = columns[choice.labels]
         return TopLabel(scores, truths(correct, repr(choice.labels)) if isinstance(correct, Words) else correct)
+    labels = None if choice.labels is None else columns[choice.labels]
+    if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    class_names = _class_names(content, choice, options)
+    is_single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
+    is_positive = choice.positive or (is_single and choice.scores == ("predictions",))  # netcal's two-class records
+    if labels is None:
+        placeholders = (
+            scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype != torch.bool and not scores.is_complex()
+        )
+        numbers = scores.argmax(dim=1) if placeholders else torch.zeros(scores.shape[:1], dtype=torch.int64)
+    elif is_positive:
+        numbers, class_names = _two_classes(labels, str(choice.labels), options, class_names)
+    else:
+        numbers = _labels(labels, str(choice.labels), choice, class_names)
+    if choice.kind == "logits":
+        make = Predictions.from_binary_logits if is_single else Predictions.from_logits
+        return make(scores, numbers, class_names=class_names)
+    if is_positive:
+        return Predictions.from_binary_probs(scores, numbers, class_names=class_names)
+    return Predictions.from_probs(scores, numbers, class_names=class_names, normalise=options.normalise)
+
+
+def _class_names(content: Content, choice: ColumnChoice, options: LoadOptions) -> tuple[str, ...] | None:
+    """Return the class names that the options, the source, or the names of the columns give."""
+    if options.class_names is not None:
+        return tuple(options.class_names)
     if choice.class_names and content.class_names and choice.class_names != content.class_names:
         raise InputError(
             f"the names of the scores and class_names must agree; got {choice.class_names[0]!r}, "
             f"{choice.class_names[1]!r}, ... and {', '.join(map(repr, content.class_names[:2]))}, ..."
         )
-    class_names = content.class_names or choice.class_names
-    if choice.labels is not None:
-        labels = _labels(columns[choice.labels], choice.labels, class_names)
-    elif scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype != torch.bool and not scores.is_complex():
-        labels = scores.argmax(dim=1)  # placeholder labels that pass the checks
-    else:
-        labels = torch.zeros(scores.shape[:1], dtype=torch.int64)
-    if choice.kind == "probs":
-        return Predictions.from_probs(scores, labels, class_names=class_names)
-    if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1):
-        return Predictions.from_binary_logits(scores, labels, class_names=class_names)
-    return Predictions.from_logits(scores, labels, class_names=class_names)
+    return content.class_names or content.label_names.get(choice.labels or "") or choice.class_names
 
 
 def _as_matrix(columns: Sequence[Tensor]) -> Tensor:
@@ -441,11 +281,61 @@ def _numbers(column: Column, name: str) -> Tensor:
     raise InputError(f"{name!r} must hold numbers; got the text {word!r} at row {row}.")
 
 
-def _labels(column: Column, name: str, class_names: tuple[str, ...] | None) -> Tensor:
-    """Return class numbers unchanged, and words as the numbers of their classes."""
-    if isinstance(column, Tensor):
+def _labels(column: Column, name: str, choice: ColumnChoice, class_names: tuple[str, ...] | None) -> Tensor:
+    """Return labels as class numbers: names of classes, or the numbers in the names of the scores, or 0, 1, ..."""
+    numbers = [whole_number(end) for end in choice.class_names or ()]
+    is_numbered = bool(numbers) and None not in numbers
+    if isinstance(column, Words):
+        if not is_numbered or column.first(lambda word: whole_number(word) is None) is not None:
+            return class_numbers(column, class_names, name=repr(name), others=choice.aliases)
+        column = column.numbers({word: whole_number(word) or 0 for word in column.distinct})
+    if not is_numbered:
         return column
-    return class_numbers(column, class_names, name=repr(name))
+    given = as_whole_numbers(column)
+    ordered, order = torch.tensor(numbers).sort()
+    places = torch.searchsorted(ordered, given).clamp(max=len(numbers) - 1)
+    unknown = (ordered[places] != given).nonzero()
+    if unknown.numel():
+        row = int(unknown[0, 0])
+        raise InputError(
+            f"{name!r} must hold the numbers in the names of the scores, {choice.scores[0]!r} to "
+            f"{choice.scores[-1]!r}; got {given[row].tolist()} at row {row}."
+        )
+    return order[places]
+
+
+def _two_classes(
+    column: Column, name: str, options: LoadOptions, class_names: tuple[str, ...] | None
+) -> tuple[Tensor, tuple[str, ...] | None]:
+    """Return labels as 1 for the positive class and 0 for the other, and the names of both."""
+    words = column if isinstance(column, Words) else words_of(column, name)
+    distinct = sorted({word.strip() for word in words.distinct})
+    if options.positive_class is None:
+        if isinstance(column, Words) and class_names is not None:
+            return class_numbers(column, class_names, name=repr(name)), class_names
+        if all(word.lower() in TRUTHS for word in distinct):
+            return truths(words, repr(name)).long(), class_names
+        raise InputError(
+            f"{name!r} must be 0/1 or true/false, 1 for the positive class; got {', '.join(map(repr, distinct[:5]))}. "
+            "Name the label of the positive class: ",
+            *(Argument("positive_class", distinct[-1]), "."),
+        )
+    positive = options.positive_class.strip()
+    others = [word for word in distinct if word != positive]
+    if len(others) == len(distinct):
+        raise InputError(
+            Argument("positive_class", positive),
+            f" must be a label in {name!r}, which has {', '.join(map(repr, distinct[:5]))}",
+            f"{nearest(positive, distinct)}.",
+        )
+    if len(others) > 1:
+        raise InputError(
+            f"{name!r} must have two classes beside a single column of scores; got {len(distinct)}: "
+            f"{', '.join(map(repr, distinct[:5]))}. Name the columns of all classes as ",
+            *(Argument("scores", "a,b,..."), "."),
+        )
+    names = (others[0] if others else f"not {positive}", positive)
+    return words.numbers({word: int(word.strip() == positive) for word in words.distinct}), class_names or names
 
 
 def _extra(content: Content, names: tuple[str, ...], n: int) -> Arrays:
@@ -456,6 +346,27 @@ def _extra(content: Content, names: tuple[str, ...], n: int) -> Arrays:
         if shape != (n,):
             raise InputError(f"{name!r} must have one entry per sample, shape ({n},); got {shape}.")
     return columns
+
+
+def rows_of(column: Column, rows: Tensor) -> Column:
+    """Return some rows of a column."""
+    return Words(column.distinct, column.codes[rows]) if isinstance(column, Words) else column[rows]
+
+
+def rows_with(column: Column, name: str, values: Sequence[str]) -> Tensor:
+    """Return the rows where a column has one of these values, compared as text; an InputError if there are none."""
+    words = column if isinstance(column, Words) else words_of(column, name)
+    wanted = [code for code, word in enumerate(words.distinct) if word in values]
+    rows = torch.isin(words.codes, torch.tensor(wanted, dtype=torch.int64)).nonzero()[:, 0]
+    if not len(rows):
+        held = ", ".join(f"{word!r} ({count:,})" for word, count in list(counts_of(words).items())[:8])
+        raise InputError(f"{name!r} must hold {' or '.join(map(repr, values))} in some rows; it holds {held}.")
+    return rows
+
+
+def counts_of(words: Words) -> dict[str, int]:
+    """Return how often each word occurs."""
+    return dict(zip(words.distinct, words.codes.bincount(minlength=len(words.distinct)).tolist(), strict=True))
 
 
 def load_features(path: str | os.PathLike[str], *, name: str = "features", rows: int | None = None) -> Tensor:
@@ -481,7 +392,7 @@ def load_features(path: str | os.PathLike[str], *, name: str = "features", rows:
     if name not in content.names:
         choice = Argument("name", "NAME", is_literal=False)
         raise UnknownNameError(
-            f"{file} must have an array {name!r}; found {_shown(content)}. Choose one: ", choice, "."
+            f"{file} must have an array {name!r}; found {shown_names(content)}. Choose one: ", choice, "."
         )
     column = content.read((name,), None)[name]
     if not isinstance(column, Tensor):

@@ -15,7 +15,8 @@ from torch import Tensor
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.checks import stays_inside
 from calibrant.errors import FileError, InputError
-from calibrant.files.load import LoadOptions, in_tables, is_reserved_name, load_detailed, suffix_of
+from calibrant.files.choose import LoadOptions, is_reserved_name
+from calibrant.files.load import in_module, load_detailed, suffix_of
 from calibrant.files.source import Arrays, ClassNames, Column, Content, Kind, as_numpy
 from calibrant.labels import Words
 from calibrant.predictions import Predictions, TopLabel, check_unweighted
@@ -44,17 +45,28 @@ def _write_torch(arrays: Arrays, names: ClassNames, file: Path) -> None:
     torch.save(_tensors(arrays) | ({} if names is None else {"class_names": list(names)}), file)
 
 
+def _text(suffix: str) -> Callable[[Arrays, ClassNames, Path], None]:
+    return lambda arrays, names, file: in_module("text", "write_text")(arrays, names, file, suffix)
+
+
 WRITERS: dict[str, Callable[[Arrays, ClassNames, Path], None]] = {
-    ".arrow": in_tables("write_arrow"),
-    ".csv": in_tables("write_csv"),
-    ".csv.gz": in_tables("write_csv_gz"),
-    ".feather": in_tables("write_arrow"),
+    ".arrow": in_module("tables", "write_arrow"),
+    ".feather": in_module("tables", "write_arrow"),
     ".npz": _write_npz,
-    ".parquet": in_tables("write_parquet"),
+    ".parquet": in_module("tables", "write_parquet"),
     ".pt": _write_torch,
     ".pth": _write_torch,
     ".safetensors": _write_safetensors,
+    **{suffix: _text(suffix) for suffix in (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")},
 }
+
+
+def writable_suffix(path: str | os.PathLike[str]) -> str:
+    """Return the ending of a file to write; a FileError if it is none of :data:`WRITERS`."""
+    suffix = suffix_of(path)
+    if suffix not in WRITERS:
+        raise FileError(f"{os.fspath(path)} could not be written: {suffix} holds one array. Name it .npz, or .parquet.")
+    return suffix
 
 
 def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> None:
@@ -86,7 +98,7 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
 
 
 def _write_arrays(arrays: Mapping[str, Column], names: ClassNames, path: str | os.PathLike[str]) -> None:
-    write = WRITERS[suffix_of(path)]
+    write = WRITERS[writable_suffix(path)]
     with atomic_path(path) as file:
         try:
             write({name: _compact(array) for name, array in arrays.items()}, names, file)
@@ -147,7 +159,7 @@ def _read_others(content: Content, names: Sequence[str], n: int) -> dict[str, Co
     leads out of an archive (``../``); what has another length, which is not even read; and everything in a CSV file,
     whose text could only be guessed at ("007" is an identifier).
     """
-    if content.path is not None and suffix_of(content.path).startswith(".csv"):
+    if content.path is not None and suffix_of(content.path).startswith((".csv", ".tsv")):
         return {}
     times = Counter(content.names)
     free = [name for name in names if not (is_reserved_name(name) or name in _TAKEN) and times[name] == 1]
@@ -181,12 +193,12 @@ def save_scores(scores: Scores, path: str | os.PathLike[str]) -> tuple[str, ...]
     number of its type. One logit a row stays one, except in a CSV file with class names, whose columns are named after
     the classes. Returns the columns that the format cannot hold: matrices in a table, text in an archive of tensors.
     """
-    rows, suffix = scores.predictions, suffix_of(path)
+    rows, suffix = scores.predictions, writable_suffix(path)
     others = {name: column for name, column in scores.others.items() if _can_hold(suffix, column)}
     values = rows.logits
     if scores.kind == "probs":
         values = rows.probs.clamp(min=torch.finfo(rows.probs.dtype).smallest_normal)
-    elif scores.single is not None and not (rows.class_names and suffix.startswith(".csv")):
+    elif scores.single is not None and not (rows.class_names and suffix.startswith((".csv", ".tsv", ".jsonl"))):
         values = (values[:, 1] - values[:, 0]).reshape(len(values), *scores.single)
     arrays: dict[str, Column] = {scores.kind: values}
     if scores.labelled:

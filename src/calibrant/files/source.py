@@ -4,7 +4,7 @@ import json
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Literal, final
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import as_tensor, numpy_archive
+from calibrant.checks import as_tensor, existing_file, npy_shape, numpy_archive, read_npy
 from calibrant.errors import Argument, FileError, InputError, caught_warnings, check_expansion, reading
 from calibrant.labels import Words, encode
 
@@ -39,6 +39,7 @@ class Content:
     read: Callable[[Sequence[str], Collection[str] | None], Arrays]
     shape: Callable[[str], tuple[int | None, ...]]  # for messages; None where it is not known
     hint: str = ""  # shown after a list of the names
+    label_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # class names that a column of labels has
 
     @property
     def title(self) -> str:
@@ -124,6 +125,29 @@ def open_npz(path: Path) -> Content:
         names = tuple(name for name in archive.names if name != _CLASS_NAMES)
         class_names = as_class_names(archive.read([_CLASS_NAMES])[0] if _CLASS_NAMES in archive.names else None)
     return Content(path, "array", names, class_names, read, shape)
+
+
+def open_npy(path: Path, labels: str | None = None) -> Content:
+    """Open an array of NumPy (``.npy``), named by its file's stem, and its labels in another such file.
+
+    The path of the labels is their name. It is looked for beside the scores first, so that one name fits several files.
+    """
+    files = {path.stem: path}
+    if labels is not None:
+        beside = path.parent / labels
+        files[labels] = existing_file(beside if beside.is_file() else labels, holding="labels")
+
+    def read(wanted: Sequence[str], _text: Collection[str] | None) -> Arrays:
+        return {name: as_column(read_npy(files[name]), name) for name in wanted}
+
+    def shape(name: str) -> tuple[int | None, ...]:
+        try:
+            return npy_shape(files[name])
+        except InputError:  # the shape is for a message about another error
+            return (None,)
+
+    hint = "A .npy file holds one array: give the file of the labels, as --labels labels.npy or labels='labels.npy'."
+    return Content(path, "array", tuple(files), None, read, shape, "" if labels else hint)
 
 
 def open_safetensors(path: Path) -> Content:

@@ -1,20 +1,20 @@
-"""Read and write tables: CSV, Parquet, Feather and Arrow files, and data frames with ``__arrow_c_stream__``."""
+"""Read and write tables with types: Parquet, Feather and Arrow files, and data frames with ``__arrow_c_stream__``."""
 
-import gzip
 import io
 import json
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import pyarrow as pa
 import torch
-from pyarrow import csv
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
+from calibrant.checks import stays_inside
 from calibrant.errors import FileError, InputError, check_expansion, check_memory, reading
 from calibrant.files.source import PREFIXES, Arrays, ClassNames, Column, Content, as_class_names, as_numpy
 from calibrant.labels import Words
@@ -100,9 +100,7 @@ def _no_value(name: str, row: int) -> InputError:
     )
 
 
-_BLOCK, _MOST_BLOCK = 1 << 20, 1 << 30  # bytes of a CSV file that are parsed together
-_LONGEST_HEADER, _LONGEST_NUMBER = 1 << 26, 64
-_CHECKED_EVERY = 1 << 26
+_ARROW = "Feather (version 2) or Arrow file"
 _BATCH = 1 << 22  # numbers of a Parquet file that are decoded together
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # kinds of Arrow messages
 
@@ -118,7 +116,7 @@ def open_frame(frame: Any) -> Content:
             f"the source must be a table; a {type(frame).__qualname__} could not be read as one: {error}. "
             "Pass a data frame with only the columns that are needed, or a dict of arrays."
         ) from error
-    return _content(None, table.schema, table.select)
+    return content_of(None, table.schema, table.select)
 
 
 def open_parquet(path: Path) -> Content:
@@ -137,42 +135,79 @@ def open_parquet(path: Path) -> Content:
             return pa.Table.from_batches(_bounded(path, (batch.select(names) for batch in read)), schema=schema)
 
     with reading(path, form), pq.ParquetFile(path) as file:
-        return _content(path, file.schema_arrow, select)
+        return content_of(path, file.schema_arrow, select)
 
 
 def open_arrow(path: Path) -> Content:
-    """Open Arrow's file format (Feather version 2), or its stream format, which some libraries also call ``.arrow``.
+    """Open Arrow's file format (Feather version 2), or its stream format, which some libraries also call ``.arrow``."""
+    with reading(path, _ARROW):
+        return content_of(path, _arrow_table(path, None), partial(_arrow_table, path))
 
-    A file is a stream with a list of its batches at the end, and is read as one.
-    """
-    form = "Feather (version 2) or Arrow file"
 
-    def table(names: list[str] | None) -> Any:
-        with reading(path, form), pa.OSFile(str(path)) as file:
-            start = 8 if file.read(6) == b"ARROW1" else 0
-            file.seek(start)
-            with pa.ipc.open_stream(file) as reader:
-                schema = reader.schema
-            if names is None:
-                return schema
-            listed = None
-            if start:
-                file.seek(0)
-                with pa.ipc.open_file(file) as reader:
-                    listed = reader.num_record_batches
-            _check_arrow_buffers(path, start)
-            file.seek(start)
-            fields = [schema.get_field_index(name) for name in names]
-            with pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(included_fields=fields)) as reader:
-                batches = list(_bounded(path, reader))
-                if listed not in {None, len(batches)}:
-                    raise ValueError(f"it lists {listed} batches and holds {len(batches)}")
-                read = pa.Table.from_batches(batches, schema=reader.schema)
-            read.validate(full=True)  # the format has no checksum, and a wrong offset would read foreign memory
-            return read
+def _arrow_table(path: Path, names: list[str] | None) -> Any:
+    """Return some columns of an Arrow file, or the schema. A file is a stream with a list of its batches at the end."""
+    with reading(path, _ARROW), pa.OSFile(str(path)) as file:
+        start = 8 if file.read(6) == b"ARROW1" else 0
+        file.seek(start)
+        with pa.ipc.open_stream(file) as reader:
+            schema = reader.schema
+        if names is None:
+            return schema
+        listed = None
+        if start:
+            file.seek(0)
+            with pa.ipc.open_file(file) as reader:
+                listed = reader.num_record_batches
+        _check_arrow_buffers(path, start)
+        file.seek(start)
+        fields = [schema.get_field_index(name) for name in names]
+        with pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(included_fields=fields)) as reader:
+            batches = list(_bounded(path, reader))
+            if listed not in {None, len(batches)}:
+                raise ValueError(f"it lists {listed} batches and holds {len(batches)}")
+            read = pa.Table.from_batches(batches, schema=reader.schema)
+        read.validate(full=True)  # the format has no checksum, and a wrong offset would read foreign memory
+        return read
 
-    with reading(path, form):
-        return _content(path, table(None), table)
+
+def open_dataset_folder(path: Path) -> Content:
+    """Open a folder that Hugging Face ``datasets`` saved: Arrow files, listed in ``state.json``."""
+    with reading(path, "folder of Hugging Face datasets"):
+        if (path / "dataset_dict.json").is_file():
+            splits = _json(path / "dataset_dict.json").get("splits", [])
+            raise FileError(
+                f"{path} must be one split of the data set; it holds {splits}. Name one: {path}/{splits[-1]}."
+            )
+        state = _json(path / "state.json") if (path / "state.json").is_file() else {}
+        if state.get("_indices_data_files"):
+            raise FileError(f"{path} must hold its rows in order; it selects them by indices. Save flatten_indices().")
+        listed = [entry["filename"] for entry in state.get("_data_files") or ()]
+        files = [path / name for name in listed if stays_inside(name)] or sorted(path.glob("*.arrow"))
+        if not files:
+            raise FileError(f"{path} must hold Arrow files; there are none. Save it with dataset.save_to_disk(path).")
+        schema = _arrow_table(files[0], None)
+
+        def select(names: list[str]) -> Any:
+            return pa.concat_tables([_arrow_table(file, names) for file in files])
+
+        info = _json(path / "dataset_info.json") if (path / "dataset_info.json").is_file() else {}
+        content = content_of(path, schema, select)
+        return replace(content, label_names={**content.label_names, **_class_labels(info.get("features"))})
+
+
+def _json(path: Path) -> dict[str, Any]:
+    held = json.loads(path.read_bytes())
+    if not isinstance(held, dict):
+        raise FileError(f"{path} must hold a JSON object; it holds a {type(held).__name__}.")
+    return held
+
+
+def _class_labels(features: object) -> dict[str, tuple[str, ...]]:
+    """Return the class names of the label columns of a Hugging Face data set, by column."""
+    if not isinstance(features, dict):
+        return {}
+    names = {name: feature.get("names") for name, feature in features.items() if isinstance(feature, dict)}
+    return {name: tuple(map(str, listed)) for name, listed in names.items() if isinstance(listed, list)}
 
 
 def _check_arrow_buffers(path: Path, start: int) -> None:
@@ -232,87 +267,6 @@ def _compressed_buffers(metadata: bytes) -> tuple[int, list[int]]:
     return body_length, [offset for offset, length in pairs if length >= 8]
 
 
-def open_csv(path: Path) -> Content:
-    """Open comma-separated values with the names in the first row, plain or compressed (``.csv.gz``)."""
-    form = "CSV file"
-    quoted_lines = csv.ParseOptions(newlines_in_values=True)
-
-    def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
-        # Labels are read as text first: a class called "true", "nan" or "2024-01-01" must stay a word.
-        texts = {text} if isinstance(text, str) else set(text or ())
-        types = dict.fromkeys(texts, pa.string())
-        convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
-        with reading(path, form), _csv_text(path) as file:
-            table = csv.read_csv(file, read_options=options, parse_options=quoted_lines, convert_options=convert)
-        return {name: column_of(_as_numbers(table[name]) if name in texts else table[name], name) for name in wanted}
-
-    with reading(path, form), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
-        # A block must hold a whole line, and those of many classes are long.
-        header = file.readline(_LONGEST_HEADER)
-        block = max(_BLOCK, len(header) + _LONGEST_NUMBER * (header.count(b",") + 1))
-        options = csv.ReadOptions(block_size=min(block, _MOST_BLOCK))
-    with (
-        reading(path, form),
-        _csv_text(path) as text,
-        csv.open_csv(text, read_options=options, parse_options=quoted_lines) as reader,
-    ):
-        names = tuple(reader.schema.names)
-    hint = "The first row must hold the names, separated by commas."
-    return Content(path, "column", names, None, read, lambda _name: (None,), hint)
-
-
-def _as_numbers(column: Any) -> Any:
-    """Return a column of text as int64 or float64 if every row is a number, else unchanged."""
-    import pyarrow.compute as pc
-
-    trimmed = pc.utf8_trim_whitespace(column)
-    if pc.any(pc.match_substring_regex(trimmed, "(?i)^[-+]?(nan|inf)")).as_py():  # words, if they are names
-        return column
-    for kind in (pa.int64(), pa.float64()):
-        try:
-            return trimmed.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-    return column
-
-
-def _is_gzip(path: Path) -> bool:
-    return path.name.lower().endswith(".gz")
-
-
-@contextmanager
-def _csv_text(path: Path) -> Iterator[Any]:
-    """Open the bytes of a CSV file, decompressed in bounded steps."""
-    if _is_gzip(path):
-        with gzip.open(path) as unpacked:
-            yield _BoundedFile(unpacked, path)
-    else:
-        with pa.OSFile(str(path)) as file:
-            yield file
-
-
-@final
-class _BoundedFile(io.BufferedIOBase):
-    """A decompressed file that raises once more bytes were decompressed than is plausible."""
-
-    def __init__(self, file: gzip.GzipFile, path: Path) -> None:
-        super().__init__()
-        self._file, self._path, self._given, self._checked = file, path, 0, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        given = self._file.read(_BLOCK if size is None or size < 0 else size)
-        self._given += len(given)
-        if self._given - self._checked >= _CHECKED_EVERY:
-            self._checked = self._given
-            # A number takes about as many bytes in memory as it has digits, and is held more than once.
-            check_expansion(self._path, self._given)
-            check_memory(self._path, 2 * self._given)
-        return given
-
-
 def _bounded(path: Path, batches: Iterable[Any]) -> Iterator[Any]:
     """Yield the batches of a file; raise if they are larger than is plausible for its size."""
     size = 0
@@ -322,7 +276,7 @@ def _bounded(path: Path, batches: Iterable[Any]) -> Iterator[Any]:
         yield batch
 
 
-def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any]) -> Content:
+def content_of(path: Path | None, schema: Any, select: Callable[[list[str]], Any]) -> Content:
     """Return the content of a table whose columns have types."""
     metadata = schema.metadata or {}
     index = _pandas_index(metadata)
@@ -338,7 +292,11 @@ def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any])
         kind = schema.field(name).type
         return (None, getattr(kind, "list_size", None)) if _is_list(kind) else (None,)
 
-    return Content(path, "column", names, _class_names(metadata), read, shape, hint)
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features")
+    except (ValueError, AttributeError):
+        features = None
+    return Content(path, "column", names, _class_names(metadata), read, shape, hint, _class_labels(features))
 
 
 def _class_names(metadata: dict[bytes, bytes]) -> tuple[str, ...] | None:
@@ -360,12 +318,12 @@ def _pandas_index(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
         return ()  # another library's metadata under pandas' key
 
 
-def _table(arrays: Arrays, names: ClassNames) -> Any:
+def table_of(arrays: Arrays, names: ClassNames) -> Any:
     """Return a table with one column per class."""
     columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name not in PREFIXES}
     for name in PREFIXES.keys() & arrays.keys():
         columns = {**_by_class(arrays[name], PREFIXES[name]), **columns}
-    table = pa.table({name: _column(array) for name, array in columns.items()})
+    table = pa.table({name: arrow_column(array) for name, array in columns.items()})
     return table if names is None else table.replace_schema_metadata({"class_names": json.dumps(names)})
 
 
@@ -377,10 +335,10 @@ def _by_class(scores: Column, prefix: str) -> Arrays:
     return {f"{prefix}{place}": column for place, column in enumerate(by_class)}
 
 
-def _column(array: Column) -> Any:
+def arrow_column(array: Column) -> Any:
     """Return a zero-copy Arrow array; `pa.array` would import pandas."""
     if isinstance(array, Words):
-        return pa.array(list(array.distinct), pa.string()).take(_column(array.codes))
+        return pa.array(list(array.distinct), pa.string()).take(arrow_column(array.codes))
     values = as_numpy(array.byte() if array.dtype == torch.bool else array)
     column = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
     return column.cast(pa.bool_()) if array.dtype == torch.bool else column
@@ -391,54 +349,11 @@ def write_parquet(arrays: Arrays, names: ClassNames, file: Path) -> None:
     import pyarrow.parquet as pq
 
     # Scores hardly ever repeat, so a dictionary of them only costs time.
-    pq.write_table(_table(arrays, names), file, use_dictionary=False, write_page_checksum=True)
+    pq.write_table(table_of(arrays, names), file, use_dictionary=False, write_page_checksum=True)
 
 
 def write_arrow(arrays: Arrays, names: ClassNames, file: Path) -> None:
     """Write Arrow's file format (Feather version 2)."""
-    table = _table(arrays, names)
+    table = table_of(arrays, names)
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
-
-
-def write_csv(arrays: Arrays, names: ClassNames, file: Path) -> None:
-    """Write comma-separated values, with the class names in the names of the columns."""
-    with file.open("wb") as sink:
-        csv.write_csv(_csv_table(arrays, names), sink)
-
-
-def write_csv_gz(arrays: Arrays, names: ClassNames, file: Path) -> None:
-    """Write comma-separated values, compressed."""
-    # Digits of scores are close to noise: higher levels take four times as long for a twentieth less.
-    with gzip.GzipFile(file, "wb", compresslevel=1, mtime=0) as sink:
-        csv.write_csv(_csv_table(arrays, names), sink)
-
-
-def _csv_table(arrays: Arrays, names: ClassNames) -> Any:
-    """Return a table with all numbers as float64 and the class names in the names of the columns."""
-    # The digits of a float32 read as float64 would be another number; those of the same number as float64 are not.
-    wide = {
-        name: array.double() if isinstance(array, Tensor) and array.is_floating_point() else array
-        for name, array in arrays.items()
-    }
-    table = _table(wide, None)
-    if names is None or names == tuple(str(place) for place in range(len(names))):
-        return table
-    _check_words(names)
-    prefix = next(prefix for name, prefix in PREFIXES.items() if name in arrays)
-    columns = {f"{prefix}{name}": table[place] for place, name in enumerate(names)}
-    if "labels" in arrays:
-        columns["label"] = pa.array(list(names), pa.string()).take(_column(arrays["labels"]))
-    others = {name: table[name] for name in arrays if name not in PREFIXES and name != "labels"}
-    return pa.table({**columns, **others})
-
-
-def _check_words(names: tuple[str, ...]) -> None:
-    """Check that class names can be read back from the names of columns."""
-    numbers = [name for name in names if not name or (name.isascii() and name.isdecimal())]
-    if numbers or len(set(names)) < len(names):
-        got = f"{numbers[0]!r}" if numbers else "the same name twice"
-        raise FileError(
-            f"class names in a CSV file must be different words, not numbers, as its columns are named after them; "
-            f"got {got}. Save as .parquet, or leave the class names out."
-        )

@@ -31,7 +31,8 @@ from calibrant.datasets import load_resnet110
 from calibrant.errors import CalibrantError, FileError, InputError, caught_warnings, ours_in, terminal_text
 from calibrant.evaluation import evaluate as evaluate_predictions
 from calibrant.files import load, save, save_map
-from calibrant.files.load import OPENERS, LoadOptions, choose, suffix_of
+from calibrant.files.choose import LoadOptions, choose
+from calibrant.files.load import OPENERS, suffix_of
 from calibrant.files.source import Content, open_mapping
 from calibrant.labels import Words
 from calibrant.predictions import Predictions, TopLabel

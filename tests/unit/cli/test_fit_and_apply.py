@@ -10,7 +10,7 @@ import torch
 from calibrant import Predictions, TopLabel, catalogue, load, save
 from calibrant.calibrators import TemperatureScaling
 from calibrant.files import load_feature_map, load_map, read_map_file, save_map
-from calibrant.files.load import SUFFIXES
+from calibrant.files.save import WRITERS
 from calibrant.maps import Scale
 
 NAMES = ["cat", "dog", "bird"]
@@ -125,7 +125,7 @@ def test_square_brackets_are_shown_as_they_are(calibrant, files, tmp_path):
     assert "map[bold].safetensors" in out
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITERS)
 def test_applying_gives_the_same_as_in_python_in_every_format(calibrant, files, tmp_path, suffix):
     path = tmp_path / f"out{suffix}"
     code, out, err = calibrant("apply", files / "map.safetensors", files / "test.npz", "-o", path)
@@ -138,7 +138,7 @@ def test_applying_gives_the_same_as_in_python_in_every_format(calibrant, files, 
     assert written.class_names == tuple(NAMES)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITERS)
 def test_probabilities_give_probabilities(calibrant, files, tmp_path, suffix):
     path = tmp_path / f"out{suffix}"
     code, out, err = calibrant("apply", files / "map.safetensors", files / "probs.npz", "-o", path)
@@ -150,7 +150,7 @@ def test_probabilities_give_probabilities(calibrant, files, tmp_path, suffix):
     torch.testing.assert_close(load(path, kind="probs").probs.float(), expected)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITERS)
 def test_a_file_without_labels_stays_without(calibrant, files, tmp_path, suffix):
     path = tmp_path / f"out{suffix}"
     code, out, err = calibrant("apply", files / "map.safetensors", files / "unlabelled.npz", "-o", path)

@@ -46,7 +46,7 @@ from calibrant import errors
 from calibrant.confidence import ConfidenceHead, NeighbourConfidence, load_confidence, save_confidence
 from calibrant.diagnosis.runs import read_runs
 from calibrant.errors import FileError, markdown_code, markdown_text, terminal_text
-from calibrant.files import load, save, save_map, tables
+from calibrant.files import load, save, save_map, text
 from calibrant.files.map_file import contents_metadata
 from calibrant.files.save import load_scores
 from calibrant.maps import Scale
@@ -398,7 +398,7 @@ def test_records_that_cannot_be_are_refused(run, line, finished):
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
 def test_any_number_of_classes_comes_back_from_csv(tmp_path, monkeypatch, suffix):
     # Rows of 60,000 classes are longer than a block of 1 MiB; those of 2,000 than one of 16 kiB, and read sooner.
-    monkeypatch.setattr(tables, "_BLOCK", 1 << 14)
+    monkeypatch.setattr(text, "_BLOCK", 1 << 14)
     k, path = 2000, tmp_path / f"wide{suffix}"
     logits = torch.randn(2, k, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     save(Predictions.from_logits(logits, torch.tensor([0, k - 1])), path)

@@ -14,7 +14,7 @@ import torch
 from calibrant.atomic import atomic_binary, atomic_path, atomic_text, is_temporary
 from calibrant.errors import FileError
 from calibrant.files import load, save
-from calibrant.files.load import SUFFIXES
+from calibrant.files.save import WRITERS
 from calibrant.predictions import Predictions
 
 OLD = Predictions.from_logits([[1.0, 2.0]], [0])
@@ -47,7 +47,7 @@ def test_a_stopped_write_leaves_the_old_file_and_nothing_else(tmp_path, stop):
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITERS)
 def test_a_save_that_fails_at_the_last_moment_leaves_the_old_predictions(tmp_path, suffix, monkeypatch):
     path = tmp_path / f"p{suffix}"
     save(OLD, path)

@@ -8,7 +8,8 @@ import torch
 
 from calibrant.errors import FileError, InputError, UnknownNameError
 from calibrant.files import load
-from calibrant.files.load import LoadOptions, load_detailed
+from calibrant.files.choose import LoadOptions
+from calibrant.files.load import load_detailed
 from calibrant.predictions import Predictions, TopLabel
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0]])
@@ -161,7 +162,7 @@ def test_words_in_names_are_class_names_and_labels_may_be_those():
             {"logits": LOGITS, "logit_0": LABELS, "logit_1": LABELS, "labels": LABELS},
             {},
             InputError,
-            "must have one set of logits; found 'logits' and 'logit_0', 'logit_1'",
+            "must have one set of logits; found 'logits', and 'logit_0' and 'logit_1'...scores='logit_*'",
         ),
         (
             {"logit_0": LABELS, "logit_1": LABELS, "logit_3": LABELS, "labels": LABELS},
@@ -169,7 +170,12 @@ def test_words_in_names_are_class_names_and_labels_may_be_those():
             InputError,
             "without a gap; logit_2 is missing",
         ),
-        ({"prob_1": LABELS, "prob_2": LABELS, "labels": LABELS}, {}, InputError, "prob_0 is missing"),
+        (
+            {"prob_1": LABELS, "prob_2": LABELS, "labels": [1, 0]},
+            {},
+            InputError,
+            "the numbers in the names of the scores, 'prob_1' to 'prob_2'; got 0 at row 1",
+        ),
         ({"prob_0": LABELS, "prob_1": LABELS, "prob_max": LABELS}, {}, InputError, "found 'prob_0' and 'prob_max'"),
         (
             {"prob_0": LABELS, "prob_00": LABELS, "labels": LABELS},

@@ -10,12 +10,12 @@ from pyarrow import feather
 
 from calibrant.errors import FileError, InputError
 from calibrant.files import load, save
-from calibrant.files.load import OPENERS, SUFFIXES
+from calibrant.files.load import OPENERS
 from calibrant.files.save import WRITERS
 from calibrant.predictions import Predictions, TopLabel
 
 NAMES = ("cat", "dog", 'a "quoted", bird')
-CSV = (".csv", ".csv.gz")
+CSV = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")
 ARCHIVES_WITH_BFLOAT16 = (".pt", ".pth", ".safetensors")
 
 
@@ -33,10 +33,10 @@ def assert_same(loaded, saved, dtype=None):
 
 
 def test_every_ending_has_a_reader_and_a_writer():
-    assert set(OPENERS) == set(WRITERS) == set(SUFFIXES)
+    assert set(OPENERS) == {*WRITERS, ".npy"}
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITERS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("class_names", [None, NAMES])
 def test_predictions_come_back_with_type_and_class_names(tmp_path, suffix, dtype, class_names):
@@ -50,7 +50,7 @@ def test_predictions_come_back_with_type_and_class_names(tmp_path, suffix, dtype
     assert_same(load(tmp_path / f"p{suffix}"), saved, expected)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITERS)
 def test_top_labels_come_back(tmp_path, suffix):
     saved = TopLabel([0.1, 1 / 3, 1.0, 0.0], [True, False, True, False])
     save(saved, tmp_path / f"t{suffix}")
@@ -60,7 +60,7 @@ def test_top_labels_come_back(tmp_path, suffix):
     assert torch.equal(loaded.correct, saved.correct)
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITERS)
 def test_a_slice_is_saved_without_the_rest(tmp_path, suffix):
     whole = some_predictions(n=20_000)
     save(whole[10:12], tmp_path / f"p{suffix}")
@@ -80,8 +80,16 @@ def test_csv_gz_is_compressed(tmp_path):
     assert gzip.decompress((tmp_path / "p.csv.gz").read_bytes()).startswith(b'"logit_cat"')
 
 
-def test_csv_keeps_class_names_that_look_like_values(tmp_path):
-    saved = some_predictions(torch.float64, ("true", "nan", "2024-01-01"))
+@pytest.mark.parametrize("suffix", CSV)
+@pytest.mark.parametrize("names", [("true", "nan", "2024-01-01"), ("2024-01-01", "2024-01-02", "2024-01-03")])
+def test_csv_keeps_class_names_that_look_like_values(tmp_path, names, suffix):
+    saved = some_predictions(torch.float64, names)
+    save(saved, tmp_path / f"p{suffix}")
+    assert_same(load(tmp_path / f"p{suffix}"), saved)
+
+
+def test_csv_keeps_class_names_that_are_numbers_in_order(tmp_path):
+    saved = some_predictions(torch.float64, ("1", "2", "3"))
     save(saved, tmp_path / "p.csv")
     assert_same(load(tmp_path / "p.csv"), saved)
 
@@ -92,7 +100,7 @@ def test_csv_of_classes_named_by_their_number_needs_no_names(tmp_path):
     assert load(tmp_path / "p.csv").class_names is None
 
 
-@pytest.mark.parametrize("names", [("1", "2", "3"), ("cat", "7", "dog"), ("crane", "crane", "dog"), ("", "a", "b")])
+@pytest.mark.parametrize("names", [("1", "3", "2"), ("cat", "7", "dog"), ("crane", "crane", "dog"), ("", "a", "b")])
 def test_csv_refuses_class_names_that_columns_cannot_carry(tmp_path, names):
     with pytest.raises(FileError, match=r"class names in a CSV file must be different words.*\.parquet"):
         save(some_predictions(class_names=names), tmp_path / "p.csv")

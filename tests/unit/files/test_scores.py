@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from calibrant.files import load
-from calibrant.files.load import SUFFIXES
-from calibrant.files.save import Scores, load_scores, save_scores
+from calibrant.files.save import WRITERS, Scores, load_scores, save_scores
 from calibrant.predictions import PROB_FLOOR, Predictions
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0]])
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITERS)
 @pytest.mark.parametrize("shape", [(2,), (2, 1)])
 def test_one_logit_a_row_stays_one(tmp_path, suffix, shape):
     logits = np.array([1.5, -2.0]).reshape(shape)
@@ -119,7 +118,7 @@ def test_columns_of_a_csv_file_are_named_as_left(tmp_path):
     assert (dict(given.others), given.left) == ({}, ("id",))
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_no_probability_is_written_as_zero(tmp_path, suffix, dtype):
     rows = Predictions.from_logits(torch.tensor([[0.0, -2000.0], [-2000.0, 0.0]], dtype=dtype), [0, 1])

@@ -222,7 +222,10 @@ def test_csv_labels_may_be_words_where_columns_name_the_classes(csv):
         ("prob_0,prob_1,label\n0.75,0.25,0\nabc,0.25,0\n", "'prob_0' must hold numbers; got the text 'abc' at row 1"),
         ("prob_0,prob_1,label\n0.75,0.25\n", "must be a whole CSV file; reading it failed: .*Expected 3 columns"),
         ("prob_0,prob_1,label\n", "p.csv: column 'prob_0' must have at least one row"),
-        ("prob_0;prob_1;label\n0.5;0.5;1\n", "found 'prob_0;prob_1;label'.*separated by commas"),
+        (
+            "prob_0;prob_1;label\n0.5;0.5;1\n",
+            "must have its columns separated by commas; its first row has none, but semicolons. Pass separator=';'",
+        ),
         ("0.75,0.25,1\n0.5,0.5,1\n", "found '0.75', '0.25', '1'.*first row must hold the names"),
         ("logit_0,logit_1,logit_3,label\n1,2,3,0\n", "logit_2 is missing"),
         (

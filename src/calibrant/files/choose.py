@@ -1,0 +1,381 @@
+"""Decide by the names in a source what to read from it: the scores, their kind, their classes, and the labels.
+
+Names and options decide; values never do.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import final, get_args
+
+from calibrant.errors import Argument, InputError, UnknownNameError
+from calibrant.files.source import PREFIXES, Content, Kind
+from calibrant.labels import whole_number
+
+_LABELS = ("labels", "label", "targets", "ground_truth")
+_SCORES: dict[Kind, tuple[str, ...]] = {
+    "logits": ("logits", "logit", "log_probs", "logprobs"),  # log-probabilities are logits whose softmax they are
+    "probs": ("probs", "prob", "probabilities"),
+    "top-label": (),
+}
+_PREFIXES: dict[Kind, tuple[str, ...]] = {
+    "logits": (PREFIXES["logits"], "logits_", "logprob_", "log_prob_"),
+    "probs": (PREFIXES["probs"], "probs_"),
+}
+_SEPARATORS = "_-. :"  # between what the names of columns share and the name of their class
+
+
+@final
+@dataclass(frozen=True)
+class LoadOptions:
+    """Options of :func:`calibrant.files.load`; None where the names in the source decide."""
+
+    kind: Kind | None = None
+    scores: str | Sequence[str] | None = None
+    labels: str | None = None
+    confidence: str | None = None
+    correct: str | None = None
+    labels_needed: bool = True
+    extra: tuple[str, ...] = ()  # other columns to read, such as weights and groups, one entry per sample
+    positive: str | None = None
+    positive_class: str | None = None
+    class_names: Sequence[str] | None = None
+    normalise: bool = False
+    separator: str | None = None
+    where: Mapping[str, str | Sequence[str]] | None = None
+
+
+@final
+@dataclass(frozen=True)
+class ColumnChoice:
+    """The names of the columns or arrays to read, and the kind of their scores."""
+
+    kind: Kind
+    scores: tuple[str, ...]  # one, or one per class in the order of the classes; for the top label, the confidence
+    labels: str | None  # for the top label, whether it is correct; None if there are none and none are needed
+    class_names: tuple[str, ...] | None = None  # what the names of the scores call the classes, unless 0, 1, ...
+    aliases: tuple[str, ...] = ()  # other names of the classes that labels may use
+    positive: bool = False  # the one column of scores is that of the positive class
+
+
+def choose(content: Content, options: LoadOptions) -> ColumnChoice:
+    """Decide what to read from a source; exactly one complete set of names must be there."""
+    if options.positive is not None:
+        return _choose_positive(content, options)
+    kinds = _kinds(options)
+    incomplete: list[tuple[Kind, bool]] = []  # kinds of which only one half is present; True: the scores
+    for kind in kinds:
+        choice = ColumnChoice(kind, (), None)
+        if kind != "top-label":
+            labels = _find_column(content, _LABELS, options.labels, "labels")
+            taken = {labels, *options.extra, *(options.where or ())}
+            choice = _score_names(content, kind, options.scores, taken) or choice
+        else:
+            confidence = _find_column(content, ("confidence",), options.confidence, "confidence")
+            labels = _find_column(content, ("correct",), options.correct, "correct")
+            choice = ColumnChoice(kind, (confidence,) if confidence else (), None)
+        if choice.scores and (labels or not options.labels_needed):
+            return replace(choice, labels=labels)
+        if choice.scores or (labels and kind == "top-label"):
+            incomplete.append((kind, bool(choice.scores)))
+    if incomplete:
+        kind, has_scores = incomplete[0]
+        raise _missing_columns_error(content, (kind,), lacks_scores=not has_scores, lacks_labels=has_scores)
+    lacks_labels = options.labels_needed and _find_column(content, _LABELS, options.labels, "labels") is None
+    raise _missing_columns_error(content, kinds, lacks_labels=lacks_labels, labels_needed=options.labels_needed)
+
+
+def _choose_positive(content: Content, options: LoadOptions) -> ColumnChoice:
+    """Choose the one column of the positive class, and the labels."""
+    for name, given in (
+        ("scores", options.scores),
+        ("confidence", options.confidence),
+        ("correct", options.correct),
+        ("kind", None if options.kind in {None, "logits", "probs"} else options.kind),
+    ):
+        if given is not None:
+            shown = Argument(name, str(given))
+            raise InputError(
+                Argument("positive"), " names the one column of scores; got ", shown, " too. Leave it out."
+            )
+    column = _find_column(content, (), options.positive, "positive")
+    labels = _find_column(content, _LABELS, options.labels, "labels")
+    if column is None or (labels is None and options.labels_needed):
+        raise _missing_columns_error(content, ("probs",), lacks_scores=False)
+    return ColumnChoice(options.kind or "probs", (column,), labels, positive=True)
+
+
+def is_reserved_name(name: str) -> bool:
+    """Return whether a column name is reserved for scores or labels."""
+    known = {*_LABELS, "predictions", "confidence", "correct"}.union(*_SCORES.values())
+    return name in known or name.startswith(tuple(prefix for some in _PREFIXES.values() for prefix in some))
+
+
+def _kinds(options: LoadOptions) -> tuple[Kind, ...]:
+    """Return the kinds that the options allow, in order of preference."""
+    kind = options.kind
+    if kind is not None and kind not in get_args(Kind):
+        raise UnknownNameError(f"kind must be 'logits', 'probs' or 'top-label'; got {kind!r}.")
+    top = options.confidence is not None or options.correct is not None
+    full = options.scores is not None or options.labels is not None
+    if (top and full) or (top and kind not in {None, "top-label"}) or (full and kind == "top-label"):
+        raise InputError(
+            *(Argument("confidence"), " and ", Argument("correct"), " belong to ", Argument("kind", "top-label"), ", "),
+            *(Argument("scores"), " and ", Argument("labels"), " to ", Argument("kind", "logits"), " or "),
+            *(Argument("kind", "probs"), "; got both. Leave one pair out."),
+        )
+    if kind is not None:
+        return (kind,)
+    if top:
+        return ("top-label",)
+    if options.scores is not None:
+        named = {_kind_of(name) for name in split_scores(options.scores)}
+        if len(named) == 1 and (kind := named.pop()) is not None:
+            return (kind,)
+        raise InputError(
+            Argument("scores", options.scores if isinstance(options.scores, str) else ",".join(options.scores)),
+            *(" needs ", Argument("kind", "logits"), " or ", Argument("kind", "probs")),
+            ", because the name does not tell which.",
+        )
+    return ("logits", "probs") if full or not options.labels_needed else ("logits", "probs", "top-label")
+
+
+def split_scores(scores: str | Sequence[str]) -> list[str]:
+    """Return the names in a list with commas between them, or of several names."""
+    return [name.strip() for name in scores.split(",")] if isinstance(scores, str) else list(scores)
+
+
+def _kind_of(name: str) -> Kind | None:
+    """Return the kind that a name tells: ``probs``, ``prob_3``, ``prob_*``, ``val_logits``."""
+    for kind, prefixes in _PREFIXES.items():
+        known = _SCORES[kind]
+        if name in known or name.startswith(prefixes) or name.endswith(tuple(f"_{word}" for word in known)):
+            return kind
+    return None
+
+
+def _find_column(content: Content, known: tuple[str, ...], requested: str | None, option: str) -> str | None:
+    """Return the name that was requested or is known, or None if it is not in the source."""
+    if requested is not None and requested not in content.names:
+        raise UnknownNameError(
+            Argument(option, requested),
+            f" must be among the {content.noun}s of {content.title}; found {shown_names(content)}.",
+        )
+    names = [name for name in content.names if (name in known if requested is None else name == requested)]
+    if len(names) > 1:
+        raise content.error(
+            f"{content.title} must have one {content.noun} of {option}; found {', '.join(map(repr, names))}. ",
+            *(("Pass ", Argument(option, names[0]), " or the other.") if len(set(names)) > 1 else ("Rename one.",)),
+        )
+    return names[0] if names else None
+
+
+def _score_names(
+    content: Content, kind: Kind, requested: str | Sequence[str] | None, taken: Collection[str | None]
+) -> ColumnChoice | None:
+    """Return the columns of the scores in the order of the classes, and what they call these; None without any."""
+    if requested is not None:
+        return _requested_scores(content, kind, requested, taken)
+    known = _SCORES[kind]
+    if kind == "probs" and "ground_truth" in content.names:
+        known = (*known, "predictions")
+    whole = _find_column(content, known, None, "scores")
+    groups = [group for prefix in _PREFIXES[kind] if (group := _with_prefix(content, kind, prefix, taken)) is not None]
+    sets = [(whole,)] * (whole is not None) + [group.scores for group in groups]
+    if len(sets) > 1:
+        first, second = (" and ".join(repr(name) for name in names[:2]) for names in sets[:2])
+        options = [names[0] if len(names) == 1 else f"{_stem(names[0])}*" for names in sets[:2]]
+        raise content.error(
+            f"{content.title} must have one set of {kind}; found {first}, and {second}. Pass ",
+            *(Argument("kind", kind), " with ", Argument("scores", options[0]), " or "),
+            *(Argument("scores", options[1]), "."),
+        )
+    return groups[0] if groups else ColumnChoice(kind, (whole,), None) if whole else None
+
+
+def _requested_scores(
+    content: Content, kind: Kind, requested: str | Sequence[str], taken: Collection[str | None]
+) -> ColumnChoice:
+    """Return the columns that a name, a list of names, a pattern or a prefix means; a name goes first."""
+    if isinstance(requested, str) and requested in content.names:
+        column = _find_column(content, (), requested, "scores")
+        return ColumnChoice(kind, (column,) if column else (), None)
+    listed = split_scores(requested)
+    if len(listed) > 1 or not isinstance(requested, str):
+        unknown = next((name for name in listed if name not in content.names), None)
+        if unknown is not None:
+            close = get_close_matches(unknown, content.names, n=1)
+            raise UnknownNameError(
+                Argument("scores", ",".join(listed)),
+                f" must name {content.noun}s of {content.title}; there is no {unknown!r}"
+                + "".join(f" (the nearest is {name!r})" for name in close)
+                + f"; found {shown_names(content)}.",
+            )
+        return _listed(content, kind, listed)
+    if any(mark in requested for mark in "*?["):
+        start, end = re.split(r"[*?\[]", requested, maxsplit=1)[0], re.split(r"[*?\]]", requested)[-1]
+        names = [name for name in content.names if name not in taken and fnmatchcase(name, requested)]
+        group = _group(content, kind, names, [name[len(start) : len(name) - len(end)] for name in names], requested)
+    else:
+        group = _with_prefix(content, kind, requested, taken)
+    if group is None:
+        raise UnknownNameError(
+            Argument("scores", requested),
+            f" must be among the {content.noun}s of {content.title}, a list of them with commas between, or a pattern "
+            f"(such as 'prob_*') or prefix of at least two; found {shown_names(content)}.",
+        )
+    return group
+
+
+def _listed(content: Content, kind: Kind, names: list[str]) -> ColumnChoice:
+    """Return columns in the order of a list: classes by the numbers at their ends, or by their names."""
+    twice, times = Counter(names).most_common(1)[0]
+    if times > 1 or any(content.names.count(name) > 1 for name in names):
+        raise content.error(f"{content.title} must have, and the list name, every {content.noun} once; got {twice!r}.")
+    stem = _stem(names[0])
+    ends = [name.removeprefix(stem) for name in names]
+    if all(name.startswith(stem) and whole_number(end) is not None for name, end in zip(names, ends, strict=True)):
+        numbers = [whole_number(end) for end in ends]
+        class_names = None if numbers == list(range(len(names))) else tuple(map(str, numbers))
+        return ColumnChoice(kind, tuple(names), None, class_names, tuple(names))
+    shared = next((name for name in _starts(names[0]) if all(other.startswith(name) for other in names)), "")
+    return ColumnChoice(kind, tuple(names), None, tuple(names), tuple(name.removeprefix(shared) for name in names))
+
+
+def _starts(name: str) -> Iterator[str]:
+    """Yield the parts of a name that end in a separator, the longest first."""
+    for place in range(len(name) - 1, 0, -1):
+        if name[place - 1] in _SEPARATORS:
+            yield name[:place]
+
+
+def _stem(name: str) -> str:
+    """Return a name without the digits at its end."""
+    return re.sub(r"\d+$", "", name)
+
+
+def _with_prefix(content: Content, kind: Kind, prefix: str, taken: Collection[str | None]) -> ColumnChoice | None:
+    names = [name for name in content.names if name not in taken and name.startswith(prefix)]
+    return _group(content, kind, names, [name.removeprefix(prefix) for name in names], f"{prefix}*")
+
+
+def _group(
+    content: Content, kind: Kind, names: Sequence[str], ends: Sequence[str], pattern: str
+) -> ColumnChoice | None:
+    """Return columns in the order of the classes that their names' varying parts call; None if fewer than two.
+
+    Numbers give the order, and must have no gap. Words keep that of the source.
+    """
+    if len(names) < 2:
+        return None
+    if ends[0][:1] in _SEPARATORS and len({end[:1] for end in ends}) == 1:
+        ends = [end[1:] for end in ends]
+    numbers = [whole_number(end) for end in ends]
+    numbered = [number is not None for number in numbers]
+    if any(numbered) and not all(numbered):
+        raise content.error(
+            f"the {content.noun}s {pattern} of {content.title} must end in numbers, or all in class names; found "
+            f"{names[numbered.index(True)]!r} and {names[numbered.index(False)]!r}. Rename or remove the wrong one, or "
+            "choose by a pattern, as ",
+            *(Argument("scores", f"{_stem(names[numbered.index(True)])}[0-9]*"), "."),
+        )
+    by_class: dict[int | str, str] = dict(zip(numbers if all(numbered) else ends, names, strict=True))  # type: ignore[arg-type]
+    if len(by_class) < len(names):
+        twice, times = Counter(numbers if all(numbered) else ends).most_common(1)[0]
+        wanted = str(twice).join(names[0].rsplit(ends[0], 1))
+        raise content.error(f"{content.title} must have one {content.noun} {wanted}; found {times}. Rename one.")
+    if not all(numbered):
+        return ColumnChoice(kind, tuple(names), None, tuple(ends), tuple(names))
+    lowest = min(number for number in numbers if number is not None)
+    classes = range(lowest, lowest + len(names))
+    gap = next((number for number in classes if number not in by_class), None)
+    if gap is not None:
+        wanted = str(gap).join(names[0].rsplit(ends[0], 1))
+        raise content.error(
+            f"the {content.noun}s {pattern} of {content.title} must be numbered without a gap; {wanted} is missing "
+            f"(found {names[0]!r} to {names[-1]!r}). Add it, rename the others, or list all as ",
+            *(Argument("scores", "a,b,..."), "."),
+        )
+    return ColumnChoice(
+        *(kind, tuple(by_class[number] for number in classes), None),
+        class_names=None if lowest == 0 else tuple(map(str, classes)),
+        aliases=tuple(by_class[number] for number in classes),
+    )
+
+
+_SHOWN = 8
+_NEEDED = {
+    "logits": "'logits' (or 'logit_0', 'logit_1', ...)",
+    "probs": "'probs' (or 'probabilities', or 'prob_0', 'prob_1', ...)",
+    "top-label": "'confidence' with 'correct'",
+}
+_LIKE = {
+    "labels": ("label", "labels", "target", "targets", "ground_truth", "y", "y_true", "true", "class", "gt"),
+    "confidence": ("confidence", "confidences", "conf", "score"),
+    "correct": ("correct", "is_correct", "right", "accuracy"),
+}
+
+
+def _missing_columns_error(
+    content: Content,
+    kinds: Sequence[Kind],
+    *,
+    lacks_scores: bool = True,
+    lacks_labels: bool = True,
+    labels_needed: bool = True,
+) -> InputError:
+    """Return the error for a source without a complete set of names; it suggests likely ones."""
+    needed = ", or ".join(_NEEDED[kind] + " with 'labels'" * (labels_needed and kind != "top-label") for kind in kinds)
+    options: list[str | Argument] = []
+    if list(kinds) == ["top-label"]:
+        for name in ("confidence", "correct"):
+            if name not in content.names:
+                options += [", ", _suggested(name, _like(content, name))]
+    else:
+        if lacks_scores and len(kinds) > 1:
+            options += [", ", Argument("kind", "logits"), " (or ", Argument("kind", "probs"), ")"]
+        if lacks_scores:
+            options += [", ", _suggested("scores", _scores_like(content))]
+        if lacks_labels:
+            options += [", ", _suggested("labels", _like(content, "labels"))]
+    hint = f" {content.hint}" if content.hint else ""
+    found = f"{content.title} must have {content.noun}s {needed}; found {shown_names(content)}.{hint} "
+    return content.error(found, "Rename the intended one, or pass ", *options[1:], ".")
+
+
+def shown_names(content: Content) -> str:
+    """Return the first names of a source, with their shapes where these are known."""
+    listed = []
+    for name in content.names[:_SHOWN]:
+        shape = content.shape(name) if content.names.count(name) == 1 else (None,)  # a repeated name has no one shape
+        size = " x ".join("?" if size is None else str(size) for size in shape)
+        listed.append(repr(name) if shape == (None,) else f"{name!r} ({size})")
+    rest = len(content.names) - _SHOWN
+    return (", ".join(listed) or "nothing") + (f" and {rest} more" if rest > 0 else "")
+
+
+def _suggested(option: str, value: str | None) -> Argument:
+    return Argument(option, "NAME", is_literal=False) if value is None else Argument(option, value)
+
+
+def _scores_like(content: Content) -> str | None:
+    """Return the name of the only matrix, or the prefix of numbered names, that could be the scores."""
+    ends = Counter(match[1] for name in content.names if (match := re.fullmatch(r"(.*\D)\d+", name)))
+    if ends and ends.most_common(1)[0][1] > 1:
+        prefix = ends.most_common(1)[0][0]
+        return None if prefix in PREFIXES.values() else prefix
+    wide = [name for name in content.names[:_SHOWN] if content.names.count(name) == 1 and len(content.shape(name)) == 2]
+    return wide[0] if len(wide) == 1 and not is_reserved_name(wide[0]) else None
+
+
+def _like(content: Content, option: str) -> str | None:
+    """Return a name that differs from a usual one in case or by a letter."""
+    lowered = {name.lower(): name for name in reversed(content.names)}
+    for word in _LIKE[option]:
+        if word in lowered:
+            return lowered[word]
+    close = get_close_matches(_LIKE[option][0], list(lowered), n=1, cutoff=0.8)
+    return lowered[close[0]] if close else None

@@ -1,0 +1,206 @@
+"""Read and write tables of text: CSV, TSV and JSON lines, plain or compressed by gzip."""
+
+import gzip
+import io
+import json
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, final
+
+import pyarrow as pa
+from pyarrow import csv
+from torch import Tensor
+
+from calibrant.errors import Argument, FileError, InputError, check_expansion, check_memory, reading
+from calibrant.files.source import PREFIXES, Arrays, ClassNames, Content
+from calibrant.files.tables import arrow_column, column_of, content_of, table_of
+from calibrant.labels import whole_number
+
+_BLOCK, _MOST_BLOCK = 1 << 20, 1 << 30  # bytes of a file that are parsed together
+_LONGEST_HEADER, _LONGEST_NUMBER = 1 << 26, 64
+_LONGER = 8  # times its first line that a line of JSON may be long
+_CHECKED_EVERY = 1 << 26
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_WORDS = {"tab": "\t", "\\t": "\t"}  # what the command line may call the tab
+
+
+def open_csv(path: Path, separator: str | None = None) -> Content:
+    """Open separated values with the names in the first row, plain or compressed (``.gz``).
+
+    The separator is the comma, and the tab in ``.tsv`` files, unless given.
+    """
+    form = "CSV file"
+    mark = _as_character(separator) or ("\t" if ".tsv" in path.suffixes[-2:] else ",")
+    quoted_lines = csv.ParseOptions(delimiter=mark, newlines_in_values=True)
+
+    def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
+        # Labels are read as text first: a class called "true", "nan" or "2024-01-01" must stay a word.
+        texts = {text} if isinstance(text, str) else set(text or ())
+        types = dict.fromkeys(texts, pa.string())
+        convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
+        with reading(path, form), _csv_text(path) as file:
+            table = csv.read_csv(file, read_options=options, parse_options=quoted_lines, convert_options=convert)
+        return {name: column_of(_as_numbers(table[name]) if name in texts else table[name], name) for name in wanted}
+
+    with reading(path, form), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
+        # A block must hold a whole line, and those of many classes are long.
+        header = file.readline(_LONGEST_HEADER)
+        block = max(_BLOCK, len(header) + _LONGEST_NUMBER * (header.count(mark.encode()) + 1))
+        options = csv.ReadOptions(block_size=min(block, _MOST_BLOCK))
+    with (
+        reading(path, form),
+        _csv_text(path) as text,
+        csv.open_csv(text, read_options=options, parse_options=quoted_lines) as reader,
+    ):
+        names = tuple(reader.schema.names)
+    others = [other for other in _MARKS if len(names) == 1 and other != mark and other in names[0]]
+    if others:
+        word = next((word for word, character in _WORDS.items() if character == others[0]), others[0])
+        raise FileError(
+            f"{path} must have its columns separated by {_MARKS.get(mark, repr(mark))}; its first row has none, but "
+            f"{_MARKS[others[0]]}. Pass ",
+            *(Argument("separator", word), "."),
+        )
+    hint = f"The first row must hold the names, separated by {_MARKS.get(mark, repr(mark))}."
+    return Content(path, "column", names, None, read, lambda _name: (None,), hint)
+
+
+def _as_character(separator: str | None) -> str | None:
+    """Return the one character that separates columns; ``tab`` is the tab."""
+    if separator is None:
+        return None
+    mark = _WORDS.get(separator.lower(), separator)
+    if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in '"\n\r.-+':
+        raise InputError(
+            Argument("separator", separator), " must be one character that is in no number, such as ';', '|' or tab."
+        )
+    return mark
+
+
+def _as_numbers(column: Any) -> Any:
+    """Return a column of text as int64 or float64 if every row is a number, else unchanged."""
+    import pyarrow.compute as pc
+
+    trimmed = pc.utf8_trim_whitespace(column)
+    if pc.any(pc.match_substring_regex(trimmed, "(?i)^[-+]?(nan|inf)")).as_py():  # words, if they are names
+        return column
+    for kind in (pa.int64(), pa.float64()):
+        try:
+            return trimmed.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return column
+
+
+def _is_gzip(path: Path) -> bool:
+    return path.name.lower().endswith(".gz")
+
+
+@contextmanager
+def _csv_text(path: Path) -> Iterator[Any]:
+    """Open the bytes of a CSV file, decompressed in bounded steps."""
+    if _is_gzip(path):
+        with gzip.open(path) as unpacked:
+            yield _BoundedFile(unpacked, path)
+    else:
+        with pa.OSFile(str(path)) as file:
+            yield file
+
+
+@final
+class _BoundedFile(io.BufferedIOBase):
+    """A decompressed file that raises once more bytes were decompressed than is plausible."""
+
+    def __init__(self, file: gzip.GzipFile, path: Path) -> None:
+        super().__init__()
+        self._file, self._path, self._given, self._checked = file, path, 0, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        given = self._file.read(_BLOCK if size is None or size < 0 else size)
+        self._given += len(given)
+        if self._given - self._checked >= _CHECKED_EVERY:
+            self._checked = self._given
+            # A number takes about as many bytes in memory as it has digits, and is held more than once.
+            check_expansion(self._path, self._given)
+            check_memory(self._path, 2 * self._given)
+        return given
+
+
+def open_jsonl(path: Path) -> Content:
+    """Open JSON lines: one object per sample, whose fields are numbers, text, arrays of numbers, or objects of these.
+
+    The fields of an object within are columns too: ``{"probs": {"cat": 0.9, "dog": 0.1}}`` has ``probs.cat``.
+    """
+    from pyarrow import json as json_lines
+
+    with reading(path, "file of JSON lines"):
+        with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
+            first = file.readline(_LONGEST_HEADER)
+        if not _is_gzip(path):
+            check_memory(path, 2 * path.stat().st_size)
+        options = json_lines.ReadOptions(block_size=min(max(_BLOCK, _LONGER * len(first)), _MOST_BLOCK))
+        with _csv_text(path) as file:
+            table = json_lines.read_json(file, options)
+        if times := [field.name for field in table.schema if pa.types.is_timestamp(field.type)]:
+            # Text that looks like a date stays text.
+            parse = json_lines.ParseOptions(explicit_schema=pa.schema(dict.fromkeys(times, pa.string())))
+            with _csv_text(path) as file:
+                table = json_lines.read_json(file, options, parse)
+        table.validate(full=True)
+        while any(pa.types.is_struct(column.type) for column in table.schema):
+            table = table.flatten()
+    return content_of(path, table.schema, table.select)
+
+
+def write_text(arrays: Arrays, names: ClassNames, file: Path, suffix: str) -> None:
+    """Write CSV, TSV or JSON lines, compressed for ``.gz``, with the class names in those of the columns."""
+    table = _csv_table(arrays, names)
+    with file.open("wb") as plain:
+        # Digits of scores are close to noise: higher levels take four times as long for a twentieth less.
+        sink = gzip.GzipFile("", "wb", 1, plain, mtime=0) if suffix.endswith(".gz") else nullcontext(plain)
+        with sink as target:
+            if suffix.startswith(".jsonl"):
+                for batch in table.to_batches(max_chunksize=1 << 12):
+                    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist())
+                    target.write(lines.encode())
+            else:
+                mark = "\t" if suffix.startswith(".tsv") else ","
+                csv.write_csv(table, target, csv.WriteOptions(delimiter=mark))
+
+
+def _csv_table(arrays: Arrays, names: ClassNames) -> Any:
+    """Return a table with all numbers as float64 and the class names in the names of the columns."""
+    # The digits of a float32 read as float64 would be another number; those of the same number as float64 are not.
+    wide = {
+        name: array.double() if isinstance(array, Tensor) and array.is_floating_point() else array
+        for name, array in arrays.items()
+    }
+    table = table_of(wide, None)
+    if names is None or names == tuple(str(place) for place in range(len(names))):
+        return table
+    _check_words(names)
+    prefix = next(prefix for name, prefix in PREFIXES.items() if name in arrays)
+    columns = {f"{prefix}{name}": table[place] for place, name in enumerate(names)}
+    if "labels" in arrays:
+        columns["label"] = pa.array(list(names), pa.string()).take(arrow_column(arrays["labels"]))
+    others = {name: table[name] for name in arrays if name not in PREFIXES and name != "labels"}
+    return pa.table({**columns, **others})
+
+
+def _check_words(names: tuple[str, ...]) -> None:
+    """Check that class names can be read back from the names of columns: different words, or 1, 2, ... in order."""
+    numbers = [whole_number(name) for name in names]
+    first = numbers[0]
+    if first and names == tuple(str(number) for number in range(first, first + len(names))):
+        return
+    wrong = [name for name, number in zip(names, numbers, strict=True) if number is not None or not name]
+    if wrong or len(set(names)) < len(names):
+        got = f"{wrong[0]!r}" if wrong else "the same name twice"
+        raise FileError(
+            f"class names in a CSV file must be different words, not numbers, as its columns are named after them; "
+            f"got {got}. Save as .parquet, or leave the class names out."
+        )

@@ -1,0 +1,296 @@
+"""Columns of scores by list, pattern and prefix; one column of two classes; labels by name and by number."""
+
+import json
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from calibrant.errors import FileError, InputError, UnknownNameError
+from calibrant.files import load
+from calibrant.predictions import TopLabel
+
+PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.2, 0.5, 0.3]])
+
+
+def table(names, **others):
+    return {**dict(zip(names, PROBS.T, strict=True)), **others}
+
+
+def refused(*parts, error=InputError):
+    return pytest.raises(error, match="(?s)" + ".*".join(map(re.escape, parts)))
+
+
+@pytest.mark.parametrize("scores", ["cat,dog,eel", "cat, dog, eel", ["cat", "dog", "eel"], ("cat", "dog", "eel")])
+def test_a_list_names_the_columns_and_the_classes(scores):
+    loaded = load(table(["dog", "cat", "eel"], label=["dog", "eel", "cat"]), kind="probs", scores=scores)
+    assert loaded.class_names == ("cat", "dog", "eel")
+    assert loaded.labels.tolist() == [1, 2, 0]
+    np.testing.assert_allclose(loaded.probs, PROBS[:, [1, 0, 2]])
+
+
+@pytest.mark.parametrize(
+    "labels", [["product_c", "product_a", "product_b"], ["c", "a", "b"], [2, 0, 1], ["2", "0", "1"]]
+)
+@pytest.mark.parametrize(
+    "scores", ["product_*", "product", "product_", "product_a,product_b,product_c", "product_[abc]"]
+)
+def test_labels_are_found_by_the_columns_name_its_varying_part_or_number(scores, labels):
+    source = table(["product_a", "product_b", "product_c"], label=labels)
+    loaded = load(source, kind="probs", scores=scores)
+    assert loaded.labels.tolist() == [2, 0, 1]
+    if scores in {"product_*", "product", "product_"}:
+        assert loaded.class_names == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("labels", [[3, 1, 2], ["3", "1", "2"], [3.0, 1.0, 2.0], ["3.0", "1.0", "2.0"]])
+@pytest.mark.parametrize("scores", [None, "prob_*", "prob_1,prob_2,prob_3"])
+def test_classes_numbered_from_one_are_found_by_their_numbers(scores, labels):
+    loaded = load(table(["prob_2", "prob_1", "prob_3"], labels=labels), scores=scores)
+    assert loaded.class_names == ("1", "2", "3")
+    assert loaded.labels.tolist() == [2, 0, 1]
+    np.testing.assert_allclose(loaded.probs, PROBS[:, [1, 0, 2]])
+
+
+def test_a_list_may_leave_numbers_out_and_labels_follow_the_names():
+    source = table(["5", "7", "3"], label=[7, 3, 5], id=[1, 2, 3])
+    for scores in ("5,7,3", ["5", "7", "3"]):
+        loaded = load(source, kind="probs", scores=scores)
+        assert loaded.class_names == ("5", "7", "3")
+        assert loaded.labels.tolist() == [1, 2, 0]
+    with refused("must be numbered without a gap; 4 is missing"):
+        load(source, kind="probs", scores="[0-9]*")
+
+
+@pytest.mark.parametrize("names", [["probs_0", "probs_1", "probs_2"], ["logprob_A", "logprob_B", "logprob_C"]])
+def test_plural_and_log_probabilities_are_known_by_name(names):
+    source = table(names, label=[0, 1, 2])
+    if names[0].startswith("log"):
+        source = {name: np.log(values) if name != "label" else values for name, values in source.items()}
+    np.testing.assert_allclose(load(source).probs, PROBS)
+
+
+def test_bare_numbers_are_chosen_by_a_pattern_and_other_columns_are_not():
+    source = {**table(["0", "1", "2"]), "id": [4, 5, 6], "label": [0, 2, 1]}
+    loaded = load(source, kind="probs", scores="[0-9]*")
+    assert loaded.class_names is None
+    np.testing.assert_allclose(loaded.probs, PROBS)
+
+
+def test_the_column_of_labels_is_not_one_of_scores():
+    source = table(["p_a", "p_b", "p_c"], p_true=["a", "b", "c"])
+    assert load(source, kind="probs", scores="p_", labels="p_true").labels.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"scores": "cat,dgo", "kind": "probs"}, ("there is no 'dgo' (the nearest is 'dog')",)),
+        ({"scores": "x_*", "kind": "probs"}, ("scores='x_*' must be", "a pattern", "found 'cat'")),
+        ({"scores": "cat,cat", "kind": "probs"}, ("every array once; got 'cat'",)),
+        ({"scores": "cat,dog,eel"}, ("needs kind='logits' or kind='probs'",)),
+        ({"scores": "cat,dog,eel", "kind": "probs"}, ("got 'ell' at row 2; the nearest is 'eel'",)),
+        ({"positive": "cat", "scores": "dog"}, ("positive names the one column of scores; got scores='dog' too",)),
+        ({"positive": "cta"}, ("positive='cta' must be among",)),
+        ({"positive": "cat"}, ("must be 0/1 or true/false", "got 'cat', 'dog', 'ell'", "positive_class='ell'")),
+        ({"positive": "cat", "positive_class": "cat"}, ("must have two classes", "got 3: 'cat', 'dog', 'ell'")),
+        ({"positive": "cat", "positive_class": "cot"}, ("must be a label in 'label'", "the nearest is 'cat'")),
+        ({"positive": "cat", "normalise": True, "positive_class": "cat"}, ("normalise is for probabilities of all",)),
+    ],
+)
+def test_bad_options_are_explained(options, parts):
+    with refused(*parts):
+        load(table(["cat", "dog", "eel"], label=["cat", "dog", "ell"]), **options)
+
+
+@pytest.mark.parametrize(
+    ("labels", "positive_class", "names", "numbers"),
+    [
+        ([1, 0, 1], None, None, [1, 0, 1]),
+        ([True, False, True], None, None, [1, 0, 1]),
+        (["True", "False", "True"], None, None, [1, 0, 1]),
+        ([1.0, 0.0, 1.0], None, None, [1, 0, 1]),
+        ([1, -1, 1], "1", ("-1", "1"), [1, 0, 1]),
+        (["bad", "good", "bad"], "bad", ("good", "bad"), [1, 0, 1]),
+        (["bad", "bad", "bad"], "bad", ("not bad", "bad"), [1, 1, 1]),
+        ([0, 1, 0], "0", ("1", "0"), [1, 0, 1]),
+    ],
+)
+def test_one_column_of_two_classes(labels, positive_class, names, numbers):
+    source = {"p": [0.9, 0.2, 0.6], "z": [1.0, -2.0, 0.5], "label": labels}
+    loaded = load(source, positive="p", positive_class=positive_class)
+    assert loaded.labels.tolist() == numbers
+    assert loaded.class_names == names
+    np.testing.assert_allclose(loaded.probs[:, 1], [0.9, 0.2, 0.6])
+    logits = load(source, kind="logits", positive="z", positive_class=positive_class)
+    assert logits.logits[:, 1].tolist() == [1.0, -2.0, 0.5]
+    assert logits.labels.tolist() == numbers
+
+
+def test_records_of_netcal_may_be_of_two_classes_and_have_columns_of_labels():
+    loaded = load({"predictions": np.array([0.9, 0.2]), "ground_truth": np.array([[1], [0]])})
+    np.testing.assert_allclose(loaded.probs[:, 1], [0.9, 0.2])
+    assert loaded.labels.tolist() == [1, 0]
+
+
+def test_class_names_may_be_given():
+    loaded = load({"logits": PROBS, "labels": ["B", "A", "C"]}, class_names=["A", "B", "C"])
+    assert loaded.class_names == ("A", "B", "C")
+    assert loaded.labels.tolist() == [1, 0, 2]
+
+
+def test_samples_are_chosen_by_the_value_of_a_column():
+    source = {"logits": PROBS, "labels": [0, 1, 2], "fold": [1, 2, 2], "part": ["cal", "test", "dev"]}
+    assert load(source, where={"fold": "2"}).labels.tolist() == [1, 2]
+    assert load(source, where={"part": ["cal", "dev"]}).labels.tolist() == [0, 2]
+    assert load(source, where={"part": ["cal", "dev"], "fold": "2"}).labels.tolist() == [2]
+    with refused("'part' must hold 'val' in some rows; it holds 'cal' (1), 'dev' (1), 'test' (1)"):
+        load(source, where={"part": "val"})
+    with refused("must have the array 'splits'", error=UnknownNameError):
+        load(source, where={"splits": "val"})
+
+
+@pytest.mark.parametrize(("separator", "mark"), [(";", ";"), ("|", "|"), ("tab", "\t"), ("\\t", "\t"), ("\t", "\t")])
+def test_separators(tmp_path, separator, mark):
+    path = tmp_path / "p.csv"
+    path.write_text("prob_0,prob_1,label\n0.75,0.25,1\n".replace(",", mark))
+    assert load(path, separator=separator).labels.tolist() == [1]
+    with refused("must have its columns separated by commas", "Pass separator=", error=FileError):
+        load(path)
+    path.rename(tmp_path / "p.tsv")
+    if mark == "\t":
+        assert load(tmp_path / "p.tsv").labels.tolist() == [1]
+    else:
+        with refused("separated by tabs", error=FileError):
+            load(tmp_path / "p.tsv")
+
+
+@pytest.mark.parametrize("separator", ["", ";;", "a", ".", '"', "é"])
+def test_a_separator_is_one_character_that_no_number_has(tmp_path, separator):
+    (tmp_path / "p.csv").write_text("prob_0,prob_1,label\n0.75,0.25,1\n")
+    with refused("must be one character"):
+        load(tmp_path / "p.csv", separator=separator)
+
+
+def test_only_separated_values_have_a_separator(tmp_path):
+    np.savez(tmp_path / "p.npz", probs=PROBS, labels=[0, 1, 2])
+    with refused("separator is for .csv and .tsv files"):
+        load(tmp_path / "p.npz", separator=";")
+
+
+def test_a_pair_of_arrays(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        np.save(tmp_path / folder / "out.npy", PROBS)
+        np.save(tmp_path / folder / "y.npy", [0, 1, 2] if folder == "a" else [2, 1, 0])
+        loaded = load(tmp_path / folder / "out.npy", kind="probs", labels="y.npy")
+        assert loaded.labels.tolist() == ([0, 1, 2] if folder == "a" else [2, 1, 0])
+    elsewhere = load(tmp_path / "a/out.npy", kind="probs", labels=str(tmp_path / "b/y.npy"))
+    assert elsewhere.labels.tolist() == [2, 1, 0]
+    np.save(tmp_path / "val_logits.npy", PROBS)
+    assert load(tmp_path / "val_logits.npy", labels="a/y.npy").logits.tolist() == PROBS.tolist()
+    with refused("needs kind='logits' or kind='probs'"):
+        load(tmp_path / "a/out.npy", labels="y.npy")
+    with refused("'labels'; found 'val_logits' (3 x 3)", "give the file of the labels", error=FileError):
+        load(tmp_path / "val_logits.npy")
+    with refused("must be an existing file", error=FileError):
+        load(tmp_path / "val_logits.npy", labels="no.npy")
+
+
+def lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_json_lines_of_arrays_objects_and_columns(tmp_path):
+    labels = ["B", "C", "A"]
+    forms = [
+        ([{"probs": row.tolist(), "label": label} for row, label in zip(PROBS, labels, strict=True)], {}),
+        (
+            [{"probs": dict(zip("ABC", row, strict=True)), "label": y} for row, y in zip(PROBS, labels, strict=True)],
+            {"kind": "probs", "scores": "probs.*"},
+        ),
+        ([{"prob_A": a, "prob_B": b, "prob_C": c, "label": y} for (a, b, c), y in zip(PROBS, labels, strict=True)], {}),
+    ]
+    for rows, options in forms:
+        loaded = load(lines(tmp_path / "p.jsonl", rows), class_names=["A", "B", "C"], **options)
+        assert loaded.labels.tolist() == [1, 2, 0]
+        np.testing.assert_allclose(loaded.probs, PROBS)
+
+
+def test_json_lines_of_confidence_and_correctness(tmp_path):
+    rows = [{"question": "q", "confidence": 0.9, "correct": "yes"}, {"question": "r", "confidence": 1, "correct": "no"}]
+    loaded = load(lines(tmp_path / "p.jsonl", rows))
+    assert isinstance(loaded, TopLabel)
+    assert loaded.correct.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"probs": [0.5, 0.5], "label": 1}\n{"probs": [0.5], "label": 0}\n', "row 0 has 2 and row 1 has 1"),
+        (
+            '{"probs": [0.5, 0.5], "label": 1}\n{"probs": [0.5, 0.5]}\n',
+            "'label' must have a value in every row; .*row 1",
+        ),
+        ('{"probs": [0.5, 0.5], "label": 1}\n{"probs": 3, "label": 1}\n', "changed from array to number in row 1"),
+        ('{"probs": [0.5, 0.5], "label": ', "file of JSON lines"),
+        ("[0.5, 0.5, 1]\n", "file of JSON lines"),
+        (
+            '{"confidence": 0.5, "correct": "maybe"}\n',
+            "'correct' must be true/false, yes/no or 1/0; got 'maybe' at row 0",
+        ),
+    ],
+)
+def test_bad_json_lines_are_explained(tmp_path, text, message):
+    (tmp_path / "p.jsonl").write_text(text)
+    with pytest.raises(FileError, match=message):
+        load(tmp_path / "p.jsonl")
+
+
+def test_folders_of_hugging_face_datasets(tmp_path):
+    folder = tmp_path / "test"
+    folder.mkdir()
+    files = [f"data-{part:05}-of-00002.arrow" for part in range(2)]
+    for part, file in enumerate(files):
+        rows = slice(2 * part, 2 * part + 2)
+        columns = pa.table({"text": ["a", "b", "c"][rows], "logits": PROBS[rows].tolist(), "label": [2, 0, 1][rows]})
+        with pa.OSFile(str(folder / file), "wb") as sink, pa.ipc.new_stream(sink, columns.schema) as writer:
+            writer.write_table(columns)
+    names = {"label": {"names": ["neg", "neutral", "pos"], "_type": "ClassLabel"}, "text": {"dtype": "string"}}
+    (folder / "dataset_info.json").write_text(json.dumps({"features": names}))
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": file} for file in files]}))
+    loaded = load(folder)
+    assert loaded.logits.tolist() == PROBS.tolist()
+    assert loaded.labels.tolist() == [2, 0, 1]
+    assert loaded.class_names == ("neg", "neutral", "pos")
+    (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
+    with refused("must be one split of the data set", "/test.", error=FileError):
+        load(tmp_path)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../../secret.arrow"}]}))
+    assert len(load(folder)) == 3
+    (folder / "state.json").write_text("[]")
+    with refused("must hold a JSON object", error=FileError):
+        load(folder)
+
+
+def test_other_folders_are_refused(tmp_path):
+    with refused("must be a file; it is a folder", error=FileError):
+        load(tmp_path)
+
+
+def test_class_names_of_hugging_face_in_the_metadata_of_a_table():
+    info = {"info": {"features": {"label": {"names": ["a", "b", "c"], "_type": "ClassLabel"}}}}
+    frame = pa.table({"probs": PROBS.tolist(), "label": [0, 1, 2], "targets_2": [0, 0, 0]})
+    frame = frame.replace_schema_metadata({"huggingface": json.dumps(info)})
+    assert load(frame).class_names == ("a", "b", "c")
+    assert load(frame, labels="targets_2").class_names is None
+
+
+def test_rounded_probabilities_are_normalised():
+    source = {"probs": np.round(100 * PROBS + 0.4), "labels": torch.tensor([0, 1, 2])}
+    assert load(source, normalise=True).probs.sum(1).tolist() == pytest.approx([1, 1, 1])
+    with refused("pass normalise=True"):
+        load(source)
