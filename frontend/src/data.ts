@@ -63,9 +63,17 @@ export interface CurveGroups { title: string; x_title: string; log: boolean; gro
 export interface Diagnosis { baseline: string; maps: string[]; n: number; candidates: Candidate[]; curves: CurveGroups[] }
 export interface Charts { schema: string; n_bins: number; views: View[]; methods: Method[]; baseline: string; clamping?: Clamping; diagnosis?: Diagnosis }
 
+/** Several reports by the id of their element; equal temperatures stand once in shared, views have their place. */
+export interface Several { shared: Temperatures[]; reports: Record<string, Omit<Charts, "views"> & { views: (Omit<View, "temperatures"> & { temperatures: number | null })[] }> }
+
 /** Decode base64 of a deflated JSON document. */
-export async function decode(text: string): Promise<Charts> {
+export async function decode(text: string): Promise<Charts | Several> {
   const bytes = Uint8Array.from(atob(text.trim()), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return JSON.parse(await new Response(stream).text()) as Charts;
+  return JSON.parse(await new Response(stream).text()) as Charts | Several;
+}
+
+export function oneOf({ shared, reports }: Several, name: string): Charts | undefined {
+  const found = reports[name];
+  return found && { ...found, views: found.views.map((view) => ({ ...view, temperatures: view.temperatures === null ? null : shared[view.temperatures] })) };
 }

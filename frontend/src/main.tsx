@@ -1,6 +1,6 @@
 /** Entry of the bundle. A report is readable as it stands; this adds charts, copy buttons and the choice of theme. */
 import { render } from "preact";
-import { decode } from "./data";
+import { type Charts, decode, oneOf, type Several } from "./data";
 import { Explorer } from "./explorer";
 import { Studio } from "./studio/app";
 
@@ -30,14 +30,40 @@ function addThemeButton(): void {
   document.querySelector(".calibrant header")?.append(button);
 }
 
-const data = document.getElementById("calibrant-data"), place = document.getElementById("calibrant-charts");
-if (data && place) {
+function draw(charts: Charts, place: Element): void {
+  place.replaceChildren();
+  place.classList.toggle("has-methods", charts.methods.length > 0);
+  render(<Explorer charts={charts} />, place);
+}
+
+/** Show the one of several reports that the address names, or the first; the others are drawn when they are chosen. */
+function addSwitch(several: Several): void {
+  const reports = [...document.querySelectorAll<HTMLElement>("article[id^=report-]")];
+  const show = () => {
+    const chosen = reports.find((report) => `#${report.id}` === location.hash) ?? reports[0], charts = oneOf(several, chosen.id);
+    for (const report of reports) {
+      const place = report.querySelector("main");
+      report.hidden = report !== chosen;
+      if (place) render(null, place); // buttons of equal names in two reports would exclude each other
+      if (place && charts && report === chosen) draw(charts, place);
+    }
+    for (const link of document.querySelectorAll(".switch a")) {
+      if (link.getAttribute("href") === `#${chosen.id}`) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    scrollTo(0, 0);
+  };
+  addEventListener("hashchange", show);
+  show();
+}
+
+const data = document.getElementById("calibrant-data");
+if (data) {
   addThemeButton();
   addCopyButtons();
-  decode(data.textContent ?? "").then(
-    (charts) => { place.replaceChildren(); place.classList.toggle("has-methods", charts.methods.length > 0); render(<Explorer charts={charts} />, place); },
-    (error: unknown) => { place.append(Object.assign(document.createElement("p"), { className: "legend", textContent: `The charts cannot be drawn: ${String(error)}. All numbers are below.` })); },
-  );
+  decode(data.textContent ?? "").then((charts) => ("reports" in charts ? addSwitch(charts) : draw(charts, document.getElementById("calibrant-charts")!))).catch((error: unknown) => {
+    for (const place of document.querySelectorAll(".calibrant main")) place.append(Object.assign(document.createElement("p"), { className: "legend", textContent: `The charts cannot be drawn: ${String(error)}. All numbers are below.` }));
+  });
 }
 
 const studio = document.getElementById("calibrant-studio");

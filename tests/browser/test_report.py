@@ -14,7 +14,7 @@ from calibrant.comparison import compare
 from calibrant.evidence import corp
 from calibrant.metrics import ACE, ECE, NLL
 from calibrant.metrics.states import Binned
-from calibrant.report import clamping_page, comparison_page, diagnosis_page, evaluation_page, write
+from calibrant.report import clamping_page, comparison_page, diagnosis_page, evaluation_page, to_html_of_several, write
 from calibrant.report.interactive import comparison_charts, evaluation_charts
 from calibrant.report.network_charts import clamping_charts, diagnosis_charts
 from calibrant.report.page import number_text
@@ -232,6 +232,28 @@ def test_a_diagnosis_shows_both_sides_and_sorts_losses_and_runs(open_report, tmp
     shift.get_by_role("combobox").select_option("Accuracy, uncalibrated")
     assert "Accuracy" in shift.locator("svg[role=img]").get_attribute("aria-label")
     check_page(page)
+
+
+def test_several_reports_in_one_file_are_switched(open_report, comparison, predictions, tmp_path):
+    compared, test = comparison[0], made(1500, 3)[500:]
+    evaluation = evaluate(predictions, resamples=100)
+    pages = {
+        "evaluation": replace(evaluation_page(evaluation), charts=lambda: evaluation_charts(evaluation, predictions)),
+        "methods": replace(comparison_page(compared), charts=lambda: comparison_charts(compared, test)),
+    }
+    (tmp_path / "both.html").write_text(to_html_of_several("Both", {"A network": pages}), encoding="utf-8")
+    page = open_report(tmp_path / "both.html")
+    assert page.locator("article:visible").count() == 1
+    assert value(page, "ece") == number_text(ECE(15)(predictions))
+    page.get_by_role("link", name="methods").click()
+    page.wait_for_selector(".methods")
+    assert page.locator("article:visible .methods").count() == page.locator("article:visible").count() == 1
+    assert page.locator(".switch [aria-current]").inner_text() == "methods"
+    page.get_by_role("radio", name="uncalibrated").check()
+    assert value(page, "ece") == number_text(compared.uncalibrated.metrics["ece"].value)
+    page.go_back()
+    page.wait_for_selector("article:visible [data-chart=nll]")
+    assert page.locator(".switch [aria-current]").inner_text() == "evaluation"
 
 
 def test_a_keyboard_suffices(open_report, report):

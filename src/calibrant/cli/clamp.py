@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from calibrant.cli.networks import Network
     from calibrant.inference import LabelledInputs
     from calibrant.plots import ThemeName
+    from calibrant.report import Page
 
 EXAMPLES = """\
 calibrant clamp --model nets:build --weights weights.safetensors \\
@@ -167,7 +168,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
     reports: options.Reports = options.Reports(),
-) -> None:
+) -> "Page":
     """Calibrate a frozen network by Neural Clamping.
 
     Fits one δ that is added to all inputs, and a temperature after the logits, and evaluates on other samples whether
@@ -231,6 +232,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         written = [folder.clamped, *_save_predictions(evaluation, out), *in_folder.write(page, drawn)]
     show(page.without_notes(printed), full=full, console=console)
     console.print("Wrote " + ", ".join(map(str, written)), style="dim")
+    return page
 
 
 def _numbers(text: str, option: str) -> tuple[float, ...]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from calibrant.calibrators import Calibrator
     from calibrant.plots import ThemeName
+    from calibrant.report import Page
 
 EXAMPLES = """\
 calibrant compare calibration.csv test.csv
@@ -34,7 +35,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     seed: options.Seed = 0,
     given: options.Scores = options.Scores(),
     reports: options.Reports = options.Reports(),
-) -> None:
+) -> "Page":
     """Compare calibration methods on held-out predictions.
 
     Fits every method on one file, evaluates it on another, ranks them by log-loss with intervals and paired tests, and
@@ -70,6 +71,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
 
     page = replace(comparison_page(comparison, calibration=calibration_file, test=test_file), charts=charts)
     reports.show_and_write(page, drawn, out, full=full, inputs=[calibration_file, test_file])
+    return page
 
 
 def parse_methods(text: str) -> "tuple[Calibrator, ...]":

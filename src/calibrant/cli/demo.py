@@ -1,10 +1,9 @@
 """``calibrant demo``: evaluation, comparison and clamping of two networks, with everything written to a folder."""
 
-from contextlib import suppress
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from calibrant.cli.clamp import ClampFolder, Method, clamp
 from calibrant.cli.compare import compare
@@ -13,6 +12,8 @@ from calibrant.cli.options import Reports, Seed, option
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from calibrant.report import Page
 
 EXAMPLES = """\
 calibrant demo
@@ -34,30 +35,27 @@ def demo(
 
     console = standard_output()
     _save_digits(console, out, seed)
-    calibration, test = (out / f"digits-{part}.npz" for part in ("calibration", "test"))
-    console.print(f"Evaluate it: calibrant evaluate {test}", style="bold")
-    with suppress(typer.Exit):
-        evaluate(
-            test, seed=seed, reports=Reports(out / "report.json", out / "report.md", out / "report.html", figures=out)
-        )
-    _compare(console, calibration, test, out, seed)
+    digits = _shown(console, out, out / "digits-calibration.npz", out / "digits-test.npz", seed)
     resnet110 = out / "resnet110"
     _save_resnet110(console, resnet110)
-    _compare(console, resnet110 / "calibration.npz", resnet110 / "test.npz", resnet110, seed)
-    images, test_images = (out / f"digits-{part}-images.npz" for part in ("calibration", "test"))
-    weights, folder = out / "digits-weights.safetensors", out / "clamped"
-    console.print(
-        "\nThe digits again, calibrated inside the network: calibrant clamp --model calibrant.models:DigitsCNN "
-        f"--weights {weights} --data {images} --test {test_images} --strength {_STRENGTHS} -o {folder}",
-        style="bold",
+    larger = _shown(console, resnet110, resnet110 / "calibration.npz", resnet110 / "test.npz", seed)
+    digits["Neural Clamping"] = _clamped(console, out, seed)
+    report = _write_report(
+        out / "report.html", {"ResNet-110 on CIFAR-100": larger, "A small network on digits": digits}
     )
-    ClampFolder(folder).delete_results()  # the fit of another seed, or another version
-    chosen, reports = Method(strength=_STRENGTHS), Reports(figures=folder / "figures")
-    network = ("calibrant.models:DigitsCNN", images, test_images, folder, weights)
-    clamp(*network, chosen=chosen, seed=seed, device="cpu", reports=reports)
-    pages = (out / "report.html", out / "comparison.html", resnet110 / "comparison.html")
-    console.print(f"\nOpen in a browser: {', '.join(map(str, pages))}", style="bold")
-    console.print(f"Or the same in the studio: calibrant serve {test} {calibration} --open", style="bold")
+    console.print(f"\nOpen in a browser: {report}", style="bold")
+    files = (resnet110 / "test.npz", resnet110 / "calibration.npz", out / "digits-test.npz")
+    console.print(f"Or the same in the studio: calibrant serve {' '.join(map(str, files))} --open", style="bold")
+
+
+def _write_report(path: Path, groups: "Mapping[str, Mapping[str, Page]]") -> Path:
+    """Write the reports of both networks into one file."""
+    from calibrant.atomic import atomic_text
+    from calibrant.report import to_html_of_several
+
+    with atomic_text(path) as stream:
+        stream.write(to_html_of_several("Calibrant demo", groups))
+    return path
 
 
 def _save_digits(console: "Console", out: Path, seed: int) -> None:
@@ -95,7 +93,36 @@ def _save_resnet110(console: "Console", out: Path) -> None:
         save(predictions, out / f"{part}.npz")
 
 
-def _compare(console: "Console", calibration: Path, test: Path, out: Path, seed: int) -> None:
-    console.print(f"\nCompare calibration methods: calibrant compare {calibration} {test}", style="bold")
-    reports = Reports(out / "comparison.json", out / "comparison.md", out / "comparison.html", figures=out)
-    compare(calibration, test, seed=seed, reports=reports)
+def _shown(console: "Console", out: Path, calibration: Path, test: Path, seed: int) -> "dict[str, Page]":
+    """Evaluate the test predictions, and compare calibration methods on them."""
+    command = f"calibrant evaluate {test}"
+    console.print(f"Evaluate it: {command}", style="bold")
+    reports = Reports(out / "report.json", out / "report.md", figures=out)
+    evaluated = _with_origin(evaluate(test, seed=seed, reports=reports), command, test)
+    command = f"calibrant compare {calibration} {test}"
+    console.print(f"\nCompare calibration methods: {command}", style="bold")
+    reports = Reports(out / "comparison.json", out / "comparison.md", figures=out)
+    compared = _with_origin(compare(calibration, test, seed=seed, reports=reports), command, calibration, test)
+    return {"evaluation": evaluated, "methods": compared}
+
+
+def _clamped(console: "Console", out: Path, seed: int) -> "Page":
+    """Clamp the small network."""
+    images, test_images = (out / f"digits-{part}-images.npz" for part in ("calibration", "test"))
+    weights, folder = out / "digits-weights.safetensors", out / "clamped"
+    command = (
+        f"calibrant clamp --model calibrant.models:DigitsCNN --weights {weights} --data {images} --test {test_images} "
+        f"--strength {_STRENGTHS} -o {folder}"
+    )
+    console.print(f"\nThe digits again, calibrated inside the network: {command}", style="bold")
+    ClampFolder(folder).delete_results()  # the fit of another seed, or another version
+    chosen, reports = Method(strength=_STRENGTHS), Reports(figures=folder / "figures")
+    network = ("calibrant.models:DigitsCNN", images, test_images, folder, weights)
+    page = clamp(*network, chosen=chosen, seed=seed, device="cpu", reports=reports)
+    return _with_origin(page, command, images, test_images, weights)
+
+
+def _with_origin(page: "Page", command: str, *files: Path) -> "Page":
+    from calibrant.report.page import Origin
+
+    return replace(page, origin=Origin.of(command, files))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from calibrant.plots import ThemeName
     from calibrant.predictions import Predictions, TopLabel
-    from calibrant.report import Section
+    from calibrant.report import Page, Section
 
 EXAMPLES = """\
 calibrant evaluate test.csv
@@ -75,7 +75,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         str | None, option("NAME", "Column of whether the prediction is correct, with --top-label.", INPUT)
     ] = None,
     reports: options.Reports = options.Reports(),
-) -> None:
+) -> "Page":
     """Measure how far the confidence of a classifier can be trusted.
 
     Reads logits or probabilities with labels, and prints a verdict, every metric with its 95 % interval, and what to do
@@ -140,7 +140,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     if gates.junit is not None:
         _write_junit(gates.junit, conditions, quantities, source=file.name)
         out.print(f"Wrote {gates.junit}", style="dim")
-    raise typer.Exit(int(any(gate.fails(quantities) for gate in conditions)))
+    if any(gate.fails(quantities) for gate in conditions):
+        raise typer.Exit(1)
+    return page
 
 
 # Below this many logits, threads spend more time waiting for each other than they save.

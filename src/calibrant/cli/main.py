@@ -45,7 +45,7 @@ def options(
     """Measure and calibrate the confidence of classifiers."""
 
 
-def _with_torch_imported(command: Callable[..., None]) -> Callable[..., None]:
+def _with_torch_imported(command: Callable[..., object]) -> Callable[..., None]:
     """Return the command with torch imported first, without garbage collection, which takes longer than short work."""
 
     @wraps(command)

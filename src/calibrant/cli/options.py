@@ -258,8 +258,8 @@ def choose_device(name: str | None) -> "torch.device":
     return device
 
 
-def with_groups_expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the options of its groups as parameters of their own."""
+def with_groups_expanded(command: Callable[..., object]) -> Callable[..., None]:
+    """Return the command with the options of its groups as parameters of their own, and without what it returns."""
     parameters = inspect.signature(command).parameters
     hints = {name: parameter.annotation for name, parameter in parameters.items()}
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
@@ -273,6 +273,7 @@ def with_groups_expanded(command: Callable[..., None]) -> Callable[..., None]:
 
     expanded = [option for name, own in parameters.items() for option in options.get(name, {name: own}).values()]
     run_command.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
+    run_command.__annotations__.pop("return", None)  # typer would look for its name
     return run_command
 
 

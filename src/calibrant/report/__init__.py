@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from calibrant.atomic import atomic_text
 from calibrant.errors import InputError
-from calibrant.report.documents import to_html, to_html_fragment, to_markdown
+from calibrant.report.documents import to_html, to_html_fragment, to_html_of_several, to_markdown
 from calibrant.report.evaluation import evaluation_page, verdict
 from calibrant.report.page import Cell, Column, Figure, Page, Section, Table, Verdict, to_json, to_plain
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Cell", "Column", "Figure", "Page", "Section", "Table", "Verdict", "clamping_page", "clamping_verdict",
     "comparison_page", "comparison_verdict", "diagnosis_page", "diagnosis_verdict", "evaluation_page", "page_of",
-    "show", "to_html", "to_html_fragment", "to_json", "to_markdown", "to_plain", "verdict", "write",
+    "show", "to_html", "to_html_fragment", "to_html_of_several", "to_json", "to_markdown", "to_plain", "verdict",
+    "write",
 ]  # fmt: skip
 
 Form: TypeAlias = Literal["json", "markdown", "html"]

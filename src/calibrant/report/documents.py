@@ -6,10 +6,11 @@ only if the page has interactive charts, and is readable without it.
 
 import dataclasses
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
+from typing import Any
 from urllib.parse import quote
 
 from calibrant.errors import markdown_code, markdown_text, terminal_text
@@ -59,21 +60,49 @@ _WITHOUT_SCRIPT = "The interactive charts need JavaScript. Everything else is on
 
 def to_html(page: Page) -> str:
     """Return the full form of a page as one HTML document that loads nothing: interactive if it has charts."""
-    style, script, data = _bundled("css"), "", ""
+    return _html_document(page.heading, _html_article(page), None if page.charts is None else page.charts())
+
+
+def to_html_of_several(title: str, groups: Mapping[str, Mapping[str, Page]]) -> str:
+    """Return several pages as one HTML document, with a switch between them at its top; one below the other without it.
+
+    Args:
+        title: Title of the document.
+        groups: Pages by their name in the switch, by the name of their group.
+    """
+    named = [(group, name, page) for group, pages in groups.items() for name, page in pages.items()]
+    places = {group: [i for i, (of, _, _) in enumerate(named) if of == group] for group in groups}
+    links = "".join(
+        f"<p>{_escaped(group)}: " + " ".join(f'<a href="#report-{i}">{_escaped(named[i][1])}</a>' for i in own) + "</p>"
+        for group, own in places.items()
+    )
+    top = f'<div class="calibrant switch"><header><nav aria-label="Reports">{links}</nav></header></div>\n'
+    articles = [_html_article(page, place=f"-{i}") for i, (_, _, page) in enumerate(named)]
+    charts = {f"report-{i}": page.charts() for i, (_, _, page) in enumerate(named) if page.charts is not None}
+    if not charts:
+        return _html_document(title, top + "\n".join(articles), None)
+    from calibrant.report.interactive import charts_of_several
+
+    return _html_document(title, top + "\n".join(articles), charts_of_several(charts))
+
+
+def _html_document(title: str, body: str, charts: Mapping[str, Any] | None) -> str:
+    """Return a document with its style sheet and, if there are charts, their data and the script that draws them."""
+    style, data, script = _bundled("css"), "", ""
     policy = f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
-    if page.charts is not None:
+    if charts is not None:
         from calibrant.report.interactive import packed
 
         code = _bundled("js")
         policy += f"; script-src '{_digest(code)}'"
-        data = f'<script type="application/octet-stream" id="calibrant-data">{packed(page.charts())}</script>\n'
+        data = f'<script type="application/octet-stream" id="calibrant-data">{packed(charts)}</script>\n'
         script = f"<script>{code}</script>\n"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_escaped(page.heading)}</title>\n<style>{style}</style>\n</head>\n"
-        f'<body class="calibrant-page">\n{_html_article(page)}\n{data}{script}</body>\n</html>\n'
+        f"<title>{_escaped(title)}</title>\n<style>{style}</style>\n</head>\n"
+        f'<body class="calibrant-page">\n{body}\n{data}{script}</body>\n</html>\n'
     )
 
 
@@ -97,7 +126,7 @@ def _digest(text: str) -> str:
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
 
-def _html_article(page: Page, style: str = "") -> str:
+def _html_article(page: Page, style: str = "", *, place: str = "") -> str:
     source = f": <small>{_escaped(page.source)}</small>" if page.source else ""
     number = page.number
     parts = [
@@ -115,7 +144,7 @@ def _html_article(page: Page, style: str = "") -> str:
         else "",
         "</div>",
         f'<div class="figures">{"".join(map(_html_figure, page.figures))}</div>' if page.figures else "",
-        f'<main id="calibrant-charts"><noscript><p class="legend">{_WITHOUT_SCRIPT}</p></noscript></main>'
+        f'<main id="calibrant-charts{place}"><noscript><p class="legend">{_WITHOUT_SCRIPT}</p></noscript></main>'
         if page.charts
         else "",
         '<div class="columns">',
@@ -132,7 +161,8 @@ def _html_article(page: Page, style: str = "") -> str:
         f"<section><h2>Notes</h2>{_html_list(page.notes)}</section>" if page.notes else "",
         _html_footer(page),
     ]
-    return '<article class="calibrant">' + "\n".join(filter(None, parts)) + "</article>"
+    named = f' id="report{place}"' if place else ""
+    return f'<article class="calibrant"{named}>' + "\n".join(filter(None, parts)) + "</article>"
 
 
 def _html_command(command: str) -> str:

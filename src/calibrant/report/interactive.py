@@ -78,6 +78,21 @@ def charts_of(
     return charts | {"baseline": baseline}
 
 
+def charts_of_several(reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the charts of several reports, by the id of their element, with equal temperatures once in ``shared``."""
+    shared: list[dict[str, Any]] = []
+    documents = {}
+    for name, charts in reports.items():
+        views = []
+        for view in charts["views"]:
+            grid = view["temperatures"]
+            if grid is not None and grid not in shared:
+                shared.append(grid)
+            views.append({**view, "temperatures": None if grid is None else shared.index(grid)})
+        documents[name] = {**charts, "views": views}
+    return {"schema": "calibrant.charts/1", "shared": shared, "reports": documents}
+
+
 def packed(charts: Mapping[str, Any]) -> str:
     """Return deflated JSON as base64, which holds no character that HTML could read as markup."""
     text = json.dumps(charts, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -24,7 +24,7 @@ from calibrant.evidence import corp
 from calibrant.metrics import ACE, ECE, NLL
 from calibrant.metrics.states import Binned
 from calibrant.plots.layout import THEMES
-from calibrant.report import comparison_page, evaluation_page, to_html
+from calibrant.report import comparison_page, evaluation_page, to_html, to_html_of_several
 from calibrant.report.interactive import comparison_charts, evaluation_charts, fractions
 
 ROOT = Path(__file__).parents[3]
@@ -255,3 +255,23 @@ def test_the_bundle_is_what_its_source_builds(tmp_path):
     subprocess.run(["node", "build.mjs", tmp_path], cwd=ROOT / "frontend", check=True, capture_output=True)  # noqa: S607
     for name in ("calibrant.js", "calibrant.css"):
         assert (tmp_path / name).read_bytes() == (STATIC / name).read_bytes(), f"{name} is old: run make frontend"
+
+
+def test_several_reports_in_one_file_share_temperatures_and_escape_names(predictions):
+    evaluation = evaluate(predictions, resamples=100)
+    page = evaluation_page(evaluation, source=HOSTILE)
+    drawn = replace(page, charts=lambda: evaluation_charts(evaluation, predictions))
+    text = to_html_of_several(HOSTILE, {HOSTILE: {"first": drawn, "again": drawn}, "plain": {"without charts": page}})
+    assert text.count("<article") == 3
+    assert re.findall(r'<a href="#(report-\d)">([^<]*)</a>', text) == [
+        ("report-0", "first"), ("report-1", "again"), ("report-2", "without charts"),
+    ]  # fmt: skip
+    assert "<script>alert" not in text
+    packed = re.search(r'id="calibrant-data">([^<]*)<', text)[1]
+    found = json.loads(zlib.decompress(base64.b64decode(packed)))
+    alone = evaluation_charts(evaluation, predictions)
+    assert found["shared"] == [alone["views"][0]["temperatures"]]
+    assert list(found["reports"]) == ["report-0", "report-1"]
+    assert found["reports"]["report-1"]["views"][0] == alone["views"][0] | {"temperatures": 0}
+    assert len(text) < len(to_html(drawn)) + len(to_html(page)) + 60_000
+    assert "<script" not in to_html_of_several("plain", {"plain": {"without charts": page}})
