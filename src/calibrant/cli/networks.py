@@ -21,6 +21,7 @@ from calibrant.errors import FileError, InputError, one_line, reading
 from calibrant.files.source import open_npz
 from calibrant.inference import LabelledInputs, load_weights, set_evaluating
 from calibrant.labels import Words
+from calibrant.models import own_names
 from calibrant.training import load_network
 from calibrant.training.folder import RunFolder
 
@@ -117,13 +118,16 @@ def _imported(module_name: str, name: str) -> object:
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:
-    """Load weights from a safetensors file, which must have all of the network's and no others."""
+    """Load weights from a safetensors file, which must have all of the network's and no others.
+
+    They may have the names of torchvision or timm, where the network is one of :mod:`calibrant.models`.
+    """
     if path.suffix.lower() != ".safetensors":
         advice = "Write them with safetensors.torch.save_model(network, path)."
         raise FileError(f"--weights must end in .safetensors; got {path}. {advice}")
     file = existing_file(path, holding="a network's weights")
     with reading(file, "safetensors file"):
-        load_weights(model, load_file(file), casts=True)
+        load_weights(model, own_names(model, load_file(file)), casts=True)
 
 
 def _exported(path: Path, device: torch.device) -> nn.Module:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from calibrant.checks import check_at_least, check_real_number
 from calibrant.errors import InputError
-from calibrant.models.layers import Classifier, ConvUnit, check_sizes, he_init
+from calibrant.models.layers import Classifier, ConvUnit, ImageNetStem, check_sizes, he_init
 from calibrant.paper import Paper
 
 # Blocks in each of the four stages (table 1).
@@ -136,22 +136,24 @@ class ResNet(Classifier):
     Args:
         depth: 18 or 34, of basic blocks; 50, 101 or 152, of bottleneck blocks.
         in_channels: Channels of the images, of any size from 8 x 8.
+        imagenet_stem: Whether the stem is the paper's, a 7 x 7 convolution of stride 2 and a max pool, for images of
+            224 x 224; weights of torchvision or timm are for that one (:func:`~calibrant.models.own_names`).
     """
 
     paper: ClassVar[Paper] = Paper(
         "He et al.", 2016, "Deep Residual Learning for Image Recognition", "arXiv:1512.03385", "table 1"
     )
 
-    def __init__(self, *, depth: int, n_classes: int = 10, in_channels: int = 3) -> None:
+    def __init__(self, *, depth: int, n_classes: int = 10, in_channels: int = 3, imagenet_stem: bool = False) -> None:
         super().__init__()
         check_sizes(n_classes=n_classes, in_channels=in_channels)
         lengths = _BASIC | _BOTTLENECK
         if depth not in lengths:
             raise InputError(f"depth must be one of {', '.join(map(str, lengths))}; got {depth!r}.")
         block = BasicBlock if depth in _BASIC else BottleneckBlock
-        # Differs from the paper: its stem, a 7 x 7 convolution of stride 2 and a max pool, would leave 8 x 8 of a
-        # 32 x 32 image. A 3 x 3 convolution of stride 1 is what papers on CIFAR and Tiny-ImageNet use.
-        self.stem = ConvUnit(in_channels, 64)
+        # Differs from the paper, unless asked for: its stem would leave 8 x 8 of a 32 x 32 image. A 3 x 3 convolution
+        # of stride 1 is what papers on CIFAR and Tiny-ImageNet use.
+        self.stem = ImageNetStem(in_channels, 64) if imagenet_stem else ConvUnit(in_channels, 64)
         self.body = _stages(block, 64, _WIDTHS, lengths[depth], block.expansion)
         self.head = nn.Linear(block.expansion * _WIDTHS[-1], n_classes)
         he_init(self)

@@ -55,7 +55,7 @@ class Classifier(nn.Module, ABC):
         return self.head(self.features(inputs))
 
     def blocks(self) -> Iterator[nn.Module]:
-        if isinstance(getattr(self, "stem", None), ConvUnit):
+        if isinstance(getattr(self, "stem", None), ConvUnit | ImageNetStem):
             yield self.get_submodule("stem")
         yield from self.get_submodule("body").children()
 
@@ -78,6 +78,20 @@ class ConvUnit(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         return F.relu(self.norm(self.conv(maps)), inplace=True)
+
+
+@final
+class ImageNetStem(nn.Module):
+    """A 7 x 7 convolution of stride 2, batch normalisation, ReLU and a max pool of stride 2: a quarter of the size."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, out_channels, 7, stride=2, padding=3, bias=False)
+        self.norm = nn.BatchNorm2d(out_channels)
+
+    def forward(self, images: Tensor) -> Tensor:
+        maps = F.relu(self.norm(self.conv(images)), inplace=True)
+        return F.max_pool2d(maps, 3, stride=2, padding=1)
 
 
 def he_init(network: nn.Module) -> None:

@@ -1,6 +1,6 @@
 """Every network by its short name, with the sizes of its paper."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
@@ -55,18 +55,31 @@ def all_models() -> dict[str, ModelSpec]:
         ModelSpec("vgg16", "VGG-16", VGG.paper, "image", _image(VGG, depth=16, normalised=False), 16),
         ModelSpec("vit_small", "ViT-Lite-7/4", VisionTransformer.paper, "image", _sized(VisionTransformer), 4),
         ModelSpec("mixer_small", "Mixer-S/4", MLPMixer.paper, "image", _sized(MLPMixer), 4),
+        *_of_imagenet(),
         ModelSpec("text_cnn", "8-layer 1-D CNN", TextCNN.paper, "text", _text, 0),
         ModelSpec("digits_cnn", "Small CNN", None, "image", _sized(DigitsCNN), 4),
     ]
     return {spec.name: spec for spec in specs}
 
 
+def _of_imagenet() -> Iterator[ModelSpec]:
+    """Yield networks for images of 224 x 224, whose weights torchvision or timm publish."""
+    for depth in (50, 101):
+        build = _image(ResNet, depth=depth, imagenet_stem=True)
+        yield ModelSpec(f"resnet{depth}_imagenet", f"ResNet-{depth}, ImageNet stem", ResNet.paper, "image", build, 32)
+    patches = {"patch_size": 16, "depth": 12}
+    vit = _sized(VisionTransformer, **patches, width=384, heads=6, hidden=1536)
+    yield ModelSpec("vit_s16", "ViT-S/16", VisionTransformer.paper, "image", vit, 16)
+    mixer = _sized(MLPMixer, **patches, width=768, token_hidden=384, channel_hidden=3072)
+    yield ModelSpec("mixer_b16", "Mixer-B/16", MLPMixer.paper, "image", mixer, 16)
+
+
 def _image(kind: Callable[..., nn.Module], **options: Any) -> Callable[[Sizes], nn.Module]:
     return lambda sizes: kind(n_classes=sizes.n_classes, in_channels=sizes.in_channels, **options)
 
 
-def _sized(kind: Callable[..., nn.Module]) -> Callable[[Sizes], nn.Module]:
-    return lambda sizes: _image(kind, image_size=sizes.image_size)(sizes)
+def _sized(kind: Callable[..., nn.Module], **options: Any) -> Callable[[Sizes], nn.Module]:
+    return lambda sizes: _image(kind, image_size=sizes.image_size, **options)(sizes)
 
 
 def _text(sizes: Sizes) -> nn.Module:

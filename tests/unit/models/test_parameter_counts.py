@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.models import MLPMixer, Sizes, VisionTransformer, WideResNet, all_models
+from calibrant.models import Sizes, WideResNet, all_models
 
 
 def count(build) -> int:
@@ -22,6 +22,8 @@ def count(build) -> int:
         ("resnet18", 10, 11_173_962),
         ("resnet18", 100, 11_220_132),
         ("resnet50", 10, 23_520_842),
+        ("resnet50_imagenet", 1000, 25_557_032),
+        ("resnet101_imagenet", 1000, 44_549_160),
         ("densenet121", 10, 6_956_298),
         ("vgg16_bn", 10, 14_728_266),
         ("vgg16", 10, 14_728_266 - 2 * (2 * 64 + 2 * 128 + 3 * 256 + 6 * 512)),
@@ -33,14 +35,9 @@ def test_a_network_has_as_many_parameters_as_published(name, n_classes, paramete
     assert count(lambda: all_models()[name].build(Sizes(n_classes))) == parameters
 
 
-def test_the_small_transformer_of_imagenet_is_vit_s_16():
-    sizes = {"image_size": 224, "patch_size": 16, "width": 384, "depth": 12, "heads": 6, "hidden": 1536}
-    assert count(lambda: VisionTransformer(n_classes=1000, **sizes)) == 22_050_664
-
-
-def test_the_mixer_of_imagenet_is_mixer_b_16():
-    sizes = {"image_size": 224, "patch_size": 16, "width": 768, "depth": 12, "token_hidden": 384}
-    assert count(lambda: MLPMixer(n_classes=1000, channel_hidden=3072, **sizes)) == 59_880_472
+@pytest.mark.parametrize(("name", "parameters"), [("vit_s16", 22_050_664), ("mixer_b16", 59_880_472)])
+def test_networks_on_patches_of_imagenet_have_as_many_parameters_as_published(name, parameters):
+    assert count(lambda: all_models()[name].build(Sizes(1000, image_size=224))) == parameters
 
 
 def wide_resnet_by_hand(depth: int, width: int, n_classes: int) -> int:
