@@ -79,14 +79,15 @@ def assert_calibrated(
         gate.check_is_reported([metric.name for metric in metrics], has_baseline=baseline is not None)
     differences = None if baseline is None else difference(baseline, samples, metrics, resamples=resamples, seed=seed)
     evaluation = evaluate(samples, n_bins=n_bins, resamples=resamples, seed=seed)
-    quantities, found = quantities_of(evaluation.metrics, differences), evaluation.metrics
+    metrics_by_name = evaluation.metrics
+    quantities = quantities_of(metrics_by_name, differences)
     failed = [f"{gate.option} {gate.describe(quantities)}" for gate in gates if gate.fails(quantities)]
-    error = found["ece"]
-    if not gates and is_beyond_noise(found) and error.value >= _SMALL_ERROR:
+    error = metrics_by_name["ece"]
+    if not gates and is_beyond_noise(metrics_by_name) and error.value >= _SMALL_ERROR:
         evidence = f"ece {error.value:.4f}, interval {error.low:.4f} to {error.high:.4f}, p = {error.p:.3f}"
         failed = [f"the predictions are miscalibrated: {evidence}."]
     if failed:
-        confidence, accuracy = found["confidence"].value, found["accuracy"].value
+        confidence, accuracy = metrics_by_name["confidence"].value, metrics_by_name["accuracy"].value
         claim = f"On average they claim {confidence:.1%} and are right {accuracy:.1%} of the time"
         raise AssertionError("\n".join([*failed, f"{claim} ({evaluation.n:,} samples).".replace("%", " %")]))
     return evaluation

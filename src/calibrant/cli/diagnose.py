@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 calibrant diagnose runs
 calibrant diagnose runs/ce-seed0 runs/focal-seed0 --baseline ce
+calibrant diagnose runs.csv --baseline plain
 calibrant diagnose runs --corrupt common --data ~/data --markdown report.md"""
 
 _SHIFT = "Shifted data"
@@ -28,6 +29,7 @@ _INPUT_FILES = ("settings.json", "epochs.jsonl", "calibration.npz", "test.npz", 
 _MOST_NAMED = 3  # folders in a title
 
 
+_RUNS = "Folders written by `calibrant train` or save_run, a folder of several, or tables of runs (csv, json)."
 _MAPS = (
     "Calibrators to fit on calibration samples: names with commas between them, temperature among them; or paper, as "
     "in Wang et al. 2021."
@@ -41,7 +43,7 @@ _SEVERITY = "Severities of the corruptions, 1 to 5, with commas between them."
 
 
 def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
-    runs: Annotated[list[Path], argument("RUNS", "Folders written by `calibrant train`, or a folder of several.")],
+    runs: Annotated[list[Path], argument("RUNS", _RUNS)],
     baseline: Annotated[
         str | None,
         option("NAME", "The loss that the others are compared with, named as in the tables.", show_default="plain ce"),
@@ -64,8 +66,9 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
 ) -> None:
     """Compare trained networks over losses and seeds.
 
-    Evaluates runs of `calibrant train` by what post-hoc calibration can still do for them, and by how well their
-    confidence separates correct from wrong predictions.
+    Evaluates runs by what post-hoc calibration can still do for them, and by how well their confidence separates
+    correct from wrong predictions. A table of runs of any training loop has the columns name, calibration and test
+    (files of predictions), perhaps seed, and others as options.
     """
     from calibrant.checks import check_known
     from calibrant.cli.output import print_warnings, progress_bar, standard_error, standard_output
@@ -76,7 +79,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     out, err = standard_output(), standard_error()
     folders = list(_folders(runs, err))
     files = tuple(shift or ())
-    reports.check([*(folder / name for folder in folders for name in _INPUT_FILES), *files])
+    reports.check([*folders, *(folder / name for folder in folders for name in _INPUT_FILES), *files])
     for i, file in enumerate(files):
         if file.resolve() in {other.resolve() for other in files[:i]}:
             raise InputError(f"--shift must name each file once; {file} is named twice.")
@@ -87,6 +90,8 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     with print_warnings(err), progress_bar(err) as progress:
         progress("reading the runs", 0, len(folders))
         loaded = read_runs(folders)
+        predictions = [file for run in loaded for file in (run.calibration_file, run.test_file)]
+        reports.check(predictions)
         if baseline is not None:
             check_known(baseline, [candidate.name for candidate in grouped(loaded)], "--baseline")
         sets = _shifted_sets(loaded, files, names, severities, data=data, checked=not unchecked, seed=seed)
@@ -111,21 +116,26 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     titles = [path.resolve().name for path in runs]
     source = ", ".join(titles) if len(titles) <= _MOST_NAMED else f"{titles[0]} and {len(titles) - 1} more"
     page = replace(diagnosis_page(diagnosis, source=source), charts=charts)
-    predictions = [folder / "test.npz" for folder in folders]
-    reports.show_and_write(page, drawn, out, full=full, inputs=[*predictions, *files])
+    reports.show_and_write(page, drawn, out, full=full, inputs=[*(run.test_file for run in loaded), *files])
 
 
 def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:
-    """Yield the runs that were named, and the finished ones inside a folder of several."""
+    """Yield the runs and tables that were named, and the finished runs inside a folder of several."""
+    from calibrant.diagnosis.run_table import RUN_FILE, TABLE_ENDINGS
     from calibrant.training.folder import RunFolder
 
     for path in given:
+        if path.is_file() and path.suffix.lower() in TABLE_ENDINGS:
+            yield path
+            continue
         if not path.is_dir():
             got = "it is a file" if path.exists() else "it does not exist"
-            raise FileError(f"{path} must be a folder written by calibrant train; {got}.")
-        is_run = (path / "settings.json").exists()
-        inside = [] if is_run else sorted(file.parent for file in path.glob("*/settings.json"))
-        finished = [folder for folder in inside if RunFolder(folder).has_answers]
+            wanted = "a folder written by calibrant train or save_run, or a table of runs (.csv, .json)"
+            raise FileError(f"{path} must be {wanted}; {got}.")
+        marks = ("settings.json", RUN_FILE)
+        is_run = any((path / mark).exists() for mark in marks)
+        inside = [] if is_run else sorted({file.parent for mark in marks for file in path.glob(f"*/{mark}")})
+        finished = [folder for folder in inside if (folder / RUN_FILE).exists() or RunFolder(folder).has_answers]
         for folder in inside if finished else ():
             if folder not in finished:
                 err.print(f"note: {folder} was stopped before its end, and is left out.", style="yellow")

@@ -161,7 +161,7 @@ def learned_epoch_groups(
 
 
 def _traces(candidate: Candidate) -> list[_Traced]:
-    learned = [(run.learning, run.settings.recipe.epochs) for run in candidate.runs]
+    learned = [(run.learning, run.settings.recipe.epochs) for run in candidate.runs if run.is_traced]
     return [
         _Traced(one.learned_epoch.numpy(), (one.learned_epoch > epochs).numpy(), one.max_logit.double().numpy())
         for one, epochs in learned

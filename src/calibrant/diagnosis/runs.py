@@ -10,6 +10,7 @@ from torch import Tensor
 
 from calibrant import catalogue
 from calibrant.checks import as_tensor, check_known, check_real, check_same_length
+from calibrant.diagnosis.run_table import RUN_FILE, TABLE_ENDINGS, read_table
 from calibrant.errors import FileError, InputError, reading
 from calibrant.files import load
 from calibrant.files.source import open_npz
@@ -29,6 +30,10 @@ class LearnedSamples(NamedTuple):
     max_logit: Tensor
 
 
+Option: TypeAlias = bool | int | float | str | tuple[Any, ...] | None
+Options: TypeAlias = Mapping[str, Option]  # by path, such as "loss.smoothing" or "recipe.weight_decay"
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class DiagnosedRun:
@@ -37,26 +42,44 @@ class DiagnosedRun:
     Reading them raises a FileError if a file is damaged.
     """
 
-    path: Path
-    settings: RunSettings
-    records: tuple[EpochRecord, ...]
+    path: Path  # its folder; of a run in a table, the file of its test predictions
+    seed: int
+    options: Options  # all but the seed; a run of another training loop has a "name" among them
+    calibration_file: Path
+    test_file: Path
+    trained: RunSettings | None = None  # None for a run of another training loop
+    records: tuple[EpochRecord, ...] = ()
 
     @property
-    def seed(self) -> int:
-        return self.settings.recipe.seed
+    def settings(self) -> RunSettings:
+        """Settings of ``calibrant train``; an InputError if another loop has trained it."""
+        if self.trained is None:
+            raise InputError(
+                f"shifted images are for runs of calibrant train, whose networks can be read; {self.path} is of "
+                "another training loop. Diagnose it without a shift."
+            )
+        return self.trained
 
     @property
     def calibration(self) -> Predictions:
-        return self._part("calibration")
+        return self._read(self.calibration_file)
 
     @property
     def test(self) -> Predictions:
-        return self._part("test")
+        return self._read(self.test_file)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, or else their numbers."""
+        if self.trained is not None:
+            return self.trained.class_names
+        test = self.test
+        return test.class_names or tuple(map(str, range(test.n_classes)))
 
     @property
     def is_recorded(self) -> bool:
         """Whether there is a record of each of its epochs; if not, the last one is not that of the end."""
-        return len(self.records) == self.settings.recipe.epochs
+        return self.trained is None or len(self.records) == self.trained.recipe.epochs
 
     @property
     def is_traced(self) -> bool:
@@ -74,25 +97,33 @@ class DiagnosedRun:
             check_same_length(learned.learned_epoch, "learned_epoch", learned.max_logit, "max_logit")
             return learned
 
-    def _part(self, name: str) -> Predictions:
-        part = load(self.path / f"{name}.npz", kind="logits")
-        assert isinstance(part, Predictions), "logits make predictions"
+    def _read(self, file: Path) -> Predictions:
+        part = load(file, kind=None if self.trained is None else "logits")
+        if not isinstance(part, Predictions):
+            raise FileError(
+                f"{file} must have the logits or probabilities of every class; it has only the top label's."
+            )
         return part
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[DiagnosedRun, ...]:
-    """Read the runs of these folders, in their order.
+    """Read the runs of these folders and tables, in their order.
 
     Args:
-        paths: Folders that ``calibrant train`` wrote.
+        paths: Folders that ``calibrant train`` or :func:`save_run` wrote, and tables of runs of other training loops.
 
     Raises:
-        FileError: If one is no folder of a finished run, or has no calibration samples.
+        FileError: If one is neither a table nor the folder of a finished run, or has no calibration samples.
         InputError: If there is none, one is named twice, or they do not have the same classes and test samples.
     """
     if not paths:
         raise InputError("there must be a run to diagnose; got none. Name folders that calibrant train has left.")
-    runs = tuple(_read(Path(path)) for path in paths)
+    runs = tuple(run for path in paths for run in _read(Path(path)))
+    if len({run.trained is None for run in runs}) > 1:
+        raise InputError(
+            "runs that are diagnosed together must all be of calibrant train or all of other training loops; got both. "
+            "Write a table (.csv) that names the predictions of all of them."
+        )
     _check_different(runs)
     first = runs[0]
     labels = first.test.labels
@@ -107,13 +138,20 @@ def read_runs(paths: Sequence[Path]) -> tuple[DiagnosedRun, ...]:
     return runs
 
 
-def _read(path: Path) -> DiagnosedRun:
+def _read(path: Path) -> Iterator[DiagnosedRun]:
+    table = path / RUN_FILE if path.is_dir() else path
+    if table.suffix.lower() in TABLE_ENDINGS and table.is_file():
+        for row in read_table(table):
+            where = path if path.is_dir() else row.test
+            yield DiagnosedRun(where, row.seed, {"name": row.name, **flattened(row.options)}, row.calibration, row.test)
+        return
     folder = RunFolder(path)
     if not (path / "settings.json").exists():
         inside = len(list(path.glob("*/settings.json")))
         hint = f" It holds {inside} such folders: name those ({path / '*'})." if inside else ""
         raise FileError(
-            f"{path} must be the folder of a run that calibrant train has left; it has no settings.json.{hint}"
+            f"{path} must be the folder of a run that calibrant train or save_run has left, or a table of runs (.csv, "
+            f".json); it has no settings.json.{hint}"
         )
     settings = folder.settings()
     if not folder.has_answers:
@@ -127,7 +165,9 @@ def _read(path: Path) -> DiagnosedRun:
                 f"{path} must have {part} samples to {use}; it has no {part}.npz. Train with a split that sets some "
                 "apart, such as --split holdout."
             )
-    return DiagnosedRun(path, settings, tuple(folder.records()))
+    options, records = options_of(settings), tuple(folder.records())
+    files = path / "calibration.npz", path / "test.npz"
+    yield DiagnosedRun(path, settings.recipe.seed, options, *files, settings, records)
 
 
 def _check_different(runs: Sequence[DiagnosedRun]) -> None:
@@ -135,7 +175,7 @@ def _check_different(runs: Sequence[DiagnosedRun]) -> None:
         for other in runs[:place]:
             if run.path.resolve() == other.path.resolve():
                 raise InputError(f"each run must be named once; {run.path} is named twice.")
-            if run.settings == other.settings:
+            if (run.seed, run.options) == (other.seed, other.options):
                 raise InputError(
                     f"each run must be named once; {other.path} and {run.path} have the same settings and the same "
                     "seed, so they are one run. Leave one out."
@@ -143,7 +183,7 @@ def _check_different(runs: Sequence[DiagnosedRun]) -> None:
 
 
 def _check_classes(first: DiagnosedRun, other: DiagnosedRun) -> None:
-    ours, theirs = first.settings.class_names, other.settings.class_names
+    ours, theirs = first.class_names, other.class_names
     if ours == theirs:
         return
     differs = f"{first.path} has {len(ours)} and {other.path} has {len(theirs)}"
@@ -167,10 +207,8 @@ def labels_differ(first: Tensor, in_first: str, second: Tensor, in_second: str) 
     return f"sample {row} is of class {int(first[row])} in {in_first} and {int(second[row])} in {in_second} {number}"
 
 
-Option: TypeAlias = bool | int | float | str | tuple[Any, ...] | None
-Options: TypeAlias = Mapping[str, Option]  # by path, such as "loss.smoothing" or "recipe.weight_decay"
-
 _LOSS, _NAME = "loss.", "loss.loss"
+_GIVEN = "name"  # of a run of another training loop
 # Follow from other options, or only show that something else differs: named where nothing else separates two.
 _HIDDEN = {"data_digest", "class_names", "input_shape", "n_words", "pixel_scale", "recipe.milestones", "recipe.warmup"}
 _PROPER_NOUNS = {"Brier"}
@@ -221,6 +259,8 @@ def names_of(candidates: Sequence[Options]) -> list[CandidateName]:
         >>> names_of([{"loss.loss": "ce", "recipe.mixup": alpha} for alpha in (0.0, 0.2)])[1]
         CandidateName(short='ce mixup=0.2', words='cross-entropy with mixup 0.2')
     """
+    if all(_GIVEN in options for options in candidates):
+        return _given_names(candidates)
     differing = _differing(candidates)
     shown = [path for path in differing if path.partition(".")[0] not in _HIDDEN | {"loss"} and path not in _HIDDEN]
     names = [_name(options, candidates, shown) for options in candidates]
@@ -229,6 +269,19 @@ def names_of(candidates: Sequence[Options]) -> list[CandidateName]:
         if often[name.short] > 1:  # add everything in which any candidates differ
             listed = ", ".join(f"{path}={_text(options[path])}" for path in differing if path in options)
             names[place] = CandidateName(f"{name.short} [{listed}]", f"{name.words} ({listed})")
+    return names
+
+
+def _given_names(candidates: Sequence[Options]) -> list[CandidateName]:
+    """Name candidates of other training loops: by their names, with options where several have the same name."""
+    names = []
+    for options in candidates:
+        name = str(options[_GIVEN])
+        alike = [other for other in candidates if other[_GIVEN] == options[_GIVEN]]
+        listed = {path: _text(options[path]) for path in _differing(alike) if options.get(path) is not None}
+        short = f"{name}({', '.join(f'{path}={value}' for path, value in listed.items())})" if listed else name
+        with_options = " and ".join(f"{path} {value}" for path, value in listed.items())
+        names.append(CandidateName(short, f"{name} with {with_options}" if listed else name))
     return names
 
 
@@ -320,13 +373,16 @@ def grouped(runs: Sequence[DiagnosedRun]) -> tuple[Candidate, ...]:
     """Group runs of the same data, split, network, recipe and loss into candidates, in order of first appearance."""
     groups: dict[str, tuple[Options, list[DiagnosedRun]]] = {}
     for run in runs:
-        options = options_of(run.settings)
-        groups.setdefault(repr(sorted(options.items())), (options, []))[1].append(run)
+        groups.setdefault(repr(sorted(run.options.items())), (run.options, []))[1].append(run)
     names = names_of([options for options, _ in groups.values()])
     return tuple(
         Candidate(name.short, name.words, options, tuple(sorted(members, key=lambda run: run.seed)))
         for name, (options, members) in zip(names, groups.values(), strict=True)
     )
+
+
+def _loss_of(options: Options) -> str:
+    return str(options[_GIVEN] if _GIVEN in options else options[_NAME])
 
 
 def baseline_of(candidates: Sequence[Candidate], name: str | None = None) -> Candidate:
@@ -338,7 +394,7 @@ def baseline_of(candidates: Sequence[Candidate], name: str | None = None) -> Can
     if name is not None:
         check_known(name, [candidate.name for candidate in candidates], "a candidate")
         return next(candidate for candidate in candidates if candidate.name == name)
-    plain = (one for one in candidates if one.options[_NAME] == "ce" and not one.options.get("recipe.mixup"))
+    plain = (one for one in candidates if _loss_of(one.options) == "ce" and not one.options.get("recipe.mixup"))
     return next(plain, candidates[0])
 
 

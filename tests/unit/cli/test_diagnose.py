@@ -9,6 +9,7 @@ from made_runs import CPU, rows_of, settings_of, write_run
 
 from calibrant import catalogue
 from calibrant.datasets import DigitsReader
+from calibrant.diagnosis import save_run
 from calibrant.plots import diagnosis as diagnosis_plots
 from calibrant.training import Recipe, Run, train_runs
 
@@ -164,8 +165,8 @@ def test_a_folder_of_stopped_runs_alone_is_refused(calibrant, made):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "nowhere must be a folder written by calibrant train; it does not exist."),
-        (["file"], "file must be a folder written by calibrant train; it is a file."),
+        (["nowhere"], "table of runs (.csv, .json); it does not exist."),
+        (["file"], "table of runs (.csv, .json); it is a file."),
         (["empty"], "it has no settings.json"),
         (["runs", "runs/ce-0"], "is named twice"),
         (["runs", "others"], "must have the same classes, in the same order"),
@@ -235,3 +236,31 @@ def test_two_shifted_files_of_one_name_are_distinguished_by_their_folders(calibr
     assert code == 0, err
     assert "one/moved (100 samples)" in out
     assert "two/moved (100 samples)" in out
+
+
+def test_runs_of_other_training_loops_are_read_from_a_folder_of_them_and_from_a_table(calibrant, tmp_path):
+    lines = ["name,seed,calibration,test"]
+    for name, scale in (("plain", 3.0), ("mixup", 1.0)):
+        for seed in (0, 1):
+            folder = f"runs/{name}-{seed}"
+            parts = {part: rows_of(120, part, scale=scale, noise=0.1, seed=seed) for part in ("calibration", "test")}
+            save_run(tmp_path / folder, name=name, seed=seed, **parts)
+            lines.append(f"{name},{seed},{folder}/calibration.npz,{folder}/test.npz")
+    (tmp_path / "runs.csv").write_text("\n".join(lines))
+    reports = []
+    for given in ("runs", "runs.csv"):
+        target = tmp_path / "report.json"
+        code, out, err = calibrant("diagnose", tmp_path / given, "--baseline", "plain", *QUICK, "--json", target)
+        assert code == 0, err
+        assert "mixup" in out
+        reports.append(json.loads(target.read_text()))
+    names = [{one["name"]: one["seeds"] for one in report["candidates"]} for report in reports]
+    assert names == [{"plain": [0, 1], "mixup": [0, 1]}] * 2
+    numbers = [{one["candidate"]: one["ece"] for one in report["calibratability"]} for report in reports]
+    assert numbers[0] == numbers[1]
+    code, _, err = calibrant("diagnose", tmp_path / "runs.csv", "--shift", tmp_path / "runs.csv")
+    assert code == 2
+    assert "shifted" in err
+    code, _, err = calibrant("diagnose", tmp_path / "runs.csv", "--json", tmp_path / "runs.csv")
+    assert code == 2
+    assert "input file" in err
