@@ -34,7 +34,8 @@ def apply(
     """Calibrate predictions with a map.
 
     Logits give logits, and probabilities give probabilities, none of them 0. Labels are not needed; they are copied to
-    the output, and so is everything else that the file has for each sample, such as features.
+    the output, and so is everything else that the file has for each sample, such as features. Columns keep their names
+    and order.
     """
     from dataclasses import replace
 
@@ -42,18 +43,17 @@ def apply(
 
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.files import load_features, read_map_file
-    from calibrant.files.load import suffix_of
-    from calibrant.files.save import load_scores, save_scores
+    from calibrant.files.save import load_scores, save_scores, writable_suffix
     from calibrant.maps import Map, Scale
 
-    suffix_of(out)
+    writable_suffix(out)
     temperature = _given_temperature(map_file)
     options.check_output(out, [file] if temperature else [map_file, file])
     err = standard_error()
     with print_warnings(err), spinner(err) as stage:
         stage(f"reading {file}")
         saved = None if temperature else read_map_file(map_file)
-        loaded = load_scores(file, kind=given.kind(), scores=given.scores, labels=given.labels)
+        loaded = load_scores(file, given.as_options())
         predictions = loaded.predictions
         count = f"{len(predictions):,} sample{'s' * (len(predictions) != 1)}"
         fitted: AnyMap

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 calibrant evaluate test.csv
-calibrant evaluate test.csv --probs --scores p_ --labels y
+calibrant evaluate test.csv --probs --scores 'p_*' --labels y
+calibrant evaluate test.csv --positive p_fraud --positive-class fraud
 calibrant evaluate test.csv --figures figures --json report.json
 calibrant evaluate new.csv --baseline old.csv
 calibrant evaluate test.csv --fail-if 'ece>0.05' --fail-unless 'auroc>0.8'
@@ -74,6 +74,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     correct: Annotated[
         str | None, option("NAME", "Column of whether the prediction is correct, with --top-label.", INPUT)
     ] = None,
+    split: options.SplitColumn = None,
     reports: options.Reports = options.Reports(),
 ) -> "Page":
     """Measure how far the confidence of a classifier can be trusted.
@@ -85,11 +86,10 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.evaluation import evaluate as evaluate_predictions
     from calibrant.evaluation import metrics_for
     from calibrant.evidence import difference
-    from calibrant.files import load
     from calibrant.report import evaluation_page
 
-    kind, scores, labels = given.kind(top_label=top_label), given.scores, given.labels
-    load_file = partial(load, kind=kind, scores=scores, labels=labels, confidence=confidence, correct=correct)
+    reading = replace(given.as_options(top_label=top_label), confidence=confidence, correct=correct)
+    parts = options.Split.parse(split)
     conditions = gates.parse()
     inputs = [path for path in (file, baseline) if path is not None]
     reports.check(inputs)
@@ -98,8 +98,10 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     out, err = standard_output(), standard_error()
     with print_warnings(err), spinner(err) as stage:
         stage(f"reading {file}")
-        predictions = load_file(file)
-        baseline_predictions = None if baseline is None else load_file(baseline)
+        predictions, _ = options.load_part(file, reading, parts, "test")
+        baseline_predictions = None
+        if baseline is not None:
+            baseline_predictions, _ = options.load_part(baseline, reading, parts, "test")
         metrics = metrics_for(predictions, n_bins=bins)
         for gate in conditions:
             gate.check_is_reported([metric.name for metric in metrics], has_baseline=baseline is not None)

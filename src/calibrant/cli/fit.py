@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
-from calibrant.errors import terminal_text
+from calibrant.errors import InputError, terminal_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 calibrant fit auto calibration.csv -o map.safetensors
-calibrant fit temperature calibration.npz -o map.safetensors
+calibrant fit temperature all.csv --split fold=cal,test -o map.safetensors
 calibrant fit temperature+isotonic calibration.npz -o map.safetensors
 calibrant fit 'histogram(n_bins=20)' calibration.npz -o map.safetensors"""
 
@@ -34,6 +34,7 @@ def fit(
     out: Annotated[Path, option("FILE", "Map to write (.safetensors).", names=("--out", "-o"))],
     features: options.Features = None,
     given: options.Scores = options.Scores(),
+    split: options.SplitColumn = None,
 ) -> None:
     """Fit a calibrator and save it as a map.
 
@@ -49,7 +50,7 @@ def fit(
     from calibrant.files import load_features, read_map_file, save_map
     from calibrant.files.map_file import MAP_CONTAINER
 
-    calibrator = catalogue.parse_any_calibrator(method)
+    calibrator, parts = catalogue.parse_any_calibrator(method), options.Split.parse(split)
     if isinstance(calibrator, Calibrator):
         options.refuse_features(features, method)
     MAP_CONTAINER.check_path(out)
@@ -57,19 +58,23 @@ def fit(
     err = standard_error()
     with print_warnings(err) as printed, spinner(err) as stage:
         stage(f"reading {file}")
-        predictions = given.load(file)
+        predictions = given.load(file, parts, "calibration")
         fitted: AnyMap
         fitting, feature_values = f"fitting {method} on {len(predictions):,} samples", None
         if isinstance(calibrator, Calibrator):
             stage(fitting)
             fitted = calibrator.fit(predictions)
         else:
+            if parts is not None:
+                raise InputError(
+                    f"--split must be left out with {method}, whose features are not split. Save two files."
+                )
             feature_values = load_features(file, name=features or "features", rows=len(predictions))
             stage(fitting)
             fitted = calibrator.fit(predictions, feature_values)
         stage(f"writing {out}")
         save_map(fitted, out, fitted_on=predictions, features=feature_values)
-    console = standard_output()
+    console, reading = standard_output(), given.as_arguments()
     console.print(f"{calibrator.title} ({method}), fitted on {terminal_text(file.name)}", style="bold")
     console.print(_facts(calibrator, fitted))
     assert fitted.summary is not None
@@ -84,7 +89,7 @@ def fit(
     console.print(table)
     console.print(
         "The map was fitted on these samples, so the numbers are optimistic. Evaluate it on others: "
-        f"calibrant apply {out} TEST -o CALIBRATED, then calibrant evaluate CALIBRATED.",
+        f"calibrant apply {out} TEST{reading} -o CALIBRATED, then calibrant evaluate CALIBRATED{reading}.",
         style="dim",
     )
     console.print(f"Wrote {out}", style="dim")

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import wraps
 from io import BytesIO
 from pathlib import Path
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
     from rich.console import Console
 
+    from calibrant.files.choose import LoadOptions
+    from calibrant.files.load import Part
     from calibrant.files.source import Kind
     from calibrant.plots import ThemeName
-    from calibrant.predictions import Predictions
+    from calibrant.predictions import Predictions, TopLabel
     from calibrant.report import Figure, Page
 
 INPUT, REPORT = "Input", "Report"
@@ -58,8 +60,17 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
 
 
 PredictionsFile: TypeAlias = Annotated[
-    Path, argument("FILE", "File of predictions and labels: csv, npz, parquet, feather, arrow, safetensors or pt.")
+    Path,
+    argument(
+        "FILE", "File of predictions and labels: csv, tsv, jsonl, npz, npy, parquet, feather, arrow, safetensors or pt."
+    ),
 ]
+_SCORES = "Column or array of the scores; or their columns: a list 'a,b,c', a pattern 'p_*' or a prefix."
+_SPLIT = (
+    "Column that divides the samples, with its values for calibration and test unless they are called so: "
+    "fold, fold=cal,test."
+)
+SplitColumn: TypeAlias = Annotated[str | None, option("COLUMN", _SPLIT, INPUT)]
 _FEATURES = "Array or column prefix of the features, for methods that use them."
 Features: TypeAlias = Annotated[str | None, option("NAME", _FEATURES, INPUT, show_default="features")]
 Bins: TypeAlias = Annotated[int, option("N", "Number of bins of binned metrics.", min=1, max=1000000)]
@@ -77,10 +88,25 @@ class Scores:
 
     logits: Annotated[bool, flag("--logits", "The scores are logits.", INPUT)] = False
     probs: Annotated[bool, flag("--probs", "The scores are probabilities.", INPUT)] = False
-    scores: Annotated[
-        str | None, option("NAME", "Column or array of the scores, or the prefix of their columns.", INPUT)
+    scores: Annotated[str | None, option("NAMES", _SCORES, INPUT)] = None
+    labels: Annotated[
+        str | None, option("NAME", "Column or array of the labels; for .npy scores, a .npy file.", INPUT)
     ] = None
-    labels: Annotated[str | None, option("NAME", "Column or array of the labels.", INPUT)] = None
+    positive: Annotated[
+        str | None, option("COLUMN", "The one column of scores of two classes: that of the positive class.", INPUT)
+    ] = None
+    positive_class: Annotated[
+        str | None, option("LABEL", "Label of the positive class, unless labels are 0/1 or true/false.", INPUT)
+    ] = None
+    class_names: Annotated[
+        str | None, option("NAMES", "Class names in the order of the scores, with commas between them.", INPUT)
+    ] = None
+    normalise: Annotated[
+        bool, flag("--normalise", "Divide rows of probabilities by their sums: percentages, rounded numbers.", INPUT)
+    ] = False
+    separator: Annotated[
+        str | None, option("CHARACTER", "Between the columns of a csv file: ';', '|' or tab.", INPUT)
+    ] = None
 
     def kind(self, *, top_label: bool = False) -> "Kind | None":
         """Return what the scores are according to the flags, of which one may be set; None without a flag."""
@@ -91,18 +117,76 @@ class Scores:
             raise typer.BadParameter(f"give one of --logits, --probs and --top-label; got {given}.")
         return kinds[0] if kinds else None
 
-    def load(self, path: Path) -> "Predictions":
+    def as_options(self, *, top_label: bool = False) -> "LoadOptions":
+        """Return the options for :func:`calibrant.files.load.load_detailed`."""
+        from calibrant.files.choose import LoadOptions
+
+        return LoadOptions(
+            kind=self.kind(top_label=top_label),
+            scores=self.scores,
+            labels=self.labels,
+            positive=self.positive,
+            positive_class=self.positive_class,
+            class_names=None if self.class_names is None else self.class_names.split(","),
+            normalise=self.normalise,
+            separator=self.separator,
+        )
+
+    def as_arguments(self) -> str:
+        """Return the options that were given, as they stand on a command line."""
+        given = {name: value for name, value in asdict(self).items() if value not in {None, False}}
+        words = [
+            f"--{name.replace('_', '-')}" + ("" if value is True else f" {shlex.quote(value)}")
+            for name, value in given.items()
+        ]
+        return "".join(f" {word}" for word in words)
+
+    def load(self, path: Path, split: "Split | None" = None, part: "Part | None" = None) -> "Predictions":
         """Load the scores of every class, and the labels; a FileError if the file has only the predicted class's."""
-        from calibrant.files import load
         from calibrant.predictions import TopLabel
 
-        predictions = load(path, kind=self.kind(), scores=self.scores, labels=self.labels)
+        predictions = load_part(path, self.as_options(), split, part)[0]
         if isinstance(predictions, TopLabel):
             raise FileError(
                 f"{path} must have logits or probabilities of every class to be calibrated; it has only the confidence "
                 "of the predicted one and whether it was right. Save the model's logits."
             )
         return predictions
+
+
+@final
+@dataclass(frozen=True)
+class Split:
+    """A column that divides the samples of a file, and its values for the two parts; None where their names decide."""
+
+    column: str
+    calibration: str | None = None
+    test: str | None = None
+
+    @classmethod
+    def parse(cls, text: str | None) -> "Split | None":
+        """Read ``fold`` or ``fold=cal,test``."""
+        if text is None:
+            return None
+        column, equals, values = text.partition("=")
+        parts = [value.strip() for value in values.split(",")]
+        if not column or (equals and (len(parts) != 2 or not all(parts))):
+            raise InputError(f"--split must read like 'fold' or 'fold=cal,test', calibration first; got {text!r}.")
+        return cls(column, *parts) if equals else cls(column)
+
+
+def load_part(
+    path: Path, options: "LoadOptions", split: Split | None, part: "Part | None"
+) -> "tuple[Predictions | TopLabel, torch.Tensor | None]":
+    """Load predictions, with ``--split`` those of one part only; return them and their rows in the file."""
+    from calibrant.files.load import load_detailed, rows_of_part
+
+    if split is None or part is None:
+        return load_detailed(path, options).predictions, None
+    loaded = load_detailed(path, replace(options, extra=(*options.extra, split.column)))
+    value = split.calibration if part == "calibration" else split.test
+    rows = rows_of_part(loaded.extra[split.column], split.column, part, value)
+    return loaded.predictions[rows], rows
 
 
 @final

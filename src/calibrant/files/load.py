@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ OPENERS: dict[str, Callable[[Path], Content]] = {
     ".tsv": in_module("text", "open_csv"),
     ".tsv.gz": in_module("text", "open_csv"),
 }
-_DELIMITED = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+DELIMITED = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 
 def suffix_of(path: str | os.PathLike[str]) -> str:
@@ -183,11 +183,11 @@ def open_source(source: Any, options: LoadOptions | None = None) -> Content:
             return in_module("tables", "open_dataset_folder")(Path(source))
         path = existing_file(source)
         suffix = suffix_of(path)
-        if options.separator is not None and suffix not in _DELIMITED:
+        if options.separator is not None and suffix not in DELIMITED:
             raise InputError(
                 Argument("separator"), f" is for .csv and .tsv files; {path} ends in {suffix}. Leave it out."
             )
-        if suffix in _DELIMITED:
+        if suffix in DELIMITED:
             return in_module("text", "open_csv")(path, options.separator)
         return open_npy(path, options.labels) if suffix == ".npy" else OPENERS[suffix](path)
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):  # a data frame
@@ -359,9 +359,35 @@ def rows_with(column: Column, name: str, values: Sequence[str]) -> Tensor:
     wanted = [code for code, word in enumerate(words.distinct) if word in values]
     rows = torch.isin(words.codes, torch.tensor(wanted, dtype=torch.int64)).nonzero()[:, 0]
     if not len(rows):
-        held = ", ".join(f"{word!r} ({count:,})" for word, count in list(counts_of(words).items())[:8])
-        raise InputError(f"{name!r} must hold {' or '.join(map(repr, values))} in some rows; it holds {held}.")
+        raise InputError(f"{name!r} must hold {' or '.join(map(repr, values))} in some rows; it holds {_held(words)}.")
     return rows
+
+
+Part = Literal["calibration", "test"]
+_PARTS: dict[Part, tuple[str, ...]] = {  # what the two parts of a data set are called
+    "calibration": ("calibration", "cal", "calib", "validation", "valid", "val", "dev"),
+    "test": ("test",),
+}
+
+
+def rows_of_part(column: Column, name: str, part: Part, value: str | None = None) -> Tensor:
+    """Return the rows of one part of a split by a column: with a value, or that of the part's usual names."""
+    if value is not None:
+        return rows_with(column, name, [value])
+    words = column if isinstance(column, Words) else words_of(column, name)
+    called = [word for word in words.distinct if word.strip().lower() in _PARTS[part]]
+    if len(called) == 1:
+        return rows_with(words, name, called)
+    raise InputError(
+        f"{name!r} must hold one value for {part} samples, {' or '.join(map(repr, _PARTS[part]))}; it holds "
+        f"{_held(words)}. Name the values for calibration and test: ",
+        *(Argument("split", f"{name}=CALIBRATION,TEST", is_literal=False), "."),
+    )
+
+
+def _held(words: Words) -> str:
+    counts = list(counts_of(words).items())
+    return ", ".join(f"{word!r} ({count:,})" for word, count in counts[:8]) + ", ..." * (len(counts) > 8)
 
 
 def counts_of(words: Words) -> dict[str, int]:

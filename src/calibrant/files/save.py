@@ -4,9 +4,9 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 import torch
@@ -16,13 +16,13 @@ from calibrant.atomic import atomic_path, save_tensors
 from calibrant.checks import stays_inside
 from calibrant.errors import FileError, InputError
 from calibrant.files.choose import LoadOptions, is_reserved_name
-from calibrant.files.load import in_module, load_detailed, suffix_of
-from calibrant.files.source import Arrays, ClassNames, Column, Content, Kind, as_numpy
+from calibrant.files.load import DELIMITED, in_module, load_detailed, suffix_is, suffix_of
+from calibrant.files.source import Arrays, ClassNames, Column, Content, as_numpy
 from calibrant.labels import Words
 from calibrant.predictions import Predictions, TopLabel, check_unweighted
 
 
-def _write_npz(arrays: Arrays, names: ClassNames, file: Path) -> None:
+def _write_npz(arrays: Arrays, names: ClassNames, file: Path, _is_laid_out: bool) -> None:
     held: dict[str, Any] = {name: as_numpy(array) for name, array in arrays.items()}
     if names is not None:
         held["class_names"] = np.array(names, dtype=np.str_)
@@ -30,7 +30,7 @@ def _write_npz(arrays: Arrays, names: ClassNames, file: Path) -> None:
         np.savez(opened, **held)
 
 
-def _write_safetensors(arrays: Arrays, names: ClassNames, file: Path) -> None:
+def _write_safetensors(arrays: Arrays, names: ClassNames, file: Path, _is_laid_out: bool) -> None:
     save_tensors(_tensors(arrays), file, None if names is None else {"class_names": json.dumps(names)})
 
 
@@ -41,15 +41,20 @@ def _tensors(arrays: Arrays) -> dict[str, Tensor]:
     return {name: array for name, array in arrays.items() if isinstance(array, Tensor)}
 
 
-def _write_torch(arrays: Arrays, names: ClassNames, file: Path) -> None:
+def _write_torch(arrays: Arrays, names: ClassNames, file: Path, _is_laid_out: bool) -> None:
     torch.save(_tensors(arrays) | ({} if names is None else {"class_names": list(names)}), file)
 
 
-def _text(suffix: str) -> Callable[[Arrays, ClassNames, Path], None]:
-    return lambda arrays, names, file: in_module("text", "write_text")(arrays, names, file, suffix)
+def _text(suffix: str, separator: str | None = None) -> "Writer":
+    def write(arrays: Arrays, names: ClassNames, file: Path, is_laid_out: bool) -> None:
+        in_module("text", "write_text")(arrays, names, file, suffix, is_laid_out, separator)
+
+    return write
 
 
-WRITERS: dict[str, Callable[[Arrays, ClassNames, Path], None]] = {
+# The last argument: whether arrays are the columns of the table to write, with their own names.
+Writer: TypeAlias = Callable[[Arrays, ClassNames, Path, bool], None]
+WRITERS: dict[str, Writer] = {
     ".arrow": in_module("tables", "write_arrow"),
     ".feather": in_module("tables", "write_arrow"),
     ".npz": _write_npz,
@@ -97,11 +102,19 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
         raise InputError(f"what is saved must be Predictions or a TopLabel; got {type(predictions).__name__}.")
 
 
-def _write_arrays(arrays: Mapping[str, Column], names: ClassNames, path: str | os.PathLike[str]) -> None:
-    write = WRITERS[writable_suffix(path)]
+def _write_arrays(
+    arrays: Mapping[str, Column],
+    names: ClassNames,
+    path: str | os.PathLike[str],
+    *,
+    is_laid_out: bool = False,
+    separator: str | None = None,
+) -> None:
+    suffix = writable_suffix(path)
+    write = _text(suffix, separator) if separator is not None and suffix in DELIMITED else WRITERS[suffix]
     with atomic_path(path) as file:
         try:
-            write({name: _compact(array) for name, array in arrays.items()}, names, file)
+            write({name: _compact(array) for name, array in arrays.items()}, names, file, is_laid_out)
         except (InputError, OSError):
             raise
         except Exception as error:
@@ -127,17 +140,28 @@ class Scores:
     single: tuple[int, ...] | None = None  # shape of a row, () or (1,), if two classes had one logit
     others: Mapping[str, Column] = field(default_factory=dict)  # the other columns of the file, such as features
     left: tuple[str, ...] = ()  # names in the file that are not written again
+    layout: "Layout | None" = None  # the names and the order that the columns had
 
 
-def load_scores(
-    path: str | os.PathLike[str], *, kind: Kind | None = None, scores: str | None = None, labels: str | None = None
-) -> Scores:
+@final
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The names of a source in order, which of them are scores and labels, and the labels as they were written."""
+
+    content: Content
+    scores: tuple[str, ...]
+    labels: Mapping[str, Column]
+    separator: str | None  # that was given for a CSV file
+
+
+def load_scores(path: str | os.PathLike[str], options: LoadOptions | None = None) -> Scores:
     """Load logits or probabilities, labels if there are any, and the other columns; names as in :func:`load`."""
-    record, choice, content, _ = load_detailed(path, LoadOptions(kind, scores, labels, labels_needed=False))
+    options = replace(options or LoadOptions(), labels_needed=False)
+    record, choice, content, _ = load_detailed(path, options)
     if not isinstance(record, Predictions) or choice.kind == "top-label":
         raise FileError(f"{os.fspath(path)} must have logits or probabilities of every class; it has the top label's.")
     single = None
-    if choice.kind == "logits" and len(choice.scores) == 1 and record.n_classes == 2:
+    if len(choice.scores) == 1 and record.n_classes == 2:
         # Of two classes only, so that the scores of many are not read twice.
         column = content.read(choice.scores, None)[choice.scores[0]]
         assert isinstance(column, Tensor)
@@ -146,7 +170,14 @@ def load_scores(
     names = dict.fromkeys(name for name in content.names if name not in {*choice.scores, choice.labels})
     others = _read_others(content, list(names), len(record))
     left = tuple(name for name in names if name not in others)
-    return Scores(record, choice.kind, choice.labels is not None, single, others, left)
+    labels = {} if choice.labels is None else _verbatim(content, (choice.labels,))
+    layout = Layout(content, choice.scores, labels, options.separator)
+    return Scores(record, choice.kind, choice.labels is not None, single, others, left, layout)
+
+
+def _verbatim(content: Content, names: Sequence[str]) -> Arrays:
+    """Read columns with their types, or, of a CSV file, as they are written: "007" is an identifier."""
+    return content.read(names, None) if content.verbatim is None else content.verbatim(names)
 
 
 _TAKEN = {"class_names", "file", "allow_pickle"}  # the last two are arguments of NumPy's savez
@@ -156,11 +187,8 @@ def _read_others(content: Content, names: Sequence[str], n: int) -> dict[str, Co
     """Read the columns with one entry per sample, such as features or identifiers.
 
     Left out: other scores and labels, which would stand uncalibrated beside the new ones; a repeated name, or one that
-    leads out of an archive (``../``); what has another length, which is not even read; and everything in a CSV file,
-    whose text could only be guessed at ("007" is an identifier).
+    leads out of an archive (``../``); and what has another length, which is not even read.
     """
-    if content.path is not None and suffix_of(content.path).startswith((".csv", ".tsv")):
-        return {}
     times = Counter(content.names)
     free = [name for name in names if not (is_reserved_name(name) or name in _TAKEN) and times[name] == 1]
     free = [
@@ -179,7 +207,7 @@ def _read_others(content: Content, names: Sequence[str], n: int) -> dict[str, Co
 def _readable(content: Content, names: Sequence[str]) -> dict[str, Column]:
     """Read all columns that can be read, by bisection, so that a bad one costs few passes over the file."""
     try:
-        return content.read(names, None) if names else {}
+        return _verbatim(content, names) if names else {}
     except InputError:
         middle = len(names) // 2
         halves = (names[:middle], names[middle:]) if middle else ()
@@ -189,26 +217,61 @@ def _readable(content: Content, names: Sequence[str]) -> dict[str, Column]:
 def save_scores(scores: Scores, path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Save logits or probabilities, with the labels, the class names and the other columns of their source.
 
-    No probability is written as 0, which would claim that a class is impossible: the smallest is the smallest normal
-    number of its type. One logit a row stays one, except in a CSV file with class names, whose columns are named after
-    the classes. Returns the columns that the format cannot hold: matrices in a table, text in an archive of tensors.
+    From table to table, and from archive to archive, names and order stay. No probability is written as 0, which would
+    claim that a class is impossible: the smallest is the smallest normal number of its type. One number a row stays
+    one, except in another kind of file. Returns the columns that the format cannot hold: matrices in a CSV file, text
+    in an archive of tensors.
     """
     rows, suffix = scores.predictions, writable_suffix(path)
     others = {name: column for name, column in scores.others.items() if _can_hold(suffix, column)}
+    left = tuple(name for name in scores.others if name not in others)
     values = rows.logits
     if scores.kind == "probs":
-        values = rows.probs.clamp(min=torch.finfo(rows.probs.dtype).smallest_normal)
-    elif scores.single is not None and not (rows.class_names and suffix.startswith((".csv", ".tsv", ".jsonl"))):
+        kind = torch.finfo(rows.probs.dtype)
+        values = rows.probs.clamp(min=kind.smallest_normal)
+    laid_out = _laid_out(scores, values, others, suffix)
+    if laid_out is not None:
+        assert scores.layout is not None
+        names, separator = scores.layout.content.class_names, scores.layout.separator
+        _write_arrays(laid_out, names, path, is_laid_out=True, separator=separator)
+        return left
+    if scores.kind == "logits" and scores.single is not None and not (rows.class_names and suffix in _TEXT):
         values = (values[:, 1] - values[:, 0]).reshape(len(values), *scores.single)
     arrays: dict[str, Column] = {scores.kind: values}
     if scores.labelled:
         arrays["labels"] = rows.labels
     _write_arrays(arrays | others, rows.class_names, path)
-    return tuple(name for name in scores.others if name not in others)
+    return left
+
+
+_ARCHIVES = (".npz", ".pt", ".pth", ".safetensors")
+_TEXT = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")
+
+
+def _laid_out(scores: Scores, values: Tensor, others: Mapping[str, Column], suffix: str) -> dict[str, Column] | None:
+    """Return what to write by the names and in the order of the source; None if the new file is of another kind."""
+    layout = scores.layout
+    if layout is None or (layout.content.noun == "array") != (suffix in _ARCHIVES):
+        return None
+    if layout.content.path is not None and suffix_is(layout.content.path, ".npy"):  # its names are those of files
+        return None
+    if scores.single is not None:
+        one = values[:, 1] - values[:, 0]
+        if scores.kind == "probs":  # neither class has probability 0
+            one = values[:, 1].clamp(max=1 - torch.finfo(values.dtype).eps)
+        columns: dict[str, Column] = {layout.scores[0]: one.reshape(len(values), *scores.single)}
+    elif len(layout.scores) == 1:
+        columns = {layout.scores[0]: values}
+    else:
+        columns = dict(zip(layout.scores, values.T, strict=True))
+    columns |= {**layout.labels, **others}
+    if not all(_can_hold(suffix, column) for column in columns.values()):
+        return None
+    return {name: columns[name] for name in layout.content.names if name in columns}
 
 
 def _can_hold(suffix: str, column: Column) -> bool:
     if isinstance(column, Words):
         return suffix not in {".pt", ".pth", ".safetensors"}
-    is_archive = suffix in {".npz", ".pt", ".pth", ".safetensors"}
-    return is_archive or (column.ndim == 1 and not column.is_complex())
+    is_flat = column.ndim == 1 or (column.ndim == 2 and not suffix.startswith((".csv", ".tsv")))
+    return suffix in _ARCHIVES or (is_flat and not column.is_complex())

@@ -39,6 +39,7 @@ class Content:
     read: Callable[[Sequence[str], Collection[str] | None], Arrays]
     shape: Callable[[str], tuple[int | None, ...]]  # for messages; None where it is not known
     hint: str = ""  # shown after a list of the names
+    verbatim: Callable[[Sequence[str]], Arrays] | None = None  # reads columns as their text, where types are guessed
     label_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # class names that a column of labels has
 
     @property

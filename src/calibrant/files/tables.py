@@ -296,7 +296,7 @@ def content_of(path: Path | None, schema: Any, select: Callable[[list[str]], Any
         features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features")
     except (ValueError, AttributeError):
         features = None
-    return Content(path, "column", names, _class_names(metadata), read, shape, hint, _class_labels(features))
+    return Content(path, "column", names, _class_names(metadata), read, shape, hint, None, _class_labels(features))
 
 
 def _class_names(metadata: dict[bytes, bytes]) -> tuple[str, ...] | None:
@@ -318,8 +318,11 @@ def _pandas_index(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
         return ()  # another library's metadata under pandas' key
 
 
-def table_of(arrays: Arrays, names: ClassNames) -> Any:
-    """Return a table with one column per class."""
+def table_of(arrays: Arrays, names: ClassNames, *, is_laid_out: bool = False) -> Any:
+    """Return a table with one column per class, or of columns that are laid out already."""
+    if is_laid_out:
+        table = pa.table({name: arrow_column(array) for name, array in arrays.items()})
+        return table if names is None else table.replace_schema_metadata({"class_names": json.dumps(names)})
     columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name not in PREFIXES}
     for name in PREFIXES.keys() & arrays.keys():
         columns = {**_by_class(arrays[name], PREFIXES[name]), **columns}
@@ -339,21 +342,24 @@ def arrow_column(array: Column) -> Any:
     """Return a zero-copy Arrow array; `pa.array` would import pandas."""
     if isinstance(array, Words):
         return pa.array(list(array.distinct), pa.string()).take(arrow_column(array.codes))
+    if array.ndim == 2:
+        return pa.FixedSizeListArray.from_arrays(arrow_column(array.reshape(-1)), array.shape[1])
     values = as_numpy(array.byte() if array.dtype == torch.bool else array)
     column = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
     return column.cast(pa.bool_()) if array.dtype == torch.bool else column
 
 
-def write_parquet(arrays: Arrays, names: ClassNames, file: Path) -> None:
+def write_parquet(arrays: Arrays, names: ClassNames, file: Path, is_laid_out: bool) -> None:
     """Write a Parquet file with checksums."""
     import pyarrow.parquet as pq
 
     # Scores hardly ever repeat, so a dictionary of them only costs time.
-    pq.write_table(table_of(arrays, names), file, use_dictionary=False, write_page_checksum=True)
+    table = table_of(arrays, names, is_laid_out=is_laid_out)
+    pq.write_table(table, file, use_dictionary=False, write_page_checksum=True)
 
 
-def write_arrow(arrays: Arrays, names: ClassNames, file: Path) -> None:
+def write_arrow(arrays: Arrays, names: ClassNames, file: Path, is_laid_out: bool) -> None:
     """Write Arrow's file format (Feather version 2)."""
-    table = table_of(arrays, names)
+    table = table_of(arrays, names, is_laid_out=is_laid_out)
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)

@@ -43,6 +43,13 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
             table = csv.read_csv(file, read_options=options, parse_options=quoted_lines, convert_options=convert)
         return {name: column_of(_as_numbers(table[name]) if name in texts else table[name], name) for name in wanted}
 
+    def verbatim(wanted: Sequence[str]) -> Arrays:
+        types = dict.fromkeys(wanted, pa.string())
+        convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
+        with reading(path, form), _csv_text(path) as file:
+            table = csv.read_csv(file, read_options=options, parse_options=quoted_lines, convert_options=convert)
+        return {name: column_of(table[name], name) for name in wanted}
+
     with reading(path, form), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
         # A block must hold a whole line, and those of many classes are long.
         header = file.readline(_LONGEST_HEADER)
@@ -63,7 +70,7 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
             *(Argument("separator", word), "."),
         )
     hint = f"The first row must hold the names, separated by {_MARKS.get(mark, repr(mark))}."
-    return Content(path, "column", names, None, read, lambda _name: (None,), hint)
+    return Content(path, "column", names, None, read, lambda _name: (None,), hint, verbatim)
 
 
 def _as_character(separator: str | None) -> str | None:
@@ -156,9 +163,11 @@ def open_jsonl(path: Path) -> Content:
     return content_of(path, table.schema, table.select)
 
 
-def write_text(arrays: Arrays, names: ClassNames, file: Path, suffix: str) -> None:
+def write_text(
+    arrays: Arrays, names: ClassNames, file: Path, suffix: str, is_laid_out: bool, separator: str | None
+) -> None:
     """Write CSV, TSV or JSON lines, compressed for ``.gz``, with the class names in those of the columns."""
-    table = _csv_table(arrays, names)
+    table = _csv_table(arrays, names, is_laid_out=is_laid_out)
     with file.open("wb") as plain:
         # Digits of scores are close to noise: higher levels take four times as long for a twentieth less.
         sink = gzip.GzipFile("", "wb", 1, plain, mtime=0) if suffix.endswith(".gz") else nullcontext(plain)
@@ -168,19 +177,19 @@ def write_text(arrays: Arrays, names: ClassNames, file: Path, suffix: str) -> No
                     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist())
                     target.write(lines.encode())
             else:
-                mark = "\t" if suffix.startswith(".tsv") else ","
+                mark = _as_character(separator) or ("\t" if suffix.startswith(".tsv") else ",")
                 csv.write_csv(table, target, csv.WriteOptions(delimiter=mark))
 
 
-def _csv_table(arrays: Arrays, names: ClassNames) -> Any:
+def _csv_table(arrays: Arrays, names: ClassNames, *, is_laid_out: bool) -> Any:
     """Return a table with all numbers as float64 and the class names in the names of the columns."""
     # The digits of a float32 read as float64 would be another number; those of the same number as float64 are not.
     wide = {
         name: array.double() if isinstance(array, Tensor) and array.is_floating_point() else array
         for name, array in arrays.items()
     }
-    table = table_of(wide, None)
-    if names is None or names == tuple(str(place) for place in range(len(names))):
+    table = table_of(wide, None, is_laid_out=is_laid_out)
+    if is_laid_out or names is None or names == tuple(str(place) for place in range(len(names))):
         return table
     _check_words(names)
     prefix = next(prefix for name, prefix in PREFIXES.items() if name in arrays)

@@ -30,7 +30,7 @@ _TONES: dict[Why | None, page.Tone] = {Why.too_few_samples: "open", Why.nothing_
 
 
 def comparison_page(
-    comparison: Comparison, *, calibration: PurePath | None = None, test: PurePath | None = None
+    comparison: Comparison, *, calibration: PurePath | None = None, test: PurePath | None = None, reading: str = ""
 ) -> Page:
     """Return the report of a comparison.
 
@@ -38,10 +38,11 @@ def comparison_page(
         comparison: The numbers.
         calibration: File of the calibration samples.
         test: File of the test samples.
+        reading: Options of the command line that read the files, with a space before.
     """
     chosen, notes = comparison.recommended, method_notes(comparison.methods)
     baselines = [name for name in _NAMES if comparison.find(name) is not None]
-    command = f"calibrant fit {shlex.quote(chosen.name)} {shlex.quote(str(calibration))} -o map.safetensors"
+    command = f"calibrant fit {shlex.quote(chosen.name)} {shlex.quote(str(calibration))}{reading} -o map.safetensors"
     return Page(
         title="Calibration methods compared",
         source=f"{calibration.name} → {test.name}" if calibration and test else None,

@@ -235,7 +235,8 @@ def test_names_and_kind_can_be_given_to_both(calibrant, files, tmp_path):
     path = tmp_path / "map.safetensors"
     assert calibrant("fit", "uncalibrated", files / "odd.npz", "-o", path, *named)[0] == 0
     assert calibrant("apply", path, files / "odd.npz", "-o", tmp_path / "out.npz", *named)[0] == 0
-    assert torch.equal(load(tmp_path / "out.npz").logits, load(files / "test.npz").logits)
+    again = load(tmp_path / "out.npz", kind="logits", scores="x", labels="y")  # names are kept
+    assert torch.equal(again.logits, load(files / "test.npz").logits)
 
 
 @pytest.mark.parametrize("name", [None, "layer"])

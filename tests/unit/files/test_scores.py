@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from calibrant.files import load
+from calibrant.files.choose import LoadOptions
 from calibrant.files.save import WRITERS, Scores, load_scores, save_scores
 from calibrant.predictions import PROB_FLOOR, Predictions
 
@@ -67,8 +68,8 @@ def archive(path):
         (".npz", set()),
         (".pt", {"ids"}),
         (".safetensors", {"ids"}),
-        (".parquet", {"features"}),
-        (".arrow", {"features"}),
+        (".parquet", set()),
+        (".arrow", set()),
         (".csv", {"features"}),
     ],
 )
@@ -112,10 +113,63 @@ def test_an_unreadable_column_is_left_and_the_rest_goes_along(tmp_path):
     assert given.left == ("gap",)
 
 
-def test_columns_of_a_csv_file_are_named_as_left(tmp_path):
-    (tmp_path / "in.csv").write_text("id,logit_0,logit_1\n007,1,2\n008,2,1\n")
-    given = load_scores(tmp_path / "in.csv")
-    assert (dict(given.others), given.left) == ({}, ("id",))
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".tsv", ".jsonl", ".parquet", ".arrow"])
+def test_a_table_keeps_names_order_and_text(tmp_path, suffix):
+    (tmp_path / "in.csv").write_text(
+        "id,probs_cat,y,probs_dog,weight,logits_0\n007,0.75,dog,0.25,1.50,3\n008,0.5,cat,0.5,nan,4\n"
+    )
+    options = LoadOptions(kind="probs", scores="probs_*", labels="y")
+    given = load_scores(tmp_path / "in.csv", options)
+    assert given.left == ("logits_0",)  # would stand uncalibrated beside the calibrated probabilities
+    halved = given.predictions.with_logits(given.predictions.logits / 2, normalised=False)
+    assert save_scores(replace(given, predictions=halved), tmp_path / f"out{suffix}") == ()
+    again = load_scores(tmp_path / f"out{suffix}", options)
+    assert again.layout is not None
+    assert again.layout.content.names == ("id", "probs_cat", "y", "probs_dog", "weight")
+    torch.testing.assert_close(again.predictions.probs, halved.probs)
+    assert again.predictions.labels.tolist() == [1, 0]
+    if suffix == ".csv":
+        lines = (tmp_path / "out.csv").read_text().replace('"', "").splitlines()
+        assert lines[1].startswith("007,0.63")
+        assert lines[1].endswith(",1.50")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pt", ".safetensors"])
+def test_an_archive_keeps_the_names_of_its_arrays(tmp_path, suffix):
+    np.savez(tmp_path / "in.npz", out=LOGITS, y=[0.0, 1.0], more=[5, 6])
+    options = LoadOptions(kind="logits", scores="out", labels="y")
+    given = load_scores(tmp_path / "in.npz", options)
+    save_scores(given, tmp_path / f"out{suffix}")
+    again = load_scores(tmp_path / f"out{suffix}", options)
+    assert torch.equal(again.predictions.logits, given.predictions.logits)
+    assert again.others["more"].tolist() == [5, 6]
+
+
+def test_one_probability_stays_one(tmp_path):
+    (tmp_path / "in.csv").write_text("p,y\n0.9,bad\n0.2,good\n1.0,bad\n")
+    options = LoadOptions(labels="y", positive="p", positive_class="bad")
+    given = load_scores(tmp_path / "in.csv", options)
+    save_scores(given, tmp_path / "out.csv")
+    again = load_scores(tmp_path / "out.csv", options)
+    assert again.predictions.class_names == ("good", "bad")
+    torch.testing.assert_close(again.predictions.probs, given.predictions.probs)
+    assert again.predictions.zero_cells is not None
+    assert again.predictions.zero_cells.cells == 0
+    save_scores(given, tmp_path / "out.npz")
+    torch.testing.assert_close(load(tmp_path / "out.npz").probs, given.predictions.probs)
+
+
+def test_lists_of_scores_stay_lists_where_a_table_holds_them(tmp_path):
+    import pyarrow as pa
+
+    pq.write_table(pa.table({"logits": LOGITS.tolist(), "label": [0, 1]}), tmp_path / "in.parquet")
+    given = load_scores(tmp_path / "in.parquet")
+    for suffix, names in ((".parquet", ["logits", "label"]), (".csv", ["logit_0", "logit_1", "logit_2", "label"])):
+        save_scores(given, tmp_path / f"out{suffix}")
+        again = load_scores(tmp_path / f"out{suffix}")
+        assert again.layout is not None
+        assert list(again.layout.content.names) == names
+        assert torch.equal(again.predictions.logits, given.predictions.logits)
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
