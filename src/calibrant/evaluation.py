@@ -27,8 +27,9 @@ from calibrant.metrics import (
 )
 from calibrant.metrics.states import Binned, BinnedByPrediction, TopStatistic
 from calibrant.notebook import HasReport
+from calibrant.numerics.binning import sums_by
 from calibrant.numerics.softmax import row_products
-from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, check_unweighted
+from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, counted_samples
 
 # Its paper misprints the formula, so it is not a calibration error; computed only when requested by name.
 _EXCLUDED_FROM_REPORTS = {"sece_printed"}
@@ -116,6 +117,7 @@ class Evaluation(HasReport):
     worst_bins: list[WorstBin]
     worst_classes: list[WorstClass]
     zeros: ZeroCells | None = None  # where probabilities were given
+    effective_n: float | None = None  # number of samples of equal weight that know as much, if weights differ
 
     @property
     def gap(self) -> float:
@@ -168,7 +170,7 @@ def evaluate(
         >>> evaluation.n, round(evaluation.gap, 3), evaluation.metrics["ece"].p < 0.01
         (80, 0.275, True)
     """
-    samples = _canonical_order(as_predictions(predictions, "evaluate", arrays))
+    samples = _canonical_order(counted_samples(as_predictions(predictions, "evaluate", arrays)))
     metrics = metrics_for(samples, n_bins=n_bins)
     estimates = estimate(samples, metrics, resamples=resamples, seed=seed, progress=progress)
     progress("splitting the scores into calibration and refinement")
@@ -186,6 +188,7 @@ def evaluate(
         worst_bins=worst_bins(samples, n_bins=n_bins),
         worst_classes=worst_classes(samples) if isinstance(samples, Predictions) else [],
         zeros=samples.zero_cells if isinstance(samples, Predictions) else None,
+        effective_n=None if samples.weights is None else samples.effective_size,
     )
 
 
@@ -198,7 +201,9 @@ def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLa
         weights = torch.rand(1, predictions.n_classes, generator=generator, dtype=torch.float64)
         key = torch.cat([row_products(block.logits.double(), weights) for block in predictions.blocks()])
         second = predictions.labels
-    order = second.argsort(stable=True)
+    order = torch.arange(len(second), device=second.device)
+    order = order if predictions.weights is None else predictions.weights.argsort(stable=True)
+    order = order[second[order].argsort(stable=True)]
     order = order[key[order].argsort(stable=True)]
     shuffled = torch.randperm(len(order), generator=torch.Generator().manual_seed(_PERMUTATION_SEED)).to(order.device)
     return predictions[order[shuffled]]
@@ -213,37 +218,40 @@ def _splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, ScoreSp
 
 def worst_bins(predictions: Predictions | TopLabel, *, n_bins: int = 15, most: int = 3) -> list[WorstBin]:
     """Return the bins that add most to the calibration error, beyond noise, largest first."""
-    check_unweighted(predictions, "worst_bins")
-    state = Binned(n_bins)(predictions)
+    state = Binned(n_bins)(counted_samples(predictions))
     n = float(state.count.sum())
     return [
         WorstBin(b / n_bins, (b + 1) / n_bins, count / n, confidence / count, correct / count)
-        for b, count, confidence, correct in _largest_gaps(state.count, state.confidence, state.correct)[:most]
+        for b, count, confidence, correct in _largest_gaps(*state.tensors())[:most]
     ]
 
 
 def worst_classes(predictions: Predictions, *, most: int = 5) -> list[WorstClass]:
     """Return the predicted classes that add most to the calibration error, beyond noise, largest first."""
-    check_unweighted(predictions, "worst_classes")
-    state = BinnedByPrediction(1)(predictions)
-    names = predictions.class_names
-    gaps = _largest_gaps(state.count[:, 0], state.probability[:, 0], state.hits[:, 0])
+    samples, names = counted_samples(predictions), predictions.class_names
+    count, probability, hits = (part[:, 0] for part in BinnedByPrediction(1)(samples).tensors())
+    squares = count if samples.weights is None else sums_by(samples.predicted, samples.weights.square(), len(count))
+    gaps = _largest_gaps(count, probability, hits, squares)
     return [
-        WorstClass(label, names[label] if names else None, int(count), confidence / count, correct / count)
+        WorstClass(label, names[label] if names else None, round(count), confidence / count, correct / count)
         for label, count, confidence, correct in gaps[:most]
     ]
 
 
-def _largest_gaps(count: Tensor, confidence: Tensor, correct: Tensor) -> list[tuple[int, float, float, float]]:
+def _largest_gaps(
+    count: Tensor, confidence: Tensor, correct: Tensor, squared_weights: Tensor
+) -> list[tuple[int, float, float, float]]:
     """Return (index, count, summed confidence, correct) of the groups with a significant gap, largest first."""
 
-    def is_significant(count: float, confidence: float, correct: float) -> bool:
+    def is_significant(count: float, confidence: float, correct: float, squares: float) -> bool:
         """Return whether calibrated predictions of this mean confidence would rarely deviate as much."""
         mean = confidence / count
-        return abs(correct - confidence) > _Z_99 * max(mean * (1 - mean) * count, 1e-12) ** 0.5 + 0.5
+        deviation = max(mean * (1 - mean) * squares, 1e-12) ** 0.5
+        return abs(correct - confidence) > _Z_99 * deviation + 0.5 * squares / count
 
-    groups = zip(range(len(count)), count.tolist(), confidence.tolist(), correct.tolist(), strict=True)
-    beyond = [group for group in groups if group[1] and is_significant(*group[1:])]
+    columns = (column.tolist() for column in (count, confidence, correct, squared_weights))
+    groups = [group for group in zip(range(len(count)), *columns, strict=True) if group[1]]
+    beyond = [group[:4] for group in groups if is_significant(*group[1:])]
     return sorted(beyond, key=lambda group: -abs(group[2] - group[3]))
 
 

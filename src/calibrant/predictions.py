@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Self, TypedDict, final
+from typing import Any, NamedTuple, Self, TypedDict, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -92,6 +92,16 @@ class TopLabel:
         made = object.__new__(cls)
         _set(made, confidence=confidence, correct=correct, log_odds=log_odds, weights=weights)
         return made
+
+    @property
+    def effective_size(self) -> float:
+        """Number of samples without weights that know as much: Kish's (Σ w)² / Σ w²."""
+        return len(self) if self.weights is None else float(self.weights.sum() ** 2 / self.weights.square().sum())
+
+    def with_weights(self, weights: Any) -> Self:
+        """Return the same samples with other weights, (n,), or with none."""
+        checked = None if weights is None else check_weights(weights, self.confidence)
+        return self._trusted(self.confidence, self.correct, self.log_odds, checked)
 
     @property
     def top(self) -> Self:
@@ -397,6 +407,10 @@ class Predictions:
         check_finite(logits, "logits")
         return self._with(logits.contiguous(), self.labels, self.weights, normalised=normalised)
 
+    def with_weights(self, weights: Any) -> Self:
+        """Return the same samples with other weights, (n,), or with none."""
+        return self._with(self.logits, self.labels, None if weights is None else check_weights(weights, self.logits))
+
     def mixed_with_uniform(self, share: float) -> Self:
         """Return the samples with a share of the uniform distribution mixed in; confidences keep order and ties."""
         if not share:
@@ -548,6 +562,24 @@ def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Pr
         f"{caller} must be given Predictions, or arrays by keyword: {caller}(probs=p, labels=y), "
         f"{caller}(logits=z, labels=y) or {caller}(confidence=c, correct=r); got {', '.join(received) or 'nothing'}."
     )
+
+
+Record = TypeVar("Record", bound=Predictions | TopLabel)
+
+
+def counted_samples(samples: Record) -> Record:
+    """Return the samples of positive weight, with weights that add up to their effective number; equal ones are none.
+
+    The same evidence, and the form in which it is resampled.
+    """
+    if samples.weights is None:
+        return samples
+    positive = samples.weights > 0
+    kept: Record = samples if bool(positive.all()) else samples[positive]  # type: ignore[assignment]  # of one kind
+    weights = samples.weights[positive]
+    if bool((weights == weights[0]).all()):
+        return kept.with_weights(None)  # type: ignore[return-value]
+    return kept.with_weights(weights * (weights.sum() / weights.square().sum()))  # type: ignore[return-value]
 
 
 def check_unweighted(samples: Predictions | TopLabel, what: str) -> None:

@@ -166,3 +166,25 @@ def test_intervals_of_rank_metrics_are_no_wider_than_the_spread_of_the_values_ex
     found = [estimate(draw_separated(1000, 0.85, 0, rng), [metric], resamples=2)[metric.name] for _ in range(150)]
     width = np.median([f.high - f.low for f in found])
     assert 3.2 < width / np.std([f.value for f in found]) < 5.0
+
+
+def test_importance_weights_recover_the_population_and_their_intervals_cover_it():
+    """Confident samples are drawn less often and weigh more: the population is that of samples drawn alike."""
+    rng, metrics, repeats = np.random.default_rng(8), [Accuracy(), AUROC(), NLL(), ECE(), ECEL2Debiased()], 40
+    population = draw(200_000, 1.0, rng)
+    truth = {metric.name: metric(population) for metric in metrics}
+    covered, rejected, without = dict.fromkeys(truth, 0), 0, []
+    for i in range(repeats):
+        samples = draw(2000, 1.0, rng)
+        chance = 0.5 * (-3 * samples.confidence).exp() / np.exp(-3 * 0.25)
+        chosen = torch.from_numpy(rng.random(2000)) < chance
+        samples = samples[chosen].with_weights(1 / chance[chosen])
+        assert samples.effective_size < 0.8 * len(samples)
+        found = estimate(samples, metrics, resamples=100, seed=i)
+        for name, value in truth.items():
+            covered[name] += found[name].low <= value <= found[name].high
+        rejected += found["ece"].p <= 0.05
+        without.append(Accuracy()(samples.with_weights(None)))
+    assert np.mean(without) < truth["accuracy"] - 0.05  # unweighted, they would mislead
+    assert all(count >= 0.85 * repeats for count in covered.values()), covered
+    assert rejected <= 0.15 * repeats

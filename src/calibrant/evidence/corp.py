@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.checks import check_at_least
-from calibrant.evidence.intervals import p_value
+from calibrant.evidence.intervals import draw_right, p_value
 from calibrant.metrics.ranked import AUROC
 from calibrant.metrics.states import Ranked
-from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions, check_unweighted
+from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions, counted_samples
 
 # Distinct confidences that outcomes are redrawn at: with more, neighbours in rank are joined.
 _CELLS = 16384
@@ -53,7 +53,7 @@ class Corp:
 
     low: Tensor  # (b,) lowest confidence of each block, rising
     high: Tensor  # (b,) highest
-    count: Tensor  # (b,) samples
+    count: Tensor  # (b,) samples, of weighted ones their effective number
     accuracy: Tensor  # (b,) rising
     confidence: Tensor  # (m,) where the band is evaluated, rising
     band_low: Tensor  # (m,)
@@ -90,7 +90,7 @@ def corp(*predictions: Predictions | TopLabel, redraws: int = 200, seed: int = 0
     """
     check_at_least(redraws, 20, "redraws")
     samples = as_predictions(predictions, "corp", arrays)
-    check_unweighted(samples, "corp")
+    samples = counted_samples(samples)
     floored = isinstance(samples, TopLabel) or samples.given_as_probs
     ranked: Ranked = AUROC().statistic(samples).ranked
     cells = _Outcomes.of(ranked, floored=floored)
@@ -136,6 +136,7 @@ class _Outcomes:
     right: _Array
     cost_right: _Array  # log-loss
     cost_wrong: _Array
+    squared_weights: _Array | None = None  # their sum, where samples have weights
 
     @classmethod
     def of(cls, ranked: Ranked, *, floored: bool) -> "_Outcomes":
@@ -146,11 +147,12 @@ class _Outcomes:
         confidence, total, right = (
             column.double().cpu().numpy() for column in (ranked.confidence, ranked.total, ranked.right)
         )
-        return cls(confidence.clip(0, 1), total, right, *costs)
+        squares = None if ranked.squared_weights is None else ranked.squared_weights.cpu().numpy()
+        return cls(confidence.clip(0, 1), total, right, *costs, squares)
 
     def scores(self, right: _Array, count: _Array, hits: _Array) -> tuple[_Scores, _Scores]:
         """Return Brier score and log-loss for the numbers of right samples (m,), in blocks with these counts (b,)."""
-        n, wrong = float(self.total.sum()), self.total - right
+        n, wrong = float(self.total.sum()), (self.total - right).clip(min=0)
         brier = float(right @ (1 - self.confidence) ** 2 + wrong @ self.confidence**2)
         nll = float(right @ self.cost_right + wrong @ self.cost_wrong)
         overall = (np.array([n]), np.array([hits.sum()]))
@@ -161,6 +163,10 @@ class _Outcomes:
 
     def redraw(self, times: int, rng: np.random.Generator) -> Iterator[_Array]:
         """Draw how many samples at each confidence are right, were the confidences calibrated."""
+        if self.squared_weights is not None:
+            for _ in range(times):
+                yield draw_right(self.total, self.squared_weights, self.confidence, rng, 1)[0]
+            return
         chance, tied = self.confidence.astype(np.float32), np.flatnonzero(self.total > 1)
         total = self.total[tied].astype(np.int64)
         for _ in range(times):

@@ -19,7 +19,7 @@ from calibrant.evidence.intervals import LEVEL, bootstrap_interval, paired_p
 from calibrant.metrics import Metric
 from calibrant.metrics.states import Ranked, State, Statistic, TopStatistic
 from calibrant.numerics.binning import sums_by
-from calibrant.predictions import Predictions, TopLabel, check_unweighted
+from calibrant.predictions import Predictions, TopLabel, counted_samples
 
 __all__ = ["Difference", "PairedBootstrap", "Side", "apply_holm", "difference", "holm", "side_of", "smallest_effect"]
 
@@ -150,17 +150,17 @@ class PairedBootstrap:
     def __init__(
         self, samples: Predictions | TopLabel, metrics: Iterable[Metric], *, resamples: int = 500, seed: int = 0
     ) -> None:
-        check_unweighted(samples, "a paired bootstrap")
         self.metrics = tuple(metrics)
         self._samples = samples
-        self._group, weights = draw_groups(len(samples), resamples, np.random.default_rng([seed, 5]))
+        counted = counted_samples(samples)
+        self._group, weights = draw_groups(len(counted), resamples, np.random.default_rng([seed, 5]))
         # The first row has every sample once: its values are the plain ones.
         self._weights = torch.cat([torch.ones_like(weights[:1]), weights])
 
     def values(self, samples: Predictions | TopLabel) -> dict[str, Tensor]:
         """Compute each metric of the samples themselves, then of every resample, (resamples + 1,)."""
-        check_unweighted(samples, "a paired bootstrap")
         _check_pair(self._samples, samples)
+        samples = counted_samples(samples)
         statistics = {metric.statistic for metric in self.metrics}
         values: dict[str, list[Tensor]] = {metric.name: [] for metric in self.metrics}
         for state_of in _reweighted(samples, statistics, self._group, self._weights):
@@ -201,12 +201,14 @@ def _reweighted(
     tied = len(distinct) < len(log_odds)
     if tied:
         confidence = distinct.new_zeros(len(distinct), dtype=torch.float64).scatter_(0, index, confidence.double())
+    own = None if samples.weights is None else samples.weights[order]
     for chunk in weights.to(device).split(max(1, _BLOCK // len(samples))):
-        weight = chunk[:, ordered_group]
-        right, wrong = weight * correct, weight * (1 - correct)
+        weight = chunk[:, ordered_group] if own is None else chunk[:, ordered_group] * own
+        columns = [weight * correct, weight * (1 - correct)] + ([] if own is None else [weight * own])
         if tied:  # samples of equal log-odds are one entry
-            right, wrong = (sums_by(index, mass, len(distinct)) for mass in (right, wrong))
-        ranked = Ranked(distinct, confidence, right, wrong)
+            columns = [sums_by(index, mass, len(distinct)) for mass in columns]
+        right, wrong, *squares = columns
+        ranked = Ranked(distinct, confidence, right, wrong, squared_weights=squares[0] if squares else None)
         yield {s: s.of_ranked(ranked) if isinstance(s, TopStatistic) else sums[s].reweighted(chunk) for s in statistics}
 
 
@@ -246,6 +248,10 @@ def _check_pair(first: Predictions | TopLabel, second: Predictions | TopLabel) -
         raise InputError("both sets must be of one kind; got predictions over classes and a top-label table.")
     if len(first) != len(second):
         raise InputError(f"both sets must describe the same samples; got {len(first)} and {len(second)} samples.")
+    if (first.weights is None) != (second.weights is None) or not (
+        first.weights is None or second.weights is None or torch.equal(first.weights.cpu(), second.weights.cpu())
+    ):
+        raise InputError("both sets must have the same weights; got other weights, or weights in one of them only.")
     if isinstance(first, Predictions) and isinstance(second, Predictions):
         differ = (first.labels.cpu() != second.labels.cpu()).nonzero()
         if differ.numel():

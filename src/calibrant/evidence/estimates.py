@@ -18,7 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.evidence.intervals import LEVEL, bootstrap_interval, influence_interval, p_value, wilson_interval
+from calibrant.evidence.intervals import (
+    LEVEL,
+    accuracy_interval,
+    bootstrap_interval,
+    draw_right,
+    influence_interval,
+    p_value,
+)
 from calibrant.metrics import SECE, ECEL2Debiased, Metric, Tally
 from calibrant.metrics.base import RankMetric
 from calibrant.metrics.states import (
@@ -32,8 +39,9 @@ from calibrant.metrics.states import (
     Sums,
     TopStatistic,
 )
+from calibrant.numerics.binning import sums_by
 from calibrant.numerics.softmax import TOP_LABEL
-from calibrant.predictions import Predictions, TopLabel, check_unweighted
+from calibrant.predictions import Predictions, TopLabel, counted_samples
 
 Interval: TypeAlias = tuple[float, float]
 _FEWEST = 10  # samples below which a bootstrap interval is too narrow to be shown
@@ -59,7 +67,7 @@ class Estimate:
 
 
 def _make_estimate(
-    metric: Metric, value: float, interval: Interval, n: int, observed: float = math.nan, null: Tensor | None = None
+    metric: Metric, value: float, interval: Interval, n: float, observed: float = math.nan, null: Tensor | None = None
 ) -> Estimate:
     """Combine a value, its interval and, for a calibration error, the value to test and those of a calibrated model."""
     low, high = interval if n >= _FEWEST or metric.interval_method == "wilson" else (math.nan, math.nan)
@@ -94,8 +102,7 @@ def estimate(
         >>> round(result.value, 3), result.low < 0.275 < result.high, result.p < 0.01
         (0.275, True, True)
     """
-    check_unweighted(predictions, "estimate")
-    metrics = tuple(metrics)
+    metrics, predictions = tuple(metrics), counted_samples(predictions)
     progress("one pass over the samples")
     values = Tally(metrics).add(predictions).values()
     top = [metric for metric in metrics if isinstance(metric.statistic, TopStatistic)]
@@ -136,10 +143,20 @@ def states_by_group(samples: Predictions, statistics: Iterable[Statistic], group
     return {statistic: statistic.by_group(samples, group) for statistic in statistics}
 
 
-def bootstrap_ranked(ranked: Ranked, place: Tensor, correct: Tensor, draws: GroupDraws) -> Iterator[Ranked]:
+def bootstrap_ranked(
+    ranked: Ranked, place: Tensor, correct: Tensor, draws: GroupDraws, weights: Tensor | None = None
+) -> Iterator[Ranked]:
     """Draw samples with replacement, some resamples at a time, given the place of each among the ranked ones, (n,)."""
     m, groups = len(ranked.confidence), draws.weights.shape[1]
-    cell = (draws.group.to(place.device) * 2 + ~correct) * m + place
+    group = draws.group.to(place.device)
+    cell = (group * 2 + ~correct) * m + place
+    if weights is not None:
+        masses = sums_by(cell, weights, 2 * groups * m).view(groups, 2 * m)
+        squares = sums_by(group * m + place, weights.square(), groups * m).view(groups, m)
+        for chunk in draws.weights.to(place.device).split(_CHUNK):
+            right, wrong = (chunk @ masses).chunk(2, dim=1)
+            yield Ranked(ranked.log_odds, ranked.confidence, right, wrong, squared_weights=chunk @ squares)
+        return
     # A draw holds about n samples: counts below 2**24 add up exactly in float32, in half the time.
     dtype = torch.float32 if len(correct) + groups < 2**24 else torch.float64
     counts = torch.bincount(cell, minlength=2 * groups * m).to(dtype).view(groups, 2 * m)
@@ -151,9 +168,17 @@ def bootstrap_ranked(ranked: Ranked, place: Tensor, correct: Tensor, draws: Grou
 def draw_correctness(ranked: Ranked, resamples: int, seed: int) -> Iterator[Ranked]:
     """Draw correctness from the confidences, some resamples at a time."""
     rng = np.random.default_rng([seed, 2])
-    total, confidence = ranked.total.long().tolist(), ranked.confidence.double().clamp(0, 1).tolist()
+    if ranked.squared_weights is not None:
+        columns = (ranked.total, ranked.squared_weights, ranked.confidence.clamp(0, 1))
+        total, squares, chance = (column.double().cpu().numpy() for column in columns)
+        masses = draw_right(total, squares, chance, rng, resamples)
+        for right in torch.from_numpy(masses).to(ranked.right.device).split(_CHUNK):
+            wrong = (ranked.total - right).clamp(min=0)
+            yield replace(ranked, right=right, wrong=wrong, shared_total=ranked.total, squared_right=None)
+        return
+    counts, confidence = ranked.total.long().tolist(), ranked.confidence.double().clamp(0, 1).tolist()
     # Entry by entry: the setup of a binomial in numpy serves all draws of it.
-    drawn = np.stack([rng.binomial(n, p, size=resamples) for n, p in zip(total, confidence, strict=True)], axis=1)
+    drawn = np.stack([rng.binomial(n, p, size=resamples) for n, p in zip(counts, confidence, strict=True)], axis=1)
     for right in torch.from_numpy(drawn).to(ranked.right.device, torch.float64).split(_CHUNK):
         yield Ranked(ranked.log_odds, ranked.confidence, right, ranked.total - right, shared_total=ranked.total)
 
@@ -181,9 +206,10 @@ def _estimate_top_label(
     p-value from draws of the correctness, whether or not they have a formula. Samples are drawn after their confidences
     were merged into few levels.
     """
-    sample, n = RankedSamples()(top), len(top)
+    sample = RankedSamples()(top)
     exact = sample.ranked
-    analytic = {metric.name: _analytic_interval(metric, exact) for metric in metrics}
+    n = float(exact.effective_n)
+    analytic = {metric.name: _analytic_interval(metric, exact, len(top)) for metric in metrics}
     estimates: dict[str, Estimate] = {}
     for metric in metrics:
         interval = analytic[metric.name]
@@ -192,14 +218,16 @@ def _estimate_top_label(
     drawn = [metric for metric in metrics if metric.name not in estimates]
     if not drawn:
         return estimates
-    noise = float((exact.total * exact.confidence * (1 - exact.confidence)).sum()) / n**2
+    squares = exact.total if exact.squared_weights is None else exact.squared_weights
+    noise = float((squares * exact.confidence * (1 - exact.confidence)).sum()) / float(exact.n) ** 2
     statistics = {metric.name: _statistic(metric, noise) for metric in drawn}
     bins = {statistic.n_bins for statistic in statistics.values() if isinstance(statistic, BinStatistic)}
     level = exact.cells(_MAX_LEVELS, bins=sorted(bins))
     ranked, sample_level = exact.merged(level), level[torch.searchsorted(exact.log_odds, sample.log_odds)]
     resampled = [metric for metric in drawn if analytic[metric.name] is None]
     errors = [metric for metric in drawn if metric.family == "calibration"]
-    bootstrapped = _values_of(resampled, statistics, bootstrap_ranked(ranked, sample_level, sample.correct, draws))
+    resamples = bootstrap_ranked(ranked, sample_level, sample.correct, draws, top.weights)
+    bootstrapped = _values_of(resampled, statistics, resamples)
     null_values = _values_of(errors, statistics, draw_correctness(ranked, len(draws.weights), seed))
     # The draws are compared with the value of the same merged samples, which can differ a little from the exact one.
     states = {statistic: statistic.of_ranked(ranked) for statistic in set(statistics.values())}
@@ -212,10 +240,10 @@ def _estimate_top_label(
     return estimates
 
 
-def _analytic_interval(metric: Metric, ranked: Ranked) -> Interval | None:
-    """Return the interval of a metric that has a formula for it; None for the others."""
+def _analytic_interval(metric: Metric, ranked: Ranked, n: int) -> Interval | None:
+    """Return the interval of a metric of n samples that has a formula for it; None for the others."""
     if metric.interval_method == "wilson":
-        return wilson_interval(float(ranked.n_right), float(ranked.n))
+        return accuracy_interval(ranked, n)
     if isinstance(metric, ECEL2Debiased):
         low, high = metric.interval(BinnedMoments(metric.n_bins).of_ranked(ranked), z=1.96)
         return float(low), float(high)
@@ -278,7 +306,7 @@ def _estimate_all_classes(
         if statistic in calibrated:
             observed = observed if subset is predictions else metric(subset)
             null_values = metric.value(calibrated[statistic])
-        n = len(predictions)
+        n = predictions.effective_size
         estimates[metric.name] = _make_estimate(metric, values[metric.name], interval, n, observed, null_values)
     return estimates
 

@@ -1,13 +1,17 @@
 """Intervals and p-values: from resamples, by Wilson's score, or from the influence of every sample."""
 
 import math
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.metrics.base import Metric, RankMetric
-from calibrant.metrics.states import Ranked
+from calibrant.metrics.states import Ranked, as_divisor, effective_number
 
+Array: TypeAlias = NDArray[np.float64]
 LEVEL = 0.05  # significance level of every test
 _Z, _TAIL = 1.959963984540054, 0.025  # two-sided 95 %
 
@@ -39,6 +43,26 @@ def wilson_interval(successes: float, n: float) -> tuple[float, float]:
     middle = (share + spread / 2) / (1 + spread)
     half = _Z / (1 + spread) * math.sqrt(share * (1 - share) / n + spread / (4 * n))
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def draw_right(total: Array, squared_weights: Array, chance: Array, rng: np.random.Generator, times: int) -> Array:
+    """Draw the weight of the right samples at each confidence, (times, m), were the confidences calibrated.
+
+    Weighted samples at one confidence count as their effective number of trials. Where that is not whole, the next
+    lower or the next higher number is drawn, as often as gives the variance of the weighted samples.
+
+    Example:
+        >>> drawn = draw_right(np.array([3.0]), np.array([5.0]), np.array([0.5]), np.random.default_rng(0), 100_000)
+        >>> round(float(drawn.mean()), 1), round(float(drawn.var()), 2)  # of samples of weight 1 and 2
+        (1.5, 1.25)
+    """
+    trials = total**2 / squared_weights
+    whole = np.round(trials)
+    trials = np.where(np.abs(trials - whole) < 1e-9 * trials, whole, trials)
+    lower = np.maximum(np.floor(trials), 1).astype(np.int64)
+    share = lower * ((lower + 1) / trials - 1)
+    drawn = lower + (rng.random((times, len(total))) >= share)
+    return rng.binomial(drawn, chance) * (total / drawn)
 
 
 def t_quantile(degrees: float) -> float:
@@ -107,7 +131,8 @@ def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float
         (0.31, 0.72)
     """
     ranked = ranked.merged(ranked.cells(_CELLS))
-    n_right, n_wrong = float(ranked.right.sum()), float(ranked.wrong.sum())
+    right, wrong = _kinds(ranked)
+    n_right, n_wrong = right.n, wrong.n
     value = float(metric.value(ranked))
     if math.isnan(value):
         return math.nan, math.nan
@@ -115,13 +140,49 @@ def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float
     if not 0 < value < 1 or min(n_right, n_wrong) < 2:
         return wilson_interval(value * trials, trials)
     if metric.interval_method == "threshold":  # it has jumps and no derivative
-        return _share_interval(ranked, value)
-    variance, degrees = _spread(*zip((ranked.right, ranked.wrong), _influences(metric, ranked), strict=True))
+        return _share_interval(ranked, value, n_right, n_wrong)
+    of_right, of_wrong = _influences(metric, ranked)
+    variance, degrees = _spread((right, of_right), (wrong, of_wrong))
     if not variance > 0:
         return wilson_interval(value * trials, trials)
     middle = math.log(value / (1 - value))
     half = t_quantile(degrees) * math.sqrt(variance) / (value * (1 - value))
     return _logistic(middle - half), _logistic(middle + half)
+
+
+class _Kind(NamedTuple):
+    """The right samples, or the wrong ones."""
+
+    mass: Tensor  # (m,) sum of their weights at each confidence
+    squares: Tensor  # (m,) sum of their squared weights
+
+    @property
+    def n(self) -> float:  # effective
+        return float(effective_number(self.mass.sum(), self.squares.sum()))
+
+
+def _kinds(ranked: Ranked) -> tuple[_Kind, _Kind]:
+    if ranked.squared_weights is None:
+        return _Kind(ranked.right, ranked.right), _Kind(ranked.wrong, ranked.wrong)
+    assert ranked.squared_right is not None, "ranks of samples have it"
+    squared_wrong = (ranked.squared_weights - ranked.squared_right).clamp(min=0)
+    return _Kind(ranked.right, ranked.squared_right), _Kind(ranked.wrong, squared_wrong)
+
+
+def accuracy_interval(ranked: Ranked, n: int) -> tuple[float, float]:
+    """Return Wilson's interval of the accuracy of n ranked samples.
+
+    Weighted samples count as many as have the variance of the weighted share (Korn & Graubard, 1998, Confidence
+    Intervals for Proportions with Small Expected Number of Positive Counts Estimated from Survey Data).
+    """
+    right, total = float(ranked.n_right), float(ranked.n)
+    if ranked.squared_weights is None:
+        return wilson_interval(right, total)
+    share = right / total
+    of_right, of_wrong = (float(kind.squares.sum()) / total**2 for kind in _kinds(ranked))
+    variance = of_right * (1 - share) ** 2 + of_wrong * share**2
+    trials = min(n, share * (1 - share) / variance) if variance > 0 else float(ranked.effective_n)
+    return wilson_interval(share * trials, trials)
 
 
 def _influences(metric: Metric, ranked: Ranked) -> tuple[Tensor, Tensor]:
@@ -136,15 +197,15 @@ def _influences(metric: Metric, ranked: Ranked) -> tuple[Tensor, Tensor]:
     return of_right[0], of_wrong[0]
 
 
-def _share_interval(ranked: Ranked, value: float) -> tuple[float, float]:
+def _share_interval(ranked: Ranked, value: float, n_right: float, n_wrong: float) -> tuple[float, float]:
     """Return the interval of the share of wrong samples above the threshold that 95 % of the right ones reach.
 
     Two uncertainties add up in squares (Zou & Donner, 2008, Statistics in Medicine): Wilson's of the share above a
     known threshold, and that of the threshold itself, which is estimated from the right samples.
     """
-    n_right, n_wrong = float(ranked.n_right), float(ranked.n - ranked.n_right)
-    accepted_right = 1 - (ranked.cumulative_right - ranked.right) / n_right
-    accepted_wrong = 1 - (ranked.wrong.cumsum(0) - ranked.wrong) / n_wrong
+    cumulative_wrong = ranked.wrong.cumsum(0)
+    accepted_right = 1 - (ranked.cumulative_right - ranked.right) / float(ranked.n_right)
+    accepted_wrong = 1 - (cumulative_wrong - ranked.wrong) / float(ranked.n - ranked.n_right)
     reach = t_quantile(n_right) * math.sqrt(0.95 * 0.05 / n_right)
 
     def share_at(accepted: float) -> float:
@@ -156,15 +217,16 @@ def _share_interval(ranked: Ranked, value: float) -> tuple[float, float]:
     return max(0.0, low), min(1.0, value + math.hypot(high - value, share_at(min(1.0, 0.95 + reach)) - value))
 
 
-def _spread(*kinds: tuple[Tensor, Tensor]) -> tuple[float, float]:
+def _spread(*kinds: tuple[_Kind, Tensor]) -> tuple[float, float]:
     """Return variance and degrees of freedom, from the samples and their influence, right and wrong ones apart."""
     variance, variance_of_variance, normal, largest = 0.0, 0.0, 0.0, 0.0
-    for mass, influence in kinds:
-        n, squares = float(mass.sum()), float((mass * influence.square()).sum())
+    for kind, influence in kinds:
+        weight = kind.squares / as_divisor(kind.mass)  # of one sample
+        n, squares = kind.n, float((kind.squares * influence.square()).sum())
         variance += squares * n / (n - 1)
-        variance_of_variance += float((mass * influence.pow(4)).sum()) - squares * squares / n
+        variance_of_variance += float((kind.squares * weight.square() * influence.pow(4)).sum()) - squares * squares / n
         normal += 2 * squares * squares / (n - 1)
-        largest = max(largest, float(influence[mass > 0].abs().max()))
+        largest = max(largest, float((weight * influence).abs().max()))
     # The largest counts twice: one more like it may just have been missed. Equal influences of few samples leave as
     # much uncertainty as so many normal numbers.
     variance_of_variance = max(variance_of_variance + largest**4, normal)

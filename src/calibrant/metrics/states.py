@@ -115,6 +115,7 @@ class Ranked:
     confidence_sum: Tensor | None = None  # (..., m) summed confidence, where it is not count times confidence
     shared_total: Tensor | None = None  # (m,) right plus wrong, where it is the same in all leading dimensions
     squared_weights: Tensor | None = None  # (..., m) their sum, where samples have weights
+    squared_right: Tensor | None = None  # (m,) that of the right ones, where it is known
 
     @property
     def ranked(self) -> Self:  # so that a metric reads any ranked state the same way
@@ -176,8 +177,15 @@ class Ranked:
     def merged(self, cell: Tensor) -> Self:
         """Join the entries of each cell at their mean confidence, in float64; cells are in order, none is empty."""
         log_odds, confidence = self.log_odds.double(), self.confidence.double()
-        squares = self.squared_weights
-        exact = type(self)(log_odds, confidence, self.right.double(), self.wrong.double(), squared_weights=squares)
+        squares, squared_right = self.squared_weights, self.squared_right
+        exact = type(self)(
+            log_odds,
+            confidence,
+            self.right.double(),
+            self.wrong.double(),
+            squared_weights=squares,
+            squared_right=squared_right,
+        )
         size = int(cell[-1]) + 1
         if size == len(cell):
             return exact
@@ -188,7 +196,8 @@ class Ranked:
         if squares is None:
             return type(self)(log_odds, confidence, right, total - right)
         wrong, squares = sums_by(cell, exact.wrong, size), sums_by(cell, squares, size)
-        return type(self)(log_odds, confidence, right, wrong, squared_weights=squares)
+        squared_right = None if squared_right is None else sums_by(cell, squared_right, size)
+        return type(self)(log_odds, confidence, right, wrong, squared_weights=squares, squared_right=squared_right)
 
 
 class Statistic(ABC):
@@ -456,9 +465,9 @@ class PackedSamples(State):
         order = self.log_odds.argsort()
         log_odds, entry = self.log_odds[order].unique_consecutive(return_inverse=True)
         weight, right = weights[order], self.correct[order]
-        columns = (weight * right, weight * ~right, weight.square())
-        right, wrong, squares = (sums_by(entry, column, len(log_odds)) for column in columns)
-        return Ranked(log_odds, sigmoid(log_odds), right, wrong, squared_weights=squares)
+        columns = (weight * right, weight * ~right, weight.square(), weight.square() * right)
+        right, wrong, squares, squared_right = (sums_by(entry, column, len(log_odds)) for column in columns)
+        return Ranked(log_odds, sigmoid(log_odds), right, wrong, squared_weights=squares, squared_right=squared_right)
 
 
 @final
