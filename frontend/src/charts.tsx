@@ -22,7 +22,7 @@ const box = (left: number, right: number, top: number, foot: number): string => 
 /** Accuracy in bins of confidence; hatched where it falls short, plain where it exceeds. Arrow keys walk the bins. */
 export function Reliability(props: { name: string; title: string; bins: Bin[]; alt: string; other?: Bin[]; below?: ComponentChildren }) {
   const { bins, other } = props, id = useId(), [chosen, choose] = useState(-1), picks = useContext(Pick);
-  const bin = bins[chosen] as Bin | undefined;
+  const bin = bins[chosen] as Bin | undefined, most = Math.max(...bins.map((one) => one.count)), n = bins.reduce((sum, one) => sum + one.count, 0);
   const walk = (event: KeyboardEvent) => {
     if (event.key === "Enter" && bin) picks?.bin(bin.low, bin.high);
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -bins.length, End: bins.length }[event.key];
@@ -32,11 +32,10 @@ export function Reliability(props: { name: string; title: string; bins: Bin[]; a
   };
   return (
     <Figure name={props.name} title={props.title} alt={props.alt} onWalk={walk} onLeave={() => choose(-1)} below={<>
-      <p class="reading" aria-live="polite">{bin ? `${binWords(bin)}.${picks ? " Click or press Enter for its samples." : ""}` : "Hatched: less often right than claimed. Pale: within chance, or under 10 samples."}</p>{props.below}</>}>
+      <p class="reading" aria-live="polite">{bin ? `${binWords(bin)}.${picks ? " Click or press Enter for its samples." : ""}` : `Hatched: less often right than claimed. Pale: within chance, or under 10 samples. At the foot: samples, at most ${share(most / n, 0)} a bin.`}</p>{props.below}</>}>
       {(width) => {
         const height = heightOf(width), [across, up] = inner(width, height);
         const x = linear([0, 1], across, percentTick), y = linear([0, 1], [up[0] - STRIP, up[1]], percentTick);
-        const most = Math.max(...bins.map((one) => one.count)), n = bins.reduce((sum, one) => sum + one.count, 0);
         // One path a kind of mark, however many bins there are: this is redrawn while a slider moves.
         const marks = { bar: "", over: "", "over pale": "", under: "", "under pale": "", level: "", whisker: "", strip: "" };
         const inset = bins.length > 40 ? 0.2 : 0.5;
@@ -61,7 +60,6 @@ export function Reliability(props: { name: string; title: string; bins: Bin[]; a
             {Object.entries(marks).map(([name, d]) => <path key={name} class={name} d={d} fill={name.startsWith("over") ? `url(#${id})` : undefined} />)}
             {diagonal(x, y)}
             {other && <path class="other" d={path(other.map((one): Point => [x.at(one.confidence), y.at(one.accuracy)]))} />}
-            <text class="note" x={MARGIN.left + 4} y={up[0] - STRIP + 20}>samples, at most {share(most / n, 0)} a bin</text>
             <rect class="hit" x={across[0]} width={across[1] - across[0]} y={up[1]} height={up[0] - up[1]} onPointerMove={point} onClick={() => bin && picks?.bin(bin.low, bin.high)} />
           </>);
       }}

@@ -99,10 +99,10 @@ export function TemperatureCharts({ view, bins }: { view: View; bins: number }) 
   return (
     <section class="temperature">
       <h2>One temperature</h2>
-      <p class="legend">Logits divided by a temperature: above 1 softens the confidence, below 1 sharpens it. The predicted classes stay the same. The fitted one has the lowest log-loss on these very samples; to use one, fit it on others.{grid.uniform_share > 0 && ` Probabilities that are 0 have no logits: a share of ${share(grid.uniform_share, 2)} of the uniform distribution is mixed in first, which changes the numbers at temperature 1 a little.`}</p>
+      <p class="legend">Logits divided by a temperature: above 1 softens the confidence, below 1 sharpens it. The predicted classes stay the same. The fitted one has the lowest log-loss on these very samples; to use one, fit it on others.{grid.uniform_share > 0 && ` Probabilities of 0 have no logits: as temperature scaling does, a share of ${share(grid.uniform_share)} of the uniform distribution is mixed in first, so that the numbers at temperature 1 are not those of the predictions as given.`}</p>
       <div class="controls wide">
         <Slider label="Temperature" min={0} max={grid.temperature.length - 1} value={place} text={temperature} onMove={move} />
-        <button type="button" onClick={() => move(ones)} disabled={place === ones}>1 (uncalibrated)</button>
+        <button type="button" onClick={() => move(ones)} disabled={place === ones}>{grid.uniform_share > 0 ? "1" : "1 (uncalibrated)"}</button>
         {best >= 0 && <button type="button" onClick={() => move(best)} disabled={place === best}>{grid.fitted!.toFixed(2)} (fitted)</button>}
       </div>
       <div class="charts three">
