@@ -23,7 +23,7 @@ calibrant compare all.csv --split fold=cal,test
 calibrant compare calibration.npz test.npz --methods svs,temperature+isotonic"""
 
 _CALIBRATION = "Predictions to fit on, for samples that the model was not trained on."
-_TEST = "Predictions of the same model for other samples, to evaluate on; with --split, the same file."
+_TEST = "Predictions of the same model for other samples, to evaluate on. Left out with --split."
 _METHODS = (
     "default (by the numbers of samples and classes), all, or names as for `calibrant fit`, with commas between them."
 )

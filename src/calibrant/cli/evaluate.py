@@ -99,9 +99,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     with print_warnings(err), spinner(err) as stage:
         stage(f"reading {file}")
         predictions, _ = options.load_part(file, reading, parts, "test")
-        baseline_predictions = None
-        if baseline is not None:
-            baseline_predictions, _ = options.load_part(baseline, reading, parts, "test")
+        baseline_predictions = None if baseline is None else options.load_part(baseline, reading, parts, "test")[0]
         metrics = metrics_for(predictions, n_bins=bins)
         for gate in conditions:
             gate.check_is_reported([metric.name for metric in metrics], has_baseline=baseline is not None)
