@@ -312,6 +312,12 @@ def compare(
         >>> compare(samples[:300], samples[300:], [], resamples=100).best.name
         'temperature'
     """
+    for name, samples in (("calibration", calibration), ("test", test)):
+        if not isinstance(samples, Predictions):
+            raise InputError(
+                f"compare must be given two sets of Predictions, calibration and test; {name} is "
+                f"{type(samples).__name__}. Predictions.from_probs(p, y) makes one."
+            )
     cautions = check_held_out(calibration, test)
     given = default_methods(calibration) if calibrators is None else calibrators
     # auto comes last: on a tie, the method that it chose ranks first.

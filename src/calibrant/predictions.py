@@ -119,7 +119,7 @@ class TopLabel:
         return self.confidence.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Self:
-        confidence = self.confidence[rows]
+        confidence = self.confidence[_check_selects_samples(rows)]
         check_rows(len(confidence))
         return self._trusted(confidence, self.correct[rows], self.log_odds[rows], _rows_of(self.weights, rows))
 
@@ -215,6 +215,11 @@ class Predictions:
             raise InputError(f"class_names must name all {logits.shape[1]} classes; got {len(names)} names.")
         words = as_words(self.labels)
         labels = as_tensor(self.labels, "labels") if words is None else class_numbers(words, names)
+        if labels.shape == logits.shape[1:] != logits.shape[:1]:
+            raise InputError(
+                f"logits or probs must have a row for each sample; got {tuple(logits.shape)} and {len(labels)} labels. "
+                "If the samples are the columns, transpose the array."
+            )
         check_same_length(logits, "logits", labels, "labels")
         labels = check_labels(as_whole_numbers(labels.to(logits.device)), logits.shape[1])
         weights = None if self.weights is None else check_weights(self.weights, logits)
@@ -371,7 +376,7 @@ class Predictions:
         return self.logits.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Self:
-        logits = self.logits[rows]
+        logits = self.logits[_check_selects_samples(rows)]
         check_rows(len(logits))
         made = self._with(logits, self.labels[rows], _rows_of(self.weights, rows))
         kept = self.__dict__.get("_kept")
@@ -590,6 +595,15 @@ def check_unweighted(samples: Predictions | TopLabel, what: str) -> None:
 
 def _rows_of(weights: Tensor | None, rows: slice | Tensor) -> Tensor | None:
     return None if weights is None else weights[rows]
+
+
+def _check_selects_samples(rows: Any) -> Any:
+    if isinstance(rows, int):
+        raise InputError(
+            f"samples must be selected by a slice, a mask or positions; got the one number {rows}. For one sample: "
+            f"[{rows}:{rows + 1 or ''}]."
+        )
+    return rows
 
 
 def _set(record: object, **fields: Any) -> None:

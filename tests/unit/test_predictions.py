@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -9,12 +10,13 @@ import torch
 from hypothesis import given, settings
 from strategies import predictions, top_labels
 
-from calibrant import metrics
+from calibrant import compare, difference, metrics, save_map
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError
 from calibrant.evaluation import evaluate
 from calibrant.metrics import ECE, ece, nll
 from calibrant.predictions import Predictions, TopLabel
+from calibrant.testing import overconfident
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0], [0.0, 0.0, 3.0]])
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.25, 0.5, 0.25]])
@@ -589,3 +591,26 @@ def test_what_is_kept_is_made_once_and_serves_slices_but_no_other_choice_of_samp
     shuffled = predictions[torch.arange(29, -1, -1)]
     assert torch.equal(shuffled.cached("squares", lambda: squares(shuffled)), shuffled.logits.square())
     assert made == [30, 30]
+
+
+def test_what_people_type_first_is_answered_with_what_to_type():
+    samples = overconfident(60, 3)
+    probs, labels = samples.probs.numpy(), samples.labels.numpy()
+    fitted = TemperatureScaling().fit(samples)
+    for call, words in (
+        (lambda: fitted(probs), "predict_proba"),
+        (lambda: fitted.transform(probs), "predict_proba"),
+        (lambda: fitted.predict_proba(probs), "probs=p"),
+        (lambda: compare(probs, labels), "from_probs"),
+        (lambda: samples[0], r"\[0:1\]"),
+        (lambda: samples.top[-1], r"\[-1:\]"),
+        (lambda: Predictions.from_probs(probs.T, labels), "transpose|sum to one"),
+        (lambda: Predictions.from_logits(probs.T, labels), "transpose"),
+        (lambda: save_map("map.safetensors", fitted), "map comes first"),
+        (lambda: difference(samples, samples, ["ece"]), "ECE"),
+    ):
+        with pytest.raises(InputError, match=words):
+            call()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # predictions without labels say nothing about labels of probability 0
+        assert fitted.predict_proba(probs=[[0.0, 1.0, 0.0]]).shape == (1, 3)

@@ -17,6 +17,7 @@ from calibrant.errors import InputError
 from calibrant.evidence.estimates import draw_groups, states_by_group
 from calibrant.evidence.intervals import LEVEL, bootstrap_interval, paired_p
 from calibrant.metrics import Metric
+from calibrant.metrics.base import check_metrics
 from calibrant.metrics.states import Ranked, State, Statistic, TopStatistic
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, counted_samples
@@ -150,7 +151,7 @@ class PairedBootstrap:
     def __init__(
         self, samples: Predictions | TopLabel, metrics: Iterable[Metric], *, resamples: int = 500, seed: int = 0
     ) -> None:
-        self.metrics = tuple(metrics)
+        self.metrics = check_metrics(metrics)
         self._samples = samples
         counted = counted_samples(samples)
         self._group, weights = draw_groups(len(counted), resamples, np.random.default_rng([seed, 5]))

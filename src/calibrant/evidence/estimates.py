@@ -27,7 +27,7 @@ from calibrant.evidence.intervals import (
     p_value,
 )
 from calibrant.metrics import SECE, ECEL2Debiased, Metric, Tally
-from calibrant.metrics.base import RankMetric
+from calibrant.metrics.base import RankMetric, check_metrics
 from calibrant.metrics.states import (
     BinnedMoments,
     BinStatistic,
@@ -102,7 +102,7 @@ def estimate(
         >>> round(result.value, 3), result.low < 0.275 < result.high, result.p < 0.01
         (0.275, True, True)
     """
-    metrics, predictions = tuple(metrics), counted_samples(predictions)
+    metrics, predictions = check_metrics(metrics), counted_samples(predictions)
     progress("one pass over the samples")
     values = Tally(metrics).add(predictions).values()
     top = [metric for metric in metrics if isinstance(metric.statistic, TopStatistic)]

@@ -380,9 +380,10 @@ def save_map(
         ...     load_map(f"{folder}/map.safetensors")
         Scale(classes=3, temperature=2)
     """
-    MAP_CONTAINER.check_path(path)
     if not isinstance(fitted, Map | ProximityMap):
-        raise InputError(f"what is saved must be a fitted map; got {type(fitted).__name__}. Call fit first.")
+        hint = "The map comes first: save_map(fitted, path)." if isinstance(path, Map) else "Call fit first."
+        raise InputError(f"what is saved must be a fitted map; got {type(fitted).__name__}. {hint}")
+    MAP_CONTAINER.check_path(path)
     names = class_names if class_names is not None or fitted_on is None else fitted_on.class_names
     if names is not None and (isinstance(names, str) or len(names) != fitted.n_classes):
         raise InputError(f"class_names must name all {fitted.n_classes} classes; got {names!r}.")

@@ -211,6 +211,11 @@ class Map(FittedModule, ABC):
     @final  # type: ignore[misc]  # torch declares it as an attribute
     def forward(self, logits: Tensor) -> Tensor:
         """Return calibrated logits, (..., k) -> (..., k) of the same type; of whole numbers, in float32."""
+        if not isinstance(logits, Tensor):
+            raise InputError(
+                f"a map takes a tensor of logits; got {type(logits).__name__}. For arrays there are "
+                "predict_proba(probs=p) and predict_proba(logits=z)."
+            )
         if logits.shape[-1] != self.n_classes:
             raise InputError(
                 f"this map was fitted for {self.n_classes} classes; got logits of {logits.shape[-1]}. "
@@ -237,16 +242,22 @@ class Map(FittedModule, ABC):
             >>> Scale(temperature=torch.tensor(2.0), n_classes=2).transform(predictions).logits.tolist()
             [[1.0, 0.0], [0.0, 2.0]]
         """
+        if not isinstance(predictions, Predictions):
+            raise InputError(
+                f"transform must be given Predictions; got {type(predictions).__name__}. For arrays there are "
+                "predict_proba(probs=p) and predict_proba(logits=z)."
+            )
         if isinstance(self, Scale | Identity) and _is_plain(predictions.logits):  # needs no memory beside its result
             calibrated = self(predictions.logits)
         else:
             calibrated = torch.cat([self(block.logits) for block in predictions.blocks()])
         return predictions.with_logits(calibrated, normalised=self.gives_log_probs)
 
-    def predict_proba(self, *, logits: Any = None, probs: Any = None) -> Any:
+    def predict_proba(self, *scores: object, logits: Any = None, probs: Any = None) -> Any:
         """Return calibrated probabilities, (n, k): a NumPy array for arrays and lists, a tensor for tensors.
 
         Args:
+            scores: Refused: only a keyword shows whether they are logits or probabilities.
             logits: Logits of the model, (n, k).
             probs: Its probabilities, (n, k), instead of logits.
 
@@ -256,13 +267,13 @@ class Map(FittedModule, ABC):
             >>> halved.predict_proba(probs=[[0.5, 0.5], [0.8, 0.2]]).round(3).tolist()
             [[0.5, 0.5], [0.667, 0.333]]
         """
-        given = [scores for scores in (logits, probs) if scores is not None]
-        if len(given) != 1:
-            raise InputError("predict_proba must be given logits=… or probs=…, one of them.")
-        scores = as_tensor(given[0], "logits" if probs is None else "probs")
-        labels = scores.argmax(dim=1) if scores.ndim == 2 and scores.numel() else torch.zeros(len(scores)).long()
+        given = [values for values in (logits, probs) if values is not None]
+        if scores or len(given) != 1:
+            raise InputError("predict_proba must be given logits=z or probs=p, one of them and by its name.")
+        values = as_tensor(given[0], "logits" if probs is None else "probs")
+        labels = values.argmax(dim=1) if values.ndim == 2 and values.numel() else torch.zeros(len(values)).long()
         make = Predictions.from_logits if probs is None else Predictions.from_probs
-        calibrated = self.transform(make(scores, labels)).probs  # labels are needed, but do not matter
+        calibrated = self.transform(make(values, labels)).probs  # labels are needed, but do not matter
         return calibrated if isinstance(given[0], Tensor) else calibrated.numpy()
 
     def extra_repr(self) -> str:
