@@ -35,7 +35,10 @@ _MAPS = (
     "in Wang et al. 2021."
 )
 _DRAWS = "Random subsets of the calibration samples behind the curves over their number; 0 for no curves."
-_FILES = "Shifted images of the same classes: npz, npy with its labels beside it, or a folder. May be repeated."
+_FILES = (
+    "Shifted images of the same classes: npz, npy with its labels beside it, or a folder of these or of pictures, in a "
+    "folder for each class. May be repeated."
+)
 _CORRUPT = (
     "Corruptions of the test images: common (noise, blur, contrast, brightness, JPEG), all, or names with commas."
 )

@@ -15,7 +15,7 @@ from calibrant.datasets.dataset import (
 )
 from calibrant.datasets.digits import DigitsReader, load_digits, load_resnet110
 from calibrant.datasets.image_arrays import ImageLayout, read_shifted
-from calibrant.datasets.image_folder import ImageFolder, TinyImageNet
+from calibrant.datasets.image_folder import ImageFolder, PictureDataset, TinyImageNet
 from calibrant.datasets.medmnist import BloodMNIST, MedMNIST
 from calibrant.datasets.mnist import MNIST, SVHN, FashionMNIST
 from calibrant.datasets.newsgroups import Newsgroups
@@ -36,6 +36,7 @@ __all__ = [
     "ImageLayout",
     "MedMNIST",
     "Newsgroups",
+    "PictureDataset",
     "PixelScale",
     "RemoteFile",
     "Samples",

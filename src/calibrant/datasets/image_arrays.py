@@ -11,6 +11,7 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least, check_known, existing_file, numpy_archive, read_npy
 from calibrant.datasets.dataset import Samples
+from calibrant.datasets.image_folder import read_class_folders
 from calibrant.errors import FileError, InputError
 
 ImageLayout: TypeAlias = Literal["auto", "channels_first", "channels_last"]
@@ -75,14 +76,20 @@ _LABELS = ("labels", "targets", "y")
 
 
 def read_shifted(
-    path: _PathLike | tuple[_PathLike, _PathLike], *, n_classes: int | None = None, layout: ImageLayout = "auto"
+    path: _PathLike | tuple[_PathLike, _PathLike],
+    *,
+    n_classes: int | None = None,
+    layout: ImageLayout = "auto",
+    class_names: Sequence[str] = (),
+    size: int | None = None,
 ) -> Samples:
     """Read images and labels that a network was not trained for, to evaluate it under a natural shift.
 
-    Four ways to name them: a NumPy archive (``.npz``, as CIFAR-10.2) with ``images`` (or ``data``, ``inputs``, ``x``)
+    Five ways to name them: a NumPy archive (``.npz``, as CIFAR-10.2) with ``images`` (or ``data``, ``inputs``, ``x``)
     and ``labels`` (or ``targets``, ``y``); a pair of ``.npy`` files; the first of such a pair, whose labels lie beside
     it, ``..._data.npy`` and ``..._labels.npy`` (CIFAR-10.1) or any name and ``labels.npy`` (CIFAR-10-C, whose files
-    hold five severities one after the other); or a folder with one such pair. Nothing in them is run.
+    hold five severities one after the other); a folder with one such pair; or a folder of pictures, in a folder for
+    each class that is named as the class is or by its number (ImageNet-v2). Nothing in them is run.
 
     Args:
         path: The archive, the folder, the file of images, or a pair (images, labels).
@@ -90,6 +97,8 @@ def read_shifted(
             class 3 of the network cannot be seen from numbers.
         layout: Position of the channels, if the shape leaves it open; images may be (n, h, w, c) or (n, c, h, w) with
             one or three channels, or grey (n, h, w).
+        class_names: Classes of the network, in their order, where pictures are in folders of these names.
+        size: Side of the network's images, to which pictures are cut and resized; arrays have theirs.
 
     Example:
         >>> import tempfile
@@ -101,9 +110,18 @@ def read_shifted(
     check_known(layout, get_args(ImageLayout), "layout")
     if n_classes is not None:
         n_classes = check_at_least(n_classes, 1, "n_classes")
+    if isinstance(path, str | os.PathLike) and _has_class_folders(Path(path)):
+        if size is None:
+            raise InputError(f"size must be that of the network's images, in pixels, for the pictures in {path}.")
+        return read_class_folders(Path(path), size=size, class_names=class_names, n_classes=n_classes)
     (pixels, images_in), (classes, labels_in) = _stored(path)
     images = as_images(pixels, where=images_in, layout=layout)
     return Samples(images, as_labels(classes, len(images), where=labels_in, n_classes=n_classes))
+
+
+def _has_class_folders(folder: Path) -> bool:
+    """Return whether it is a folder of folders, and of no arrays."""
+    return folder.is_dir() and not any(folder.glob("*.npy")) and any(path.is_dir() for path in folder.iterdir())
 
 
 _Stored: TypeAlias = tuple[tuple[np.ndarray, str], tuple[np.ndarray, str]]  # images, labels: arrays and their sources
@@ -162,4 +180,7 @@ def _pair_in(folder: Path) -> tuple[Path, Path]:
     names = [file.name for file in pairs or files or sorted(folder.iterdir())]
     listed = f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" or "nothing"
     cure = "Name the one that you mean" if pairs else "Name the file of images"
-    raise FileError(f"{folder} must hold one pair ..._data.npy and ..._labels.npy; found {listed}. {cure}.")
+    raise FileError(
+        f"{folder} must hold one pair ..._data.npy and ..._labels.npy, or a folder of pictures for each class; found "
+        f"{listed}. {cure}."
+    )

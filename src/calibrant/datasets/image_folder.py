@@ -1,17 +1,19 @@
 """Folders of pictures: one folder a class, and Tiny-ImageNet."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.checks import check_at_least
+from calibrant.checks import check_at_least, check_positive, check_real_number
 from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.datasets.publisher_files import UNCHECKED, missing_files
 from calibrant.errors import FileError, reading
@@ -29,18 +31,13 @@ def read_pictures(paths: Sequence[Path], *, size: int, shape: Callable[["Image",
 
     ``shape`` makes a picture that size, or raises ValueError: :func:`same_size` or :func:`fit_square`.
     """
-    from PIL import Image, ImageOps
-
     images = np.empty((len(paths), 3, size, size), dtype=np.uint8)
 
     def read(row: int) -> str:
         try:
-            with Image.open(paths[row]) as stored:
-                # Cameras store their orientation.
-                upright = ImageOps.exif_transpose(stored).convert("RGB")
-                images[row] = np.asarray(shape(upright, size)).transpose(2, 0, 1)
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            return f"{paths[row]} ({(str(error).splitlines() or [type(error).__name__])[0]})"
+            images[row] = _read_picture(paths[row], size, shape)
+        except FileError as error:
+            return str(error)
         return ""
 
     # Decoding happens outside Python's lock.
@@ -52,6 +49,19 @@ def read_pictures(paths: Sequence[Path], *, size: int, shape: Callable[["Image",
     return torch.from_numpy(images)
 
 
+def _read_picture(path: Path, size: int, shape: Callable[["Image", int], "Image"]) -> np.ndarray:
+    """Return one colour picture, (3, size, size) uint8; a FileError says which cannot be read, and why."""
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as stored:
+            # Cameras store their orientation.
+            upright = ImageOps.exif_transpose(stored).convert("RGB")
+            return np.asarray(shape(upright, size)).transpose(2, 0, 1)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise FileError(f"{path} ({(str(error).splitlines() or [type(error).__name__])[0]})") from error
+
+
 def same_size(picture: "Image", size: int) -> "Image":
     """Return the picture, which must have the size already."""
     if picture.size != (size, size):
@@ -59,11 +69,11 @@ def same_size(picture: "Image", size: int) -> "Image":
     return picture
 
 
-def fit_square(picture: "Image", size: int) -> "Image":
-    """Return the largest square in the middle of the picture, resized."""
+def fit_square(picture: "Image", size: int, crop: float = 1.0) -> "Image":
+    """Return the largest square in the middle of the picture, or a share ``crop`` of its side, resized."""
     from PIL import Image, ImageOps
 
-    return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
+    return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC, bleed=(1 - crop) / 2)
 
 
 @final
@@ -106,7 +116,7 @@ class ImageFolder(DatasetReader):
         for part in held:
             _check_classes(folder / part, class_names)
         training, *others = (
-            _by_class([folder / part / name for name in class_names], self.size, fit_square)
+            _by_class({number: folder / part / name for number, name in enumerate(class_names)}, self.size, fit_square)
             for part in ("train", *held)
         )
         names, validation = tuple(class_names), others[0] if len(others) == 2 else None
@@ -114,10 +124,104 @@ class ImageFolder(DatasetReader):
         return Dataset(self.name, names, training, others[-1], validation, scale, augmentation="crop-flip")
 
 
-def _by_class(folders: Sequence[Path], size: int, shape: Callable[["Image", int], "Image"]) -> Samples:
-    """Read the pictures of one folder per class."""
-    paths, labels = [], []
-    for number, folder in enumerate(folders):
+def read_class_folders(
+    folder: Path, *, size: int, class_names: Sequence[str] = (), n_classes: int | None = None
+) -> Samples:
+    """Read pictures in a folder for each class, named as the classes are or by their numbers, as in ImageNet-v2.
+
+    There need not be a folder for every class.
+
+    Args:
+        folder: Of the folders.
+        size: Side of the images, in pixels: of the largest square in the middle of a picture.
+        class_names: Those of the network, in their order.
+        n_classes: How many numbers there are, where the folders have numbers.
+    """
+    return _by_class(_numbered(folder, class_names, n_classes), size, fit_square)
+
+
+def _numbered(folder: Path, class_names: Sequence[str], n_classes: int | None) -> dict[int, Path]:
+    """Return the folders in a folder by the number of their class."""
+    names, known = _class_names(folder), list(class_names)
+    strange = [name for name in names if name not in known]
+    if not strange:
+        return {known.index(name): folder / name for name in names}
+    most = len(known) if n_classes is None else n_classes
+    if not all(name.isascii() and name.isdigit() and int(name) < (most or int(name) + 1) for name in names):
+        held = f"{', '.join(known[:3])}, …" if known else "not given"
+        raise FileError(
+            f"the folders in {folder} must be named as the classes of the network ({held}), or by their numbers "
+            f"below {most or 'their count'}; {strange[0]!r} is neither. Rename it."
+        )
+    return {int(name): folder / name for name in sorted(names, key=int)}
+
+
+@final
+class PictureDataset(TorchDataset[tuple[Tensor, int]]):
+    """Pictures in a folder for each class, each read when it is asked for: data that do not fit into memory.
+
+    An item is an image, (3, size, size) float32 as the network takes it, and its class. Neural Clamping, ConfidNet and
+    a DataLoader take it; a published network of ImageNet was evaluated on images like these.
+
+    Args:
+        folder: Of the folders; without ``class_names`` they are numbered in alphabetical order.
+        size: Side of the images, in pixels.
+        crop: Share that is kept of the side of the largest square in the middle of a picture.
+        mean: Subtracted from pixels in 0..1, a number for each channel; those of ImageNet unless given.
+        std: Divides the difference.
+        class_names: Those of the network, in their order, if a folder is missing or the order is another.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Path(folder, "goldfish").mkdir()
+        ...     Image.new("RGB", (500, 375)).save(Path(folder, "goldfish", "1.png"))
+        ...     image, label = PictureDataset(folder)[0]
+        >>> image.shape, label
+        (torch.Size([3, 224, 224]), 0)
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        size: int = 224,
+        crop: float = 0.875,
+        mean: tuple[float, float, float] = (0.485, 0.456, 0.406),
+        std: tuple[float, float, float] = (0.229, 0.224, 0.225),
+        class_names: Sequence[str] = (),
+    ) -> None:
+        self.size = check_at_least(size, 1, "size")
+        self.crop = check_real_number(crop, "crop", least=0.01, most=1)
+        for deviation in std:
+            check_positive(deviation, "std")
+        self.mean, self.std = (torch.tensor(values).view(3, 1, 1) for values in (mean, std))
+        self.class_names = tuple(class_names or _class_names(Path(folder)))
+        self._paths, self.labels = _pictures_in(_numbered(Path(folder), self.class_names, None))
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, int]:
+        try:
+            pixels = _read_picture(self._paths[number], self.size, partial(fit_square, crop=self.crop))
+        except FileError as error:
+            raise FileError(f"every picture must be readable; {error} is not. Remove it, or get it again.") from error
+        image = torch.from_numpy(pixels.astype(np.float32)).div_(255)
+        return (image - self.mean) / self.std, self.labels[number]
+
+
+def _by_class(folders: Mapping[int, Path], size: int, shape: Callable[["Image", int], "Image"]) -> Samples:
+    """Read the pictures of folders, by the number of their class."""
+    paths, labels = _pictures_in(folders)
+    return Samples(read_pictures(paths, size=size, shape=shape), torch.tensor(labels))
+
+
+def _pictures_in(folders: Mapping[int, Path]) -> tuple[list[Path], list[int]]:
+    """Return the pictures of folders and their classes."""
+    paths, labels = list[Path](), list[int]()
+    for number, folder in folders.items():
         files = folder.iterdir() if folder.is_dir() else ()
         pictures = sorted(path for path in files if path.suffix.lower() in PICTURE_ENDINGS)
         if not pictures:
@@ -127,7 +231,7 @@ def _by_class(folders: Sequence[Path], size: int, shape: Callable[["Image", int]
             )
         paths += pictures
         labels += [number] * len(pictures)
-    return Samples(read_pictures(paths, size=size, shape=shape), torch.tensor(labels))
+    return paths, labels
 
 
 def _class_names(folder: Path) -> list[str]:
@@ -187,7 +291,8 @@ class TinyImageNet(DatasetReader):
         wnids = sorted(_lines(root / "wnids.txt"))
         words = dict(line.split("\t", 1) for line in _lines(root / "words.txt") if "\t" in line)
         numbers = {wnid: number for number, wnid in enumerate(wnids)}
-        training = _by_class([root / "train" / wnid / "images" for wnid in wnids], _SIDE, same_size)
+        folders = {number: root / "train" / wnid / "images" for wnid, number in numbers.items()}
+        training = _by_class(folders, _SIDE, same_size)
         test = _validation(root, numbers)
         counts = len(wnids), len(training), len(test)
         if checked and counts != (_N_CLASSES, _N_TRAINING, _N_TEST):

@@ -238,7 +238,8 @@ def stored_sets(
         InputError: If inputs of a run are not images, or are images of another size.
     """
     check_sees_images(runs[0])
-    read = partial(read_shifted, path, n_classes=len(runs[0].settings.class_names), layout=layout)
+    names, side = runs[0].settings.class_names, runs[0].settings.input_shape[-1]
+    read = partial(read_shifted, path, n_classes=len(names), layout=layout, class_names=names, size=side)
     samples = read()
     title = _name_of(path) if name is None else name
     for run in runs:

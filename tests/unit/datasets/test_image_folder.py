@@ -5,8 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from calibrant.datasets import image_folder
-from calibrant.datasets.image_folder import ImageFolder, TinyImageNet
+from calibrant.clamping import NetworkPredictions
+from calibrant.datasets import image_folder, read_shifted
+from calibrant.datasets.image_folder import ImageFolder, PictureDataset, TinyImageNet
 from calibrant.errors import FileError, InputError
 
 
@@ -163,3 +164,85 @@ def test_unreadable_pictures_are_named_and_the_rest_counted(own):
 def test_the_size_must_be_a_size():
     with pytest.raises(InputError, match="size must be at least 1; got 0"):
         ImageFolder(size=0)
+
+
+class TestClassFolders:
+    def test_folders_are_classes_by_name_and_need_not_be_all(self, tmp_path):
+        for name, colour in {"cow": (9, 0, 0), "ant": (5, 0, 0)}.items():
+            save(tmp_path / name / "a.png", colour, size=(30, 20))
+        samples = read_shifted(tmp_path, class_names=("cow", "bee", "ant"), size=8)
+        assert (samples.inputs.shape, samples.labels.tolist()) == ((2, 3, 8, 8), [2, 0])
+        assert samples.inputs[:, 0, 4, 4].tolist() == [5, 9]
+
+    def test_numbers_are_those_of_the_classes_and_not_an_order_of_words(self, tmp_path):
+        for number in (0, 2, 10):
+            save(tmp_path / str(number) / "a.png", (number, 0, 0))
+        samples = read_shifted(tmp_path, class_names=[f"n{number:04}" for number in range(11)], n_classes=11, size=8)
+        assert samples.labels.tolist() == samples.inputs[:, 0, 4, 4].tolist() == [0, 2, 10]
+        # The network's own classes have such names, in the order of words.
+        samples = read_shifted(tmp_path, class_names=("0", "1", "10", "2"), size=8)
+        assert sorted(zip(samples.labels.tolist(), samples.inputs[:, 0, 4, 4].tolist(), strict=True)) == [
+            (0, 0),
+            (2, 10),
+            (3, 2),
+        ]
+
+    @pytest.mark.parametrize("name", ["yak", "3", "²"])
+    def test_a_folder_that_is_no_class_is_refused(self, tmp_path, name):
+        save(tmp_path / "ant" / "a.png", 0)
+        save(tmp_path / name / "a.png", 0)
+        with pytest.raises(
+            FileError, match=f"named as the classes of the network \\(ant, bee, …\\).*'{name}' is neither"
+        ):
+            read_shifted(tmp_path, class_names=("ant", "bee"), n_classes=2, size=8)
+
+    def test_the_size_must_be_given(self, tmp_path):
+        save(tmp_path / "ant" / "a.png", 0)
+        with pytest.raises(InputError, match="size must be that of the network's images"):
+            read_shifted(tmp_path, class_names=("ant", "bee"))
+
+
+class TestPictureDataset:
+    def test_an_image_is_the_middle_of_its_picture_as_imagenet_is_normalised(self, tmp_path):
+        save(tmp_path / "b" / "x.png", (255, 0, 51), size=(80, 64))
+        save(tmp_path / "a" / "x.png", (0, 0, 0))
+        pictures = PictureDataset(tmp_path, size=8)
+        assert (len(pictures), pictures.class_names, pictures.labels) == (2, ("a", "b"), [0, 1])
+        image, label = pictures[1]
+        assert (image.shape, image.dtype, label) == ((3, 8, 8), torch.float32, 1)
+        expected = [(1 - 0.485) / 0.229, -0.456 / 0.224, (0.2 - 0.406) / 0.225]
+        assert image[:, 4, 4].tolist() == pytest.approx(expected, abs=1e-5)
+
+    def test_the_crop_is_a_share_of_the_largest_square(self, tmp_path):
+        ramp = np.tile(np.arange(80, dtype=np.uint8)[:, None, None], (1, 100, 3))
+        (tmp_path / "a").mkdir()
+        (tmp_path / "b").mkdir()
+        for folder in "ab":
+            Image.fromarray(ramp).save(tmp_path / folder / "x.png")
+        pictures = PictureDataset(tmp_path, size=40, crop=0.5, mean=(0, 0, 0), std=(1 / 255,) * 3)
+        rows = pictures[0][0][0, :, 20]
+        assert (float(rows[0]), float(rows[-1])) == pytest.approx((20, 59), abs=1)  # the middle 40 of 80 rows
+
+    def test_pictures_are_read_when_they_are_asked_for(self, tmp_path):
+        for name in "ab":
+            save(tmp_path / name / "x.png", 0)
+        pictures = PictureDataset(tmp_path, size=8)
+        (tmp_path / "b" / "x.png").write_bytes(b"nothing")
+        pictures[0]
+        with pytest.raises(
+            FileError, match=r"every picture must be readable; .*x\.png \(cannot identify.* is not\. Remove"
+        ):
+            pictures[1]
+
+    def test_a_network_is_calibrated_on_them(self, tmp_path):
+        for number in range(12):
+            save(tmp_path / "ab"[number % 2] / f"{number}.png", (20 * number, 90 * (number % 2), 0))
+        pictures = PictureDataset(tmp_path, size=8)
+        network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2))
+        predictions = NetworkPredictions(network, pictures).at(torch.zeros(3, 8, 8))
+        assert predictions.labels.tolist() == [0] * 6 + [1] * 6
+
+    @pytest.mark.parametrize("options", [{"size": 0}, {"crop": 0.0}, {"crop": 1.5}, {"std": (1, 0, 1)}])
+    def test_options_out_of_range_are_refused(self, tmp_path, options):
+        with pytest.raises(InputError, match=f"{next(iter(options))} must be"):
+            PictureDataset(tmp_path, **options)
