@@ -5,6 +5,7 @@ phrases that the style guide rules out. Counted while a command runs: our files 
 """
 
 import ast
+import json
 import os
 import re
 import statistics
@@ -94,15 +95,15 @@ def measure() -> dict[str, float]:
     }
 
 
-def files_entered(*arguments: str, folder: Path) -> list[str]:
-    """Return our files in which a function was entered while a command ran, in a process of its own.
+def files_entered() -> dict[str, list[str]]:
+    """Return our files in which a function is entered while a command runs, by the commands of COMMAND_BOUNDS.
 
-    Args:
-        arguments: The command's, after ``calibrant``.
-        folder: Working directory of the command.
+    One process imports what the commands need, which takes longer than they do, and every command runs in a copy of it.
     """
     script = (
-        "import sys, threading\n"
+        "import json, os, sys, threading\n"
+        "import matplotlib.pyplot, pyarrow, scipy.stats, torch\n"
+        "from calibrant.cli.main import run\n"
         "seen = set()\n"
         "def note(frame, event, argument):\n"
         "    file = frame.f_code.co_filename\n"
@@ -114,43 +115,48 @@ def files_entered(*arguments: str, folder: Path) -> list[str]:
         "            return\n"
         "        above = above.f_back\n"
         "    seen.add(file)\n"
-        "from calibrant.cli.main import run\n"
-        "sys.argv = ['calibrant', *sys.argv[1:]]\n"
-        "threading.setprofile(note); sys.setprofile(note)\n"
-        "try:\n"
-        "    run()\n"
-        "finally:\n"
-        "    sys.setprofile(None)\n"
-        "    print('\\n'.join(sorted(seen)), file=open('entered.txt', 'w'))\n"
+        "for name, arguments in json.loads(sys.argv[1]).items():\n"
+        "    if process := os.fork():\n"
+        "        if status := os.waitpid(process, 0)[1]:\n"
+        "            sys.exit(f'calibrant {name} ended with {os.waitstatus_to_exitcode(status)}')\n"
+        "        continue\n"
+        "    sys.argv = ['calibrant', *arguments]\n"
+        "    threading.setprofile(note); sys.setprofile(note)\n"
+        "    try:\n"
+        "        run()\n"
+        "    finally:\n"
+        "        sys.setprofile(None)\n"
+        "        print('\\n'.join(sorted(seen)), file=open(f'{name}.txt', 'w'))\n"
     )
-    _run(script, arguments, folder)
-    entered = (folder / "entered.txt").read_text(encoding="utf-8").splitlines()
-    return [str(Path(file).relative_to(SOURCE)) for file in entered if file.startswith(str(SOURCE))]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        environment = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
+        command = [sys.executable, "-c", script, json.dumps(_commands(folder))]
+        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+        entered = {name: (folder / f"{name}.txt").read_text(encoding="utf-8").splitlines() for name in COMMAND_BOUNDS}
+    return {
+        name: [str(Path(file).relative_to(SOURCE)) for file in files if file.startswith(str(SOURCE))]
+        for name, files in entered.items()
+    }
 
 
-def commands(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Write small inputs and yield every measured command with its arguments."""
+def _commands(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Write small inputs and return every measured command's arguments, and those of one that diagnose follows."""
     from calibrant import Predictions, save
     from calibrant.datasets import load_resnet110
 
     bundled = load_resnet110()
     for name, part in {"calibration": bundled.calibration, "test": bundled.test}.items():
         save(Predictions(part.logits[:1000], part.labels[:1000]), folder / f"{name}.npz")
-    yield "evaluate", ("evaluate", "test.npz", "--json", "evaluation.json")
-    yield "fit", ("fit", "temperature", "calibration.npz", "-o", "map.safetensors")
-    yield "compare", ("compare", "calibration.npz", "test.npz", "--methods", "temperature,svs,isotonic")
     recipe = ("--epochs", "1", "--batch-size", "64", "--device", "cpu")
     losses = ("--loss", "ce", "--loss", "focal", "--seed", "0", "--seed", "1")
-    train = ("train", "--dataset", "digits", "--model", "digits_cnn", *losses, *recipe, "-o", "runs")
-    _run("from calibrant.cli.main import run; run()", train, folder)
-    yield "diagnose", ("diagnose", "runs", "--draws", "0")
-
-
-def _run(script: str, arguments: tuple[str, ...], folder: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
-    subprocess.run(
-        [sys.executable, "-c", script, *arguments], cwd=folder, env=environment, check=True, capture_output=True
-    )
+    return {
+        "evaluate": ("evaluate", "test.npz", "--json", "evaluation.json"),
+        "fit": ("fit", "temperature", "calibration.npz", "-o", "map.safetensors"),
+        "compare": ("compare", "calibration.npz", "test.npz", "--methods", "temperature,svs,isotonic"),
+        "train": ("train", "--dataset", "digits", "--model", "digits_cnn", *losses, *recipe, "-o", "runs"),
+        "diagnose": ("diagnose", "runs", "--draws", "0"),
+    }
 
 
 def _import_lines(tree: ast.Module) -> int:
@@ -216,11 +222,9 @@ def main() -> None:
     for name, bound in BOUNDS.items():
         print(f"{bound.title:52}{measured[name]:9g}{bound.now:9g}{bound.goal:9g}")
     if "--commands" in sys.argv:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, arguments in commands(Path(folder)):
-                bound = COMMAND_BOUNDS[name]
-                count = len(files_entered(*arguments, folder=Path(folder)))
-                print(f"{bound.title:52}{count:9}{bound.now:9g}{bound.goal:9g}")
+        for name, files in files_entered().items():
+            bound = COMMAND_BOUNDS[name]
+            print(f"{bound.title:52}{len(files):9}{bound.now:9g}{bound.goal:9g}")
 
 
 if __name__ == "__main__":

@@ -69,15 +69,16 @@ def tests_of(names: list[str]) -> list[Path]:
     counts: Counter[Path] = Counter()
     for name in names:
         # The function of a metric has its class's name in small letters.
-        pattern = re.compile(rf"\b{re.escape(name.rpartition('.')[2])}\b", re.IGNORECASE)
-        counts.update({path: len(pattern.findall(text)) for path, text in _tests().items() if pattern.search(text)})
+        word = name.rpartition(".")[2].lower()
+        counts.update({path: words[word] for path, words in _words_of_tests().items() if word in words})
     return [path for path, _ in sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:MOST_TESTS]]
 
 
 @cache
-def _tests() -> Mapping[Path, str]:
+def _words_of_tests() -> Mapping[Path, Counter[str]]:
     return {
-        path.relative_to(ROOT): path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("tests/**/test_*.py"))
+        path.relative_to(ROOT): Counter(re.findall(r"\w+", path.read_text(encoding="utf-8").lower()))
+        for path in sorted(ROOT.glob("tests/**/test_*.py"))
     }
 
 

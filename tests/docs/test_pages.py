@@ -2,14 +2,15 @@
 
 import contextlib
 import io
-import os
 import shlex
-import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 from markdown_blocks import blocks_of, same_text
+
+from calibrant.cli.main import run
 
 ROOT = Path(__file__).parents[2]
 DOORS = ROOT / "docs" / "use_with.md"  # its sections are run one by one, as each needs another framework
@@ -43,24 +44,35 @@ def test_a_printed_number_may_differ_by_one_unit_in_its_last_place(said, printed
     assert same_text(said, printed) == is_same
 
 
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working directory; modules that a page writes there are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    for name, module in [*sys.modules.items()]:
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run_blocks(page.read_text(encoding="utf-8"), page.name)
+def test_the_blocks_of_a_page_run_and_print_what_it_says(page, monkeypatch):
+    run_blocks(page.read_text(encoding="utf-8"), page.name, monkeypatch)
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
-def test_the_blocks_about_a_framework_run_where_it_is_installed(section, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_blocks_about_a_framework_run_where_it_is_installed(section, monkeypatch):
     try:
-        run_blocks(section, DOORS.name)
+        run_blocks(section, DOORS.name, monkeypatch)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("calibrant"):
             raise
         pytest.skip(f"{error.name} is not installed")
 
 
-def run_blocks(text, name):
+def run_blocks(text, name, monkeypatch):
     names = {"__name__": "page"}
     printed = ""
     for block in blocks_of(text):
@@ -70,28 +82,26 @@ def run_blocks(text, name):
                 exec(compile(block.code, f"{name}:{block.line}", "exec"), names)  # noqa: S102  # our own pages
             printed = stream.getvalue()
         elif block.language == "console":
-            printed = run_commands(block.code)
+            printed = run_commands(block.code, monkeypatch)
         elif block.language == "text":
             assert same_text(block.code, printed), f"line {block.line} says\n{block.code}\nbut printed\n{printed}"
 
 
-def run_commands(code):
-    printed = ""
+def run_commands(code, monkeypatch):
+    """Run the commands in this process, which has torch loaded, as a shell would: warnings are shown, not raised."""
+    printed = io.StringIO()
     for line in code.splitlines():
         command = shlex.split(line.removeprefix("$ "), comments=True)
         if not command or command[0] in {"make", "git", "cd"}:
             continue  # what make does is what runs these tests
         assert command[0] == "calibrant", f"a console block may run calibrant and make; got {line!r}"
-        done = subprocess.run(
-            [sys.executable, "-m", "calibrant", *command[1:]],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "COLUMNS": "120"},  # readline, which pytest loads, sets it to 80
-        )
-        assert done.returncode in {0, 1}, f"{line}\n{done.stdout}{done.stderr}"
-        printed += done.stdout
-    return printed
+        monkeypatch.setattr(sys, "argv", command)
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+            warnings.simplefilter("default")
+            with pytest.raises(SystemExit) as stopped:
+                run()
+        assert stopped.value.code in {None, 0, 1}, f"{line}\n{printed.getvalue()}"
+    return printed.getvalue()
 
 
 def test_written_pages_are_what_the_docstrings_say(monkeypatch):

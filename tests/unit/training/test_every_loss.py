@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from calibrant import catalogue
-from calibrant.datasets import DigitsReader, split_dataset
+from calibrant.datasets import Dataset, DigitsReader, split_dataset
 from calibrant.errors import InputError
 from calibrant.losses import AvUCLoss, NeedsSamples
 from calibrant.models import build_model
@@ -42,8 +42,11 @@ def trained(all_digits):
 
 
 @pytest.fixture(scope="module")
-def mixed(all_digits):
-    sessions = sessions_of(MIXABLE, all_digits, RECIPE.changed({"epochs": 1, "mixup": 0.2}))
+def mixed():
+    whole = DigitsReader().read()
+    digits = Dataset("digits", whole.class_names, whole.training[:600], whole.test[:200], pixel_scale=whole.pixel_scale)
+    some_digits = TrainingData.of(digits, split_dataset(digits, "8:1:1", seed=0)).on(torch.device("cpu"))
+    sessions = sessions_of(MIXABLE, some_digits, RECIPE.changed({"epochs": 1, "mixup": 0.2}))
     train_together(list(sessions.values()))
     return sessions
 
