@@ -33,9 +33,10 @@ types: install
 imports: install
 	$(BIN)/lint-imports
 
-# Doctests in src, README and docs blocks, and everything under tests.
+# Doctests in src, README and docs blocks, and everything under tests. A process that has no tests left takes half of
+# the other's; numpy's threads, which torch does not set, would wait for each other on two cores.
 tests: install
-	$(BIN)/pytest --numprocesses 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal
 
 format: install
 	$(BIN)/ruff format .

@@ -1,5 +1,6 @@
 """What all tests share: where the strategies lie, and how Hypothesis and torch run."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -37,6 +38,12 @@ def pytest_addoption(parser):
     parser.addoption(
         "--regenerate-golden", action="store_true", help="Write tests/golden anew, to be reviewed as a diff."
     )
+
+
+def pytest_collection_finish():
+    """Leave what was imported and collected, a million objects, out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
