@@ -75,3 +75,5 @@ from calibrant.metrics import top_brier as top_brier
 from calibrant.plots import plot_reliability as plot_reliability
 from calibrant.predictions import Predictions as Predictions
 from calibrant.predictions import TopLabel as TopLabel
+from calibrant.slices import Slice as Slice
+from calibrant.slices import evaluate_slices as evaluate_slices

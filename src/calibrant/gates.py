@@ -1,8 +1,9 @@
-"""Gates: conditions on metrics, or on differences from a baseline, that an evaluation must meet.
+"""Gates: conditions on metrics, on slices, or on differences from a baseline, that an evaluation must meet.
 
 They are options of ``calibrant evaluate`` and of :func:`calibrant.testing.assert_calibrated`. ``fail_if`` a condition,
 such as ``ece>0.05``, fails if it is shown to hold: the whole interval is beyond the bound. ``fail_unless`` ``ece<0.05``
-passes if it is shown to hold. So noise never fails the first, and never passes the second.
+passes if it is shown to hold. So noise never fails the first, and never passes the second. ``worst(region).ece`` is the
+worst slice of a column, with an interval that allows for the number of slices.
 """
 
 import math
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 Option: TypeAlias = Literal["fail_if", "fail_unless"]
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_CONDITION = re.compile(rf"\s*(\w+)\s*([<>])=?\s*({_NUMBER})\s*")
+_CONDITION = re.compile(rf"\s*(worst\(([^()]+)\)\.)?(\w+)\s*([<>])=?\s*({_NUMBER})\s*")
 _DIFFERENCE = "_difference"
 
 
@@ -39,10 +40,11 @@ class Gate:
     """A condition of one of the two options; ``of_point`` reads the value alone, not its interval."""
 
     option: Option
-    quantity: str  # name of a metric, or of its difference, such as nll_difference
+    quantity: str  # name of a metric, of its difference, such as nll_difference, or of a slice, worst(region).ece
     above: bool
     bound: float
     of_point: bool = False
+    column: str = ""  # of the slices, where it is about them
 
     @classmethod
     def parse(cls, text: str, option: Option, *, of_point: bool = False) -> Self:
@@ -53,18 +55,27 @@ class Gate:
         if parts is None:
             example = "'ece>0.05' or 'nll_difference>0.01'" if option == "fail_if" else "'ece<0.05' or 'auroc>0.8'"
             raise InputError(Argument(option), f" must read like {example}; got {text!r}.")
-        name, suffix = parts[1], ""
-        if name not in catalogue.metrics and name.lower().endswith(_DIFFERENCE):
+        prefix, column, name, sign, bound = parts.groups(default="")
+        suffix = ""
+        if not prefix and name not in catalogue.metrics and name.lower().endswith(_DIFFERENCE):
             name, suffix = name[: -len(_DIFFERENCE)], _DIFFERENCE
-        return cls(option, catalogue.metrics.parse(name).name + suffix, parts[2] == ">", float(parts[3]), of_point)
+        quantity = f"{prefix}{catalogue.metrics.parse(name).name}{suffix}"
+        return cls(option, quantity, sign == ">", float(bound), of_point, column)
 
     @property
     def needs_baseline(self) -> bool:
         """Whether it is about the difference from a baseline."""
         return self.quantity.endswith(_DIFFERENCE)
 
-    def check_is_reported(self, metrics: Iterable[str], *, has_baseline: bool) -> None:
-        """Check that the metric is among those of the report, and that there is a baseline if it needs one."""
+    def check_is_reported(self, metrics: Iterable[str], *, has_baseline: bool, columns: Iterable[str] = ()) -> None:
+        """Check that the metric is among those of the report, and that there is a baseline if it needs one.
+
+        ``columns`` are those that samples are sliced by.
+        """
+        if self.column:
+            if self.column not in columns:
+                raise InputError(f"{self.quantity} must be about slices; add ", Argument("by", self.column), ".")
+            return
         if self.quantity.removesuffix(_DIFFERENCE) not in metrics:
             raise InputError(
                 Argument(self.option),
@@ -76,7 +87,10 @@ class Gate:
 
     def holds(self, quantities: Mapping[str, Quantity]) -> bool:
         """Return whether the condition is shown to hold; an InputError if there is no number to decide it by."""
-        number = quantities[self.quantity]
+        number = quantities.get(self.quantity)
+        if number is None:  # of slices, which have fewer metrics
+            known = ", ".join(name for name in quantities if name.startswith(f"worst({self.column})"))
+            raise InputError(Argument(self.option), f" must name a metric of slices: {known}; got {self.quantity}.")
         nearest = number.value if self.of_point else number.low if self.above else number.high
         if math.isnan(nearest):
             needed = " needs a value" if self.of_point else " needs an interval"
@@ -112,7 +126,10 @@ class Gate:
 
 
 def quantities_of(
-    estimates: "Mapping[str, Estimate]", differences: "Mapping[str, Difference] | None"
+    estimates: "Mapping[str, Estimate]",
+    differences: "Mapping[str, Difference] | None",
+    slices: "Mapping[str, Estimate] | None" = None,
 ) -> dict[str, Quantity]:
-    """Return everything that a gate can be about, by name."""
-    return {**estimates, **{f"{name}{_DIFFERENCE}": change for name, change in (differences or {}).items()}}
+    """Return everything that a gate can be about, by name; ``slices`` are the worst of each column."""
+    changes = {f"{name}{_DIFFERENCE}": change for name, change in (differences or {}).items()}
+    return {**estimates, **changes, **(slices or {})}

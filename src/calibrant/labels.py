@@ -25,6 +25,9 @@ class Words:
     distinct: tuple[str, ...]
     codes: Tensor  # (n,) int64
 
+    def __getitem__(self, rows: Tensor) -> "Words":
+        return Words(self.distinct, self.codes[rows])
+
     def first(self, wrong: Callable[[str], bool]) -> tuple[int, str] | None:
         """Return the first row, and its word, for which ``wrong`` holds."""
         bad = torch.tensor([wrong(word) for word in self.distinct], dtype=torch.bool)[self.codes].nonzero()

@@ -1,8 +1,9 @@
 """``calibrant evaluate``: measure how far the confidence in a file of predictions can be trusted."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -15,6 +16,7 @@ from calibrant.gates import Gate, Quantity, quantities_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from rich.console import Console
 
     from calibrant.plots import ThemeName
     from calibrant.predictions import Predictions, TopLabel
@@ -25,6 +27,7 @@ calibrant evaluate test.csv
 calibrant evaluate test.csv --probs --scores 'p_*' --labels y
 calibrant evaluate test.csv --positive p_fraud --positive-class fraud
 calibrant evaluate test.csv --figures figures --json report.json
+calibrant evaluate test.csv --by region --by device --classes
 calibrant evaluate new.csv --baseline old.csv
 calibrant evaluate test.csv --fail-if 'ece>0.05' --fail-unless 'auroc>0.8'
 calibrant evaluate new.csv --baseline old.csv --fail-if 'nll_difference>0.01'"""
@@ -45,14 +48,65 @@ class Gates:
     point: Annotated[bool, flag("--point", "Let values decide, whatever their intervals are.", GATES)] = False
     junit: Annotated[Path | None, option("FILE", "Write the outcome of every condition as JUnit XML.", GATES)] = None
 
-    def parse(self) -> list[Gate]:
-        """Read the conditions."""
+    def parse(self, inputs: Sequence[Path]) -> list[Gate]:
+        """Read the conditions, and check that their outcome can be written and overwrites no input file."""
+        if self.junit is not None:
+            check_output(self.junit, inputs)
         gates = [Gate.parse(text, "fail_if", of_point=self.point) for text in self.fail_if or ()]
         gates += [Gate.parse(text, "fail_unless", of_point=self.point) for text in self.fail_unless or ()]
         for name, is_given in (("--point", self.point), ("--junit", self.junit is not None)):
             if is_given and not gates:
                 raise InputError(f"{name} must come with --fail-if or --fail-unless; got neither.")
         return gates
+
+    def with_gates(self, page: "Page", gates: Sequence[Gate], quantities: Mapping[str, Quantity]) -> "Page":
+        """Return the page with a section about the gates, and their outcomes in its JSON."""
+        if not gates:
+            return page
+        return replace(
+            page,
+            sections=(*page.sections, _gates_section(gates, quantities)),
+            data=lambda: {**page.data(), "gates": _gates_data(gates, quantities)},
+        )
+
+    def finish(self, gates: Sequence[Gate], quantities: Mapping[str, Quantity], out: "Console", *, source: str) -> None:
+        """Print the outcome of every condition, write it if asked to, and exit with 1 if one fails."""
+        for gate in gates:
+            style = "bold red" if gate.fails(quantities) else "green"
+            out.print(f"{_OPTION[gate.option]} {gate.describe(quantities)}", style=style)
+        if self.junit is not None:
+            _write_junit(self.junit, gates, quantities, source=source)
+            out.print(f"Wrote {self.junit}", style="dim")
+        if any(gate.fails(quantities) for gate in gates):
+            raise typer.Exit(1)
+
+
+_BY = "Evaluate the samples of every value of this column too, the worst first. May be repeated."
+
+
+@final
+@dataclass(frozen=True)
+class Slicing:
+    """Columns to slice the samples by."""
+
+    by: Annotated[list[str] | None, option("COLUMN", _BY)] = None
+    classes: Annotated[bool, flag("--classes", "Evaluate every predicted class too, the worst first.")] = False
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Columns to read from the file."""
+        return tuple(dict.fromkeys(self.by or ()))
+
+    def columns(self, predictions: "Predictions | TopLabel", read: "Mapping[str, Any]") -> dict[str, Any]:
+        """Return the columns by name, one entry per sample."""
+        from calibrant.predictions import TopLabel
+        from calibrant.slices import PREDICTED, predicted_classes
+
+        if not self.classes:
+            return dict(read)
+        if isinstance(predictions, TopLabel):
+            raise InputError("--classes must be given predictions of every class; this file has only the top label.")
+        return {**read, PREDICTED: predicted_classes(predictions)}
 
 
 _TOP_LABEL = "The file has only the confidence of the predicted class and whether it is correct."
@@ -63,6 +117,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     baseline: Annotated[
         Path | None, option("FILE", "Predictions of another model for the same samples, to compare with.")
     ] = None,
+    slicing: Slicing = Slicing(),
     gates: Gates = Gates(),
     full: options.Full = False,
     bins: options.Bins = 15,
@@ -87,35 +142,40 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.evaluation import metrics_for
     from calibrant.evidence import difference
     from calibrant.report import evaluation_page
+    from calibrant.slices import evaluate_slices, worst_slices
 
     reading = replace(given.as_options(top_label=top_label), confidence=confidence, correct=correct)
     parts = options.Split.parse(split)
-    conditions = gates.parse()
     inputs = [path for path in (file, baseline) if path is not None]
+    conditions = gates.parse(inputs)
     reports.check(inputs)
-    if gates.junit is not None:
-        check_output(gates.junit, inputs)
     out, err = standard_output(), standard_error()
     with print_warnings(err), spinner(err) as stage:
         stage(f"reading {file}")
-        predictions, _ = options.load_part(file, reading, parts, "test")
+        predictions, read = options.load_part(file, replace(reading, extra=slicing.wanted), parts, "test")
+        columns = slicing.columns(predictions, read)
         baseline_predictions = None if baseline is None else options.load_part(baseline, reading, parts, "test")[0]
         metrics = metrics_for(predictions, n_bins=bins)
         for gate in conditions:
-            gate.check_is_reported([metric.name for metric in metrics], has_baseline=baseline is not None)
+            known = [metric.name for metric in metrics]
+            gate.check_is_reported(known, has_baseline=baseline is not None, columns=columns)
         differences = None
         if baseline_predictions is not None:
             stage(f"comparing with {baseline}")
             differences = difference(baseline_predictions, predictions, metrics, resamples=resamples, seed=seed)
         with _threads_for(predictions):
             evaluation = evaluate_predictions(predictions, n_bins=bins, resamples=resamples, seed=seed, progress=stage)
+            sliced = partial(evaluate_slices, n_bins=bins, resamples=resamples, seed=seed, progress=stage)
+            slices = sliced(predictions, by=columns) if columns else []
 
         def draw(theme: "ThemeName") -> "dict[str, Figure]":
             from calibrant.plots import figures as draw_figures  # loads matplotlib
+            from calibrant.plots import slice_figures
 
             stage("drawing")
             ece = evaluation.metrics["ece"]
-            return draw_figures(predictions, n_bins=bins, theme=theme, seed=seed, name=file.name, ece=ece)
+            drawn = draw_figures(predictions, n_bins=bins, theme=theme, seed=seed, name=file.name, ece=ece)
+            return {**drawn, **slice_figures(predictions, slices, columns, n_bins=bins, theme=theme, name=file.name)}
 
         def charts() -> dict[str, Any]:
             from calibrant.report.interactive import evaluation_charts
@@ -124,24 +184,11 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
 
         drawn = reports.draw(draw, in_html=False)
     baseline_name = None if baseline is None else baseline.name
-    page = evaluation_page(evaluation, source=file.name, comparison=differences, baseline=baseline_name)
-    page, plain = replace(page, charts=charts), page.data
-    quantities = quantities_of(evaluation.metrics, differences)
-    if conditions:
-        page = replace(
-            page,
-            sections=(*page.sections, _gates_section(conditions, quantities)),
-            data=lambda: {**plain(), "gates": _gates_data(conditions, quantities)},
-        )
+    page = evaluation_page(evaluation, source=file.name, comparison=differences, baseline=baseline_name, slices=slices)
+    quantities = quantities_of(evaluation.metrics, differences, worst_slices(slices))
+    page = gates.with_gates(replace(page, charts=charts), conditions, quantities)
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
-    for gate in conditions:
-        style = "bold red" if gate.fails(quantities) else "green"
-        out.print(f"{_OPTION[gate.option]} {gate.describe(quantities)}", style=style)
-    if gates.junit is not None:
-        _write_junit(gates.junit, conditions, quantities, source=file.name)
-        out.print(f"Wrote {gates.junit}", style="dim")
-    if any(gate.fails(quantities) for gate in conditions):
-        raise typer.Exit(1)
+    gates.finish(conditions, quantities, out, source=file.name)
     return page
 
 

@@ -177,16 +177,17 @@ class Split:
 
 def load_part(
     path: Path, options: "LoadOptions", split: Split | None, part: "Part | None"
-) -> "tuple[Predictions | TopLabel, torch.Tensor | None]":
-    """Load predictions, with ``--split`` those of one part only; return them and their rows in the file."""
+) -> "tuple[Predictions | TopLabel, dict[str, Any]]":
+    """Load predictions and other columns, with ``--split`` the samples of one part only."""
     from calibrant.files.load import load_detailed, rows_of_part
 
     if split is None or part is None:
-        return load_detailed(path, options).predictions, None
-    loaded = load_detailed(path, replace(options, extra=(*options.extra, split.column)))
+        loaded = load_detailed(path, options)
+        return loaded.predictions, dict(loaded.extra)
+    loaded = load_detailed(path, replace(options, extra=tuple(dict.fromkeys((*options.extra, split.column)))))
     value = split.calibration if part == "calibration" else split.test
     rows = rows_of_part(loaded.extra[split.column], split.column, part, value)
-    return loaded.predictions[rows], rows
+    return loaded.predictions[rows], {name: loaded.extra[name][rows] for name in options.extra}
 
 
 @final

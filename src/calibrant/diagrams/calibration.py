@@ -19,7 +19,7 @@ from calibrant.predictions import Predictions, TopLabel, check_unweighted
 
 __all__ = [
     "BinsSweep", "ClassReliability", "ClasswiseDiagram", "ReliabilityBins", "ReliabilityDiagram",
-    "bins_sweep", "classwise_reliability", "reliability",
+    "bins_sweep", "classwise_reliability", "reliability", "slice_reliability",
 ]  # fmt: skip
 
 _MOST_CELLS = 30_000  # in which samples are gathered for a sweep: the common refinement of all bins, if that is coarser
@@ -149,13 +149,16 @@ def _binomial_quantile(q: float, trials: np.ndarray, chance: np.ndarray) -> np.n
 @final
 @dataclass(frozen=True, eq=False)
 class ClassReliability:
-    """One class: share of samples that are of the class, against the probability given to it."""
+    """One class: share of samples that are of the class, against the probability given to it.
+
+    Or one slice of the samples: share of right predictions, against the confidence.
+    """
 
     index: int
     name: str  # "class 7" where classes have no names
-    samples: int  # of this class
-    error: float  # its part of sce: the gaps over all n samples
-    bins: ReliabilityBins  # of the class's probability, over all n samples
+    samples: int  # of this class, or slice
+    error: float  # its part of sce, the gaps over all n samples; of a slice its ECE
+    bins: ReliabilityBins  # of the class's probability, over all n samples; of a slice its confidence
 
 
 @final
@@ -201,6 +204,26 @@ def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: i
         for index in errors.argsort(descending=True, stable=True)[:most].tolist()
     )
     return ClasswiseDiagram(classes, len(predictions), predictions.n_classes, float(metric.value(state)))
+
+
+def slice_reliability(
+    predictions: Predictions | TopLabel, names: Sequence[str], slices: Sequence[Tensor], *, n_bins: int = 15
+) -> tuple[ClassReliability, ...]:
+    """Compute how often the model is correct at each confidence, for slices of the samples.
+
+    Args:
+        predictions: Logits and labels, or confidence and correctness.
+        names: Name of each slice.
+        slices: Samples of each slice, bool (n,).
+        n_bins: Number of equal-width bins.
+    """
+
+    def panel(index: int, name: str, chosen: Tensor) -> ClassReliability:
+        state = Binned(n_bins)(predictions[chosen])
+        bins = ReliabilityBins.from_sums(state.count, state.confidence, state.correct)
+        return ClassReliability(index, name, int(chosen.sum()), float(ECE(n_bins).value(state)), bins)
+
+    return tuple(panel(index, *part) for index, part in enumerate(zip(names, slices, strict=True)))
 
 
 @final

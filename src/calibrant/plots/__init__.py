@@ -11,10 +11,11 @@ from calibrant.plots.comparison import comparison_figures, plot_comparison
 from calibrant.plots.delta import plot_delta
 from calibrant.plots.evaluation import figures, plot_bins_sweep, plot_density, plot_risk_coverage
 from calibrant.plots.layout import THEMES, Theme, ThemeName, method_title, save_figure, save_figures
-from calibrant.plots.reliability import plot_classwise, plot_reliability
+from calibrant.plots.reliability import plot_classwise, plot_reliability, plot_slices, slice_figures
 
 __all__ = [
     "THEMES", "Theme", "ThemeName", "comparison_figures", "figures", "method_title", "plot_bins_sweep",
     "plot_classwise", "plot_comparison", "plot_delta", "plot_density", "plot_reliability", "plot_risk_coverage",
-    "save_figure", "save_figures",
+    "plot_slices",
+    "save_figure", "save_figures", "slice_figures",
 ]  # fmt: skip

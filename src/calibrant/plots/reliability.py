@@ -1,8 +1,9 @@
 """Reliability diagrams: one set with its bars, two sets as curves, and small panels class by class."""
 
 import math
-from collections.abc import Iterator
-from typing import Unpack
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Unpack
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -17,6 +18,7 @@ from calibrant.evidence import Corp
 from calibrant.plots import layout
 from calibrant.plots.layout import DOT, SIZES, Corner, Look, Theme, ThemeName
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
+from calibrant.slices import Slice, samples_of
 
 _FEW_SAMPLES = 10  # bins of fewer are drawn faint
 _FAINT, _BAND = 0.35, 0.2  # opacity
@@ -226,7 +228,69 @@ def plot_classwise(
     hollow circles are within chance. Bins of fewer than ten samples are faint, without their range.
     """
     diagram = diagrams.classwise_reliability(predictions) if isinstance(predictions, Predictions) else predictions
-    colours, shown = layout.theme_named(theme), len(diagram.classes)
+    shown = len(diagram.classes)
+    which = f"the {shown} worst of {diagram.n_classes} classes" if shown < diagram.n_classes else f"{shown} classes"
+    numbers = [which, f"classwise ECE {layout.percent(diagram.sce, 2)}", f"n = {diagram.n:,}"]
+    detail = DOT.join(filter(None, [layout.without_middle(name, 22), *numbers]))
+    axes = "Probability of the class, %", "Samples of the class, %"
+    return _small_multiples(diagram.classes, "Reliability by class", detail, axes, figure, theme)
+
+
+def plot_slices(
+    panels: Sequence[ClassReliability],
+    *,
+    column: str,
+    of: int | None = None,
+    name: str = "",
+    figure: Figure | None = None,
+    theme: ThemeName = "light",
+) -> Figure:
+    """Draw a small reliability diagram for each slice, from :func:`~calibrant.diagrams.slice_reliability`.
+
+    Marks are those of :func:`plot_classwise`. ``column`` names what the samples are sliced by, ``of`` the number of all
+    slices.
+    """
+    shown = len(panels)
+    which = f"the {shown} worst of {of} slices" if of is not None and shown < of else f"{shown} slices"
+    detail = DOT.join(filter(None, [layout.without_middle(name, 22), which]))
+    axes = "Confidence, %", "Accuracy, %"
+    return _small_multiples(panels, f"Reliability by {layout.without_middle(column, 24)}", detail, axes, figure, theme)
+
+
+_MOST_SLICES = 12  # in a figure
+
+
+def slice_figures(
+    predictions: Predictions | TopLabel,
+    slices: Sequence[Slice],
+    by: Mapping[str, Any],
+    *,
+    n_bins: int = 15,
+    theme: ThemeName = "light",
+    name: str = "",
+) -> dict[str, Figure]:
+    """Draw the worst slices of every column, from :func:`~calibrant.slices.evaluate_slices` and its columns."""
+    drawn: dict[str, Figure] = {}
+    for column, values in by.items():
+        own = [one for one in slices if one.column == column]
+        shown = own[:_MOST_SLICES]
+        chosen = [inside.to(predictions.top.correct.device) for inside in samples_of(shown, {column: values})]
+        panels = diagrams.slice_reliability(predictions, [one.value for one in shown], chosen, n_bins=n_bins)
+        key = "by_" + re.sub(r"\W+", "_", column)
+        drawn[key] = plot_slices(panels, column=column, of=len(own), name=name, theme=theme)
+    return drawn
+
+
+def _small_multiples(
+    panels: Sequence[ClassReliability],
+    title: str,
+    detail: str,
+    axes: tuple[str, str],
+    figure: Figure | None,
+    theme: ThemeName,
+) -> Figure:
+    """Draw a panel for each class or slice, with one head and one pair of axis labels for all."""
+    colours, shown = layout.theme_named(theme), len(panels)
     columns = shown if shown <= 4 else min((4, 5, 3), key=lambda number: -shown % number)  # few empty places
     rows = math.ceil(shown / columns)
     narrowest, head = 6.6, 0.7  # inches that the legend needs across, and title and legend down
@@ -234,20 +298,17 @@ def plot_classwise(
     width, height = max(narrowest, side * columns) + 0.6, (side + 0.2) * rows + 1.3
     figure = layout.open_figure(figure, colours, width=width, height=height)
     grid = figure.add_gridspec(rows + 1, columns, height_ratios=[head / side] + [1.0] * rows)
-    which = f"the {shown} worst of {diagram.n_classes} classes" if shown < diagram.n_classes else f"{shown} classes"
-    numbers = [which, f"classwise ECE {layout.percent(diagram.sce, 2)}", f"n = {diagram.n:,}"]
-    detail = DOT.join(filter(None, [layout.without_middle(name, 22), *numbers]))
-    handles = _class_handles([of.bins for of in diagram.classes], colours)
-    layout.draw_head(figure.add_subplot(grid[0, :]), colours, "Reliability by class", detail, handles)
-    for place, of in enumerate(diagram.classes):
+    handles = _class_handles([of.bins for of in panels], colours)
+    layout.draw_head(figure.add_subplot(grid[0, :]), colours, title, detail, handles)
+    for place, of in enumerate(panels):
         ax = figure.add_subplot(grid[place // columns + 1, place % columns])
         _draw_class(ax, of, colours)
         for axis, labelled in ((ax.xaxis, place + columns >= shown), (ax.yaxis, place % columns == 0)):
             axis.set_ticks(np.linspace(0, 1, 3))
             layout.percent_axis(axis)
             axis.set_tick_params(labelleft=labelled, labelbottom=labelled)
-    figure.supxlabel("Probability of the class, %", color=colours.muted, fontsize=SIZES["label"])
-    figure.supylabel("Samples of the class, %", color=colours.muted, fontsize=SIZES["label"])
+    figure.supxlabel(axes[0], color=colours.muted, fontsize=SIZES["label"])
+    figure.supylabel(axes[1], color=colours.muted, fontsize=SIZES["label"])
     return figure
 
 

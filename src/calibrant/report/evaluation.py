@@ -2,17 +2,19 @@
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from calibrant import catalogue
 from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, is_beyond_noise
-from calibrant.evidence import Difference, Estimate
+from calibrant.evidence import Difference, Estimate, Side
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
 from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR
 from calibrant.report import page
 from calibrant.report.page import Page, Section, Table, Tone, Verdict, code, counted, number_text, percent_text, table
+from calibrant.slices import Slice
 
 FAMILIES: dict[Family, str] = {
     "description": "What the predictions look like",
@@ -57,6 +59,7 @@ def evaluation_page(
     source: str | None = None,
     comparison: Mapping[str, Difference] | None = None,
     baseline: str | None = None,
+    slices: Sequence[Slice] = (),
 ) -> Page:
     """Return the report of an evaluation.
 
@@ -65,6 +68,7 @@ def evaluation_page(
         source: Where the predictions came from.
         comparison: Differences to the predictions of a baseline for the same samples, by metric.
         baseline: Where the baseline came from.
+        slices: Slices of the samples, the worst first.
     """
     differences = _baseline_section(comparison, baseline)
     classes = counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"
@@ -72,16 +76,21 @@ def evaluation_page(
         title="Calibration report",
         source=source,
         facts=f"{counted(evaluation.n, 'sample')}, {classes}",
-        verdict=verdict(evaluation),
+        verdict=verdict(evaluation, slices),
         tone=_TONES.get(evaluation.advice.step, "bad"),
         number=_number(evaluation.metrics["ece"]),
-        brief=(Section("", (_brief(evaluation),)), *differences),
+        brief=(Section("", (_brief(evaluation),)), *_slice_sections(slices, most=_BRIEF_SLICES), *differences),
         full_hint=f"All {len(evaluation.metrics)} numbers and the decompositions of the scores",
-        sections=(*_families(evaluation), Section("Scores decomposed", items=tuple(_parts(evaluation))), *differences),
+        sections=(
+            *_families(evaluation),
+            Section("Scores decomposed", items=tuple(_parts(evaluation))),
+            *_slice_sections(slices),
+            *differences,
+        ),
         settings=f"{evaluation.n_bins} bins; seed {evaluation.seed}",
         footer="Noise floor: what a perfectly calibrated model with these confidences would score on average; p: how "
         "often such a model would score as much.",
-        data=lambda: _document(evaluation, source, comparison),
+        data=lambda: _document(evaluation, source, comparison, slices),
     )
 
 
@@ -93,7 +102,7 @@ def _number(error: Estimate) -> page.KeyNumber:
 
 
 def _document(
-    evaluation: Evaluation, source: str | None, comparison: Mapping[str, Difference] | None
+    evaluation: Evaluation, source: str | None, comparison: Mapping[str, Difference] | None, slices: Sequence[Slice]
 ) -> dict[str, Any]:
     """Return the fields of the JSON report.
 
@@ -108,7 +117,9 @@ def _document(
     fields["zeros"] = None if evaluation.zeros is None else evaluation.zeros.as_dict()
     if comparison is not None:
         fields["comparison"] = comparison
-    words = {"verdict": verdict(evaluation), "advice": evaluation.advice}
+    if slices:
+        fields["slices"] = [page.to_plain(one) | {"metrics": plain_estimates(one.metrics)} for one in slices]
+    words = {"verdict": verdict(evaluation, slices), "advice": evaluation.advice}
     return page.document("calibrant.evaluation/1", {"source": source, **first, **words, **fields})
 
 
@@ -193,7 +204,52 @@ def _baseline_section(comparison: Mapping[str, Difference] | None, baseline: str
     return [Section(f"Compared with {baseline}" if baseline else "Comparison", (table(header, rows),))]
 
 
-def verdict(evaluation: Evaluation) -> Verdict:
+_BRIEF_SLICES = 10  # of each column
+
+
+def _slice_sections(slices: Sequence[Slice], *, most: int | None = None) -> list[Section]:
+    """Return a section for every column, with its slices or the worst of them."""
+    tested = sum(not math.isnan(one.corrected_p) for one in slices)
+    legend = (
+        f"The worst first. p: how often calibrated predictions would show such an error, corrected for {tested} slices "
+        "(Holm). To the rest: confidence − accuracy, minus that of all other samples; ▼ is further from 0 than theirs, "
+        "▲ closer, beyond noise. A slice of fewer than ten samples is not tested."
+    )
+    sections = []
+    for column in dict.fromkeys(one.column for one in slices):
+        own = [one for one in slices if one.column == column]
+        shown, left = own[:most], len(own) - len(own[:most])
+        rows = [[page.Cell(one.value), f"{one.n:,}", *_slice_cells(one)] for one in shown]
+        header = [column, "n", "confidence", "accuracy", "ece", "95 % interval", "p", "to the rest"]
+        more = (f"and {counted(left, 'other slice')}",) if left else ()
+        sections.append(Section(f"By {column}", (table(header, rows),), items=more))
+    return [*sections[:-1], *(replace(last, legend=legend) for last in sections[-1:])]
+
+
+def _slice_cells(one: Slice) -> list[object]:
+    numbers = [percent_text(one.metrics[name].value) for name in ("confidence", "accuracy")]
+    error, rest = one.metrics["ece"], one.to_rest
+    ece = page.Cell(number_text(error.value), bold=one.is_miscalibrated)
+    if math.isnan(rest.value):
+        return [*numbers, ece, page.interval_text(error), "", ""]
+    is_worse = abs(one.gap) > abs(one.gap - rest.value)
+    side: Side = "alike" if not rest.is_significant else "worse" if is_worse else "better"
+    to_rest = page.comparison_cell(f"{100 * rest.value:+.1f} %", side)
+    return [*numbers, ece, page.interval_text(error), page.p_text(one.corrected_p), to_rest]
+
+
+def _worst_slice(slices: Sequence[Slice]) -> list[str]:
+    """Return a sentence about the worst slice that stands out from the rest."""
+    worst = next((one for one in slices if one.is_miscalibrated and one.to_rest.is_significant), None)
+    if worst is None:
+        return []
+    claims, right = (percent_text(worst.metrics[name].value) for name in ("confidence", "accuracy"))
+    others = sum(one.is_miscalibrated for one in slices)
+    named = f"Worst for {worst.column} = {worst.value} (claims {claims}, right {right}, {counted(worst.n, 'sample')})"
+    return [f"{named}; {others} of {counted(len(slices), 'slice')} have an error beyond noise."]
+
+
+def verdict(evaluation: Evaluation, slices: Sequence[Slice] = ()) -> Verdict:
     """Put an evaluation into words."""
     beyond = is_beyond_noise(evaluation.metrics)
     findings = [
@@ -205,6 +261,7 @@ def verdict(evaluation: Evaluation) -> Verdict:
             for worst in evaluation.worst_bins[:1]
         ),
         *_classes(evaluation),
+        *_worst_slice(slices),
         _separation(evaluation.metrics["auroc"], evaluation.metrics["accuracy"].value),
         *_split(evaluation),
         *_zeros(evaluation),

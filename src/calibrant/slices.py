@@ -1,0 +1,236 @@
+"""Evaluate slices of the samples, such as regions or predicted classes: intervals, tests, the worst first.
+
+Two questions are asked of each slice, and the p-values of all slices are corrected together for their number (Holm).
+Is its calibration error beyond noise? And is it more over- or underconfident than the rest? The second compares mean
+confidence minus accuracy, whose expectation, unlike that of a calibration error, does not depend on the number of
+samples: errors of small slices are larger by noise alone.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Unpack, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant import catalogue
+from calibrant.checks import check_at_least
+from calibrant.errors import InputError
+from calibrant.evidence import LEVEL, Estimate, estimate, holm
+from calibrant.labels import Words
+from calibrant.metrics.states import TopStatistic
+from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
+
+_METRICS = ("accuracy", "confidence", "ece", "nll", "brier", "top_brier", "auroc")
+_MOST = 500  # slices of a column; a column with more is an identifier or a number
+_FEW = 10  # samples below which a slice is listed, but not tested
+PREDICTED = "predicted class"
+
+
+@final
+@dataclass(frozen=True)
+class GapToRest:
+    """Mean confidence minus accuracy of a slice, minus that of all other samples; NaN where it is unknown."""
+
+    value: float = math.nan
+    low: float = math.nan  # 95 % interval
+    high: float = math.nan
+    p: float = math.nan
+    corrected_p: float = math.nan  # for the number of slices
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the slice differs from the rest beyond noise, also after the correction."""
+        return self.corrected_p <= LEVEL
+
+
+@final
+@dataclass(frozen=True)
+class Slice:
+    """The samples with one value in a column, and their metrics."""
+
+    column: str
+    value: str
+    n: int
+    metrics: dict[str, Estimate]
+    corrected_p: float  # p-value of its calibration error for the number of slices; NaN with few samples
+    to_rest: GapToRest
+
+    @property
+    def gap(self) -> float:
+        """Mean confidence minus accuracy."""
+        return self.metrics["confidence"].value - self.metrics["accuracy"].value
+
+    @property
+    def is_miscalibrated(self) -> bool:
+        """Whether its calibration error is beyond noise, also after the correction for the number of slices."""
+        return self.corrected_p <= LEVEL
+
+    @property
+    def excess(self) -> float:
+        """Calibration error above that of a calibrated model on as many samples."""
+        error = self.metrics["ece"]
+        return error.value - (error.floor or 0.0)
+
+
+def evaluate_slices(
+    *predictions: Predictions | TopLabel,
+    by: Mapping[str, Any],
+    n_bins: int = 15,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+    **arrays: Unpack[Arrays],
+) -> list[Slice]:
+    """Evaluate the samples of every value of one or more columns.
+
+    Slices whose error is beyond noise come first, then the others, each by its error above the noise floor, largest
+    first. With fewer than ten samples a slice is listed at the end and not tested.
+
+    Args:
+        predictions: Logits and labels, or confidence and correctness.
+        by: Columns by name, one entry per sample: words, numbers or true/false, with at most 500 different values. A
+            missing value is a slice of its own. :func:`predicted_classes` is such a column.
+        n_bins: Bins of the calibration error.
+        resamples: Bootstrap resamples for intervals and noise floors.
+        seed: Random seed of the resampling.
+        progress: Called with the name of each stage as it begins.
+        arrays: The predictions as arrays by keyword: ``probs=p, labels=y``.
+
+    Example:
+        >>> top = TopLabel([0.8] * 200, [True] * 80 + [False] * 20 + [True] * 50 + [False] * 50)
+        >>> slices = evaluate_slices(top, by={"region": ["north"] * 100 + ["south"] * 100}, resamples=200)
+        >>> [(one.value, one.n, round(one.gap, 2), one.is_miscalibrated) for one in slices]
+        [('south', 100, 0.3, True), ('north', 100, 0.0, False)]
+    """
+    samples = as_predictions(predictions, "evaluate_slices", arrays)
+    if not by:
+        raise InputError("by must name at least one column; got none.")
+    check_at_least(resamples, 2, "resamples")
+    known = [catalogue.metrics[name] for name in _METRICS]
+    metrics = [one for one in known if isinstance(samples, Predictions) or isinstance(one.statistic, TopStatistic)]
+    metrics = [replace(one, n_bins=n_bins) if one.name == "ece" else one for one in metrics]  # type: ignore[type-var]
+    slices = []
+    for column, values in by.items():
+        names, place = _codes(column, values, len(samples))
+        for code, name in enumerate(names):
+            progress(f"evaluating {column} = {name}")
+            inside = torch.from_numpy(place == code).to(samples.top.correct.device)
+            part = samples[inside]
+            estimates = estimate(part, metrics, resamples=resamples, seed=seed)
+            p = estimates["ece"].p
+            known_p = math.nan if p is None or len(part) < _FEW else p
+            slices.append(Slice(column, name, len(part), estimates, known_p, _gap_to_rest(samples.top, inside)))
+    return _ranked(slices)
+
+
+def predicted_classes(predictions: Predictions) -> list[str]:
+    """Return the name, or else number, of the class predicted for each sample, as a column to slice by."""
+    names = predictions.class_names
+    return [names[label] if names else str(label) for label in predictions.predicted.tolist()]
+
+
+def samples_of(slices: Sequence[Slice], by: Mapping[str, Any]) -> list[Tensor]:
+    """Return which samples each slice holds, bool (n,), given the columns that they were made from."""
+    words = {column: np.array(_words(values)) for column, values in by.items()}
+    return [torch.from_numpy(words[one.column] == one.value) for one in slices]
+
+
+def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
+    """Return the worst value of each metric over the slices of a column, as ``worst(region).ece``.
+
+    The bounds of its interval are the worst of the bounds of all slices, widened for their number (Bonferroni), so that
+    it covers all of them at once. Slices of fewer than ten samples are left out.
+    """
+    worst = {}
+    for column in dict.fromkeys(one.column for one in slices):
+        tested = [one for one in slices if one.column == column and one.n >= _FEW]
+        for name in tested[0].metrics if tested else ():
+            choose = min if catalogue.metrics[name].lower_is_better is False else max
+            known = [one.metrics[name] for one in tested if not math.isnan(one.metrics[name].value)]
+            widened = [_widened(one, len(tested)) for one in known]
+            if known:
+                low, high = (choose(bounds) for bounds in zip(*widened, strict=True))
+                worst[f"worst({column}).{name}"] = Estimate(choose(one.value for one in known), low, high)
+    return worst
+
+
+def _widened(estimate: Estimate, number: int) -> tuple[float, float]:
+    """Return an interval that covers with the 95 % of all ``number`` together; its bounds lie as many errors away."""
+    from scipy.special import ndtri
+
+    factor = float(ndtri(1 - LEVEL / 2 / number) / ndtri(1 - LEVEL / 2))
+    low, high = (estimate.value + factor * (bound - estimate.value) for bound in (estimate.low, estimate.high))
+    return low, high
+
+
+def _codes(column: str, values: Any, n: int) -> tuple[list[str], np.ndarray]:
+    """Return the distinct values of a column as text, and the place of each sample's among them, (n,)."""
+    words = _words(values)
+    if len(words) != n:
+        raise InputError(f"column {column!r} must have one entry per sample, {n}; got {len(words)}.")
+    names, place = np.unique(words, return_inverse=True)
+    if len(names) > _MOST:
+        raise InputError(
+            f"column {column!r} must have at most {_MOST} different values to slice by; got {len(names):,}. "
+            "Put the values into groups first, such as ranges of a number."
+        )
+    return names.tolist(), place
+
+
+def _words(values: Any) -> list[str]:
+    if isinstance(values, Words):
+        return [values.distinct[code] or "missing" for code in values.codes.tolist()]
+    return [_word(value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
+
+
+def _word(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "missing"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _gap_to_rest(top: TopLabel, inside: Tensor) -> GapToRest:
+    n, rest = int(inside.sum()), int((~inside).sum())
+    if min(n, rest) < _FEW:
+        return GapToRest()
+    weights = torch.ones_like(top.confidence) if top.weights is None else top.weights
+    (mean, square, degrees), (other, other_square, other_degrees) = (
+        _mean_gap(top.confidence[part], top.correct[part], weights[part]) for part in (inside, ~inside)
+    )
+    from scipy.special import stdtr, stdtrit
+
+    value, variance = mean - other, square + other_square
+    # Welch and Satterthwaite: the degrees of freedom of two means of unequal variance.
+    freedom = variance**2 / (square**2 / degrees + other_square**2 / other_degrees)
+    error = math.sqrt(variance)
+    half = float(stdtrit(freedom, 1 - LEVEL / 2)) * error
+    return GapToRest(value, value - half, value + half, float(2 * stdtr(freedom, -abs(value) / error)))
+
+
+def _mean_gap(confidence: Tensor, correct: Tensor, weights: Tensor) -> tuple[float, float, float]:
+    """Return the mean of confidence minus correctness, its squared standard error, and its degrees of freedom.
+
+    The variance is at least that of calibrated predictions: where all are right, the samples show none.
+    """
+    share = weights / weights.sum()
+    gap = confidence - correct.double()
+    mean, size = float(share @ gap), 1 / float(share.square().sum())
+    freedom = max(size - 1, 1.0)
+    seen = float(share.square() @ (gap - mean).square()) * size / freedom
+    calibrated = float(share.square() @ (confidence * (1 - confidence)))
+    return mean, max(seen, calibrated, np.finfo(np.float64).tiny), freedom
+
+
+def _ranked(slices: list[Slice]) -> list[Slice]:
+    """Correct the p-values of both questions for the number of slices, and put the worst first."""
+    numbers = range(len(slices))
+    error_p = holm({str(i): slices[i].corrected_p for i in numbers})
+    gap_p = holm({str(i): slices[i].to_rest.p for i in numbers})
+    corrected = [
+        replace(one, corrected_p=error_p[str(i)], to_rest=replace(one.to_rest, corrected_p=gap_p[str(i)]))
+        for i, one in enumerate(slices)
+    ]
+    return sorted(corrected, key=lambda one: (one.n < _FEW, not one.is_miscalibrated, -one.excess, one.value))

@@ -1,0 +1,185 @@
+"""Slices: the numbers are those of their samples, the worst comes first, and noise is not taken for a finding."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from scipy.stats import ttest_ind
+
+from calibrant import evaluate_slices
+from calibrant.errors import InputError
+from calibrant.evidence import estimate, holm
+from calibrant.metrics import ECE, NLL
+from calibrant.predictions import Predictions, TopLabel
+from calibrant.slices import _gap_to_rest, predicted_classes, samples_of, worst_slices
+from calibrant.testing import overconfident
+
+
+def drawn(n, gaps, seed=0):
+    """Return top labels of slices 0, 1, … of n samples each, whose confidence exceeds their accuracy by these gaps."""
+    rng = np.random.default_rng(seed)
+    confidence = rng.uniform(0.6, 0.95, size=(len(gaps), n))
+    correct = rng.random(confidence.shape) < confidence - np.array(gaps)[:, None]
+    names = np.repeat([f"slice {i}" for i in range(len(gaps))], n)
+    return TopLabel(confidence.ravel(), correct.ravel()), names
+
+
+def test_numbers_are_those_of_the_samples_in_the_slice():
+    samples, region = overconfident(600, 4), np.array(["a", "b", "b"] * 200)
+    found = {one.value: one for one in evaluate_slices(samples, by={"region": region}, resamples=200)}
+    part = samples[torch.from_numpy(region == "b")]
+    alone = estimate(part, [ECE(), NLL()], resamples=200)
+    assert (found["a"].n, found["b"].n) == (200, 400)
+    assert found["b"].metrics["nll"].value == pytest.approx(alone["nll"].value, abs=1e-12)
+    assert found["b"].metrics["ece"].value == pytest.approx(alone["ece"].value, abs=1e-12)
+    assert samples_of(list(found.values()), {"region": region})[0].sum() == found["a"].n
+
+
+def test_the_slice_that_is_off_comes_first_and_stands_out():
+    top, names = drawn(400, [0.0, 0.25, 0.0], seed=1)
+    found = evaluate_slices(top, by={"group": names}, resamples=200)
+    assert found[0].value == "slice 1"
+    assert [one.is_miscalibrated for one in found] == [True, False, False]
+    assert found[0].to_rest.is_significant
+    assert found[0].to_rest.low < 0.25 < found[0].to_rest.high
+    assert found[0].gap == pytest.approx(0.25, abs=0.06)
+
+
+def test_equal_slices_are_seldom_told_apart():
+    # All slices are overconfident alike: none differs from the rest, whatever its own error.
+    alarms = 0
+    for seed in range(400):
+        top, names = drawn(60, [0.1] * 5, seed)
+        p = {name: _gap_to_rest(top, torch.from_numpy(names == name)).p for name in np.unique(names)}
+        alarms += min(holm(p).values()) <= 0.05
+    assert alarms <= 33  # 5 % of 400 is 20, with a standard deviation of 4.4
+
+
+def test_the_gap_to_the_rest_is_that_of_welchs_test():
+    top, names = drawn(300, [0.0, 0.1])
+    first = next(one for one in evaluate_slices(top, by={"g": names}, resamples=10) if one.value == "slice 1")
+    gap = (top.confidence - top.correct.double()).numpy()
+    theirs = ttest_ind(gap[names == "slice 1"], gap[names == "slice 0"], equal_var=False)
+    # At least the variance of calibrated predictions is assumed, so ours may be a little wider.
+    assert first.to_rest.value == pytest.approx(gap[names == "slice 1"].mean() - gap[names == "slice 0"].mean())
+    assert first.to_rest.p == pytest.approx(theirs.pvalue, rel=0.2)
+
+
+def test_weights_count_in_the_gap_to_the_rest():
+    top, names = drawn(200, [0.0, 0.1])
+    doubled = TopLabel(torch.cat([top.confidence] * 2), torch.cat([top.correct] * 2))
+    inside = torch.from_numpy(names == "slice 1")
+    weighted = _gap_to_rest(TopLabel(top.confidence, top.correct, weights=torch.full((400,), 2.0)), inside)
+    assert weighted == _gap_to_rest(top, inside)
+    assert _gap_to_rest(doubled, torch.cat([inside] * 2)).high < weighted.high
+
+
+def test_few_samples_are_listed_last_and_not_tested():
+    top = TopLabel([0.9] * 102, [True] * 80 + [False] * 22)
+    found = evaluate_slices(top, by={"g": ["big"] * 100 + ["tiny"] * 2}, resamples=50)
+    assert [one.value for one in found] == ["big", "tiny"]
+    assert math.isnan(found[1].corrected_p)
+    assert math.isnan(found[1].to_rest.p)
+    assert not found[1].is_miscalibrated
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.0, None, 2.0, float("nan")],
+        torch.tensor([1.0, float("nan"), 2.0, float("nan")]),
+        np.array([1.0, np.nan, 2.0, np.nan]),
+        pd.Series([1.0, None, 2.0, None]),
+        pd.Series(["1", None, "2", None]),
+        pl.Series(["1", None, "2", None]),
+        ["1", None, "2", None],
+    ],
+)
+def test_columns_of_any_kind_are_read_and_missing_values_are_a_slice(values):
+    top = TopLabel([0.9, 0.8, 0.7, 0.6], [True, True, False, False])
+    found = evaluate_slices(top, by={"g": values}, resamples=10)
+    assert {one.value: one.n for one in found} == {"1": 1, "2": 1, "missing": 2}
+
+
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [
+        ({}, "at least one column"),
+        ({"g": ["a"]}, "one entry per sample, 600"),
+        ({"id": range(600)}, "at most 500 different values"),
+    ],
+)
+def test_bad_columns_are_refused(by, message):
+    with pytest.raises(InputError, match=message):
+        evaluate_slices(overconfident(600, 3), by=by)
+
+
+def test_predicted_classes_are_a_column():
+    samples = Predictions.from_probs([[0.9, 0.1], [0.2, 0.8]], [0, 1], class_names=["cat", "dog"])
+    assert predicted_classes(samples) == ["cat", "dog"]
+    assert predicted_classes(overconfident(3, 2)) == [str(int(label)) for label in overconfident(3, 2).predicted]
+
+
+def test_the_worst_of_several_slices_has_an_interval_that_covers_all_of_them():
+    top, names = drawn(300, [0.0, 0.2, 0.1])
+    found = evaluate_slices(top, by={"g": names}, resamples=200)
+    worst = worst_slices(found)
+    ece, auroc = worst["worst(g).ece"], worst["worst(g).auroc"]
+    assert ece.value == max(one.metrics["ece"].value for one in found)
+    assert auroc.value == min(one.metrics["auroc"].value for one in found)
+    assert ece.high > max(one.metrics["ece"].high for one in found)  # widened for three slices
+    assert auroc.low < min(one.metrics["auroc"].low for one in found)
+
+
+class TestCommand:
+    @pytest.fixture
+    def table(self, tmp_path):
+        samples = overconfident(400, 3)
+        frame = pd.DataFrame(samples.probs.numpy(), columns=["prob_0", "prob_1", "prob_2"])
+        frame["labels"] = samples.labels.numpy()
+        frame["region"] = ["north", "<b>south</b>"] * 200
+        frame["id"] = range(400)
+        path = tmp_path / "table.csv"
+        frame.to_csv(path, index=False)
+        return path
+
+    @staticmethod
+    def run(capsys, monkeypatch, *arguments):
+        from calibrant.cli.main import run
+
+        monkeypatch.setattr("sys.argv", ["calibrant", "evaluate", *map(str, arguments), "--resamples", "100"])
+        with pytest.raises(SystemExit) as stopped:
+            run()
+        return stopped.value.code or 0, *capsys.readouterr()
+
+    def test_slices_are_in_every_report(self, table, tmp_path, capsys, monkeypatch):
+        page, document = tmp_path / "page.html", tmp_path / "page.json"
+        reports = ["--html", page, "--json", document, "--figures", tmp_path / "figures"]
+        gate = ["--fail-if", "worst(region).ece>0.5"]
+        code, out, _ = self.run(capsys, monkeypatch, table, "--by", "region", "--classes", *reports, *gate)
+        assert code == 0
+        assert "By region" in out
+        assert "By predicted class" in out
+        assert "worst(region).ece > 0.5: does not hold" in out.replace("\n", " ")
+        assert "<b>south</b>" not in page.read_text(encoding="utf-8")
+        slices = json.loads(document.read_text(encoding="utf-8"))["slices"]
+        assert {one["value"] for one in slices} == {"north", "<b>south</b>", "0", "1", "2"}
+        drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
+        assert {"by_region", "by_predicted_class"} <= drawn
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--by", "regoin"], "regoin"),
+            (["--by", "id", "--fail-if", "worst(region).ece>0.1"], "add --by region"),
+            (["--by", "region", "--fail-if", "worst(region).sce>0.1"], "metric of slices"),
+        ],
+    )
+    def test_bad_options_are_refused(self, table, capsys, monkeypatch, arguments, message):
+        code, _, err = self.run(capsys, monkeypatch, table, *arguments)
+        assert code == 2
+        assert message in err.replace("\n", " ")
