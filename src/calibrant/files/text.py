@@ -90,14 +90,16 @@ def _as_numbers(column: Any) -> Any:
     import pyarrow.compute as pc
 
     trimmed = pc.utf8_trim_whitespace(column)
+    try:
+        return trimmed.cast(pa.int64())
+    except pa.ArrowInvalid:
+        pass
     if pc.any(pc.match_substring_regex(trimmed, "(?i)^[-+]?(nan|inf)")).as_py():  # words, if they are names
         return column
-    for kind in (pa.int64(), pa.float64()):
-        try:
-            return trimmed.cast(kind)
-        except pa.ArrowInvalid:
-            continue
-    return column
+    try:
+        return trimmed.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return column
 
 
 def _is_gzip(path: Path) -> bool:
