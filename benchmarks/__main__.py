@@ -1,8 +1,8 @@
 """``python -m benchmarks [QUESTION ...]``: run all, or those named, once and write their sections of RESULTS.md.
 
 Wants ``make benchmarks``' environment. Those about training, clamping and learned losses want only torch, and run on a
-GPU if there is one. ``tabular`` and ``sklearn_wrapper`` want scikit-learn; the first, unless
-it has records already, an hour.
+GPU if there is one. ``torchmetrics_update`` wants torchmetrics, ``tabular`` and ``sklearn_wrapper`` scikit-learn;
+``tabular``, unless it has records already, an hour.
 """
 
 import importlib
@@ -27,8 +27,9 @@ QUESTIONS = (
     "meta",
     "tabular",
     "sklearn_wrapper",
+    "torchmetrics_update",
 )
-WITHOUT_PEERS = {"losses", "training", "clamping", "meta", "tabular", "sklearn_wrapper"}
+WITHOUT_PEERS = {"losses", "training", "clamping", "meta", "tabular", "sklearn_wrapper", "torchmetrics_update"}
 
 
 def main(*asked: str) -> None:

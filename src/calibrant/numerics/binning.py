@@ -11,6 +11,7 @@ from torch import Tensor
 from calibrant.numerics.softmax import working_dtype
 
 _ON_THE_EDGE = 2.0**-22
+_BATCH = 1 << 16  # numbers on a GPU up to which bincount, which waits for the device, costs more than it saves
 _FEW = 1024  # columns up to which a matrix product sums by bin faster than one sum per bin
 
 
@@ -32,7 +33,8 @@ def inner_edges(n_bins: int, device: torch.device | None = None) -> Tensor:
 
 def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:
     """Sum the last dimension of ``values`` (..., m) by ``index`` (m,), giving (..., size) in float64."""
-    if values.ndim == 1 and not (values.is_cuda and torch.are_deterministic_algorithms_enabled()):
+    is_batch = index.device.type != "cpu" and len(index) <= _BATCH
+    if values.ndim == 1 and not is_batch and not (values.is_cuda and torch.are_deterministic_algorithms_enabled()):
         return torch.bincount(index, weights=values, minlength=size).double()
     sums = values.new_zeros((*values.shape[:-1], size), dtype=torch.float64)
     return sums.index_add_(-1, index, values.double())
@@ -41,6 +43,8 @@ def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:
 def counts_by(index: Tensor, flag: Tensor, size: int, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Count each index, and each index with the flag set, (size,) each in float64, in one pass; or add up weights."""
     place = torch.add(flag.to(index.dtype), index, alpha=2)
+    if weights is None and place.device.type != "cpu" and len(place) <= _BATCH:
+        weights = torch.ones_like(place, dtype=torch.float64)
     if weights is None:
         counts = torch.bincount(place, minlength=2 * size).double().view(size, 2)
     else:
