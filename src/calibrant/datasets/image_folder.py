@@ -132,7 +132,7 @@ def read_class_folders(
     There need not be a folder for every class.
 
     Args:
-        folder: Of the folders.
+        folder: Folder that holds the folders of the classes.
         size: Side of the images, in pixels: of the largest square in the middle of a picture.
         class_names: Those of the network, in their order.
         n_classes: How many numbers there are, where the folders have numbers.
@@ -164,7 +164,7 @@ class PictureDataset(TorchDataset[tuple[Tensor, int]]):
     a DataLoader take it; a published network of ImageNet was evaluated on images like these.
 
     Args:
-        folder: Of the folders; without ``class_names`` they are numbered in alphabetical order.
+        folder: Folder that holds those of the classes; without ``class_names`` they are numbered in alphabetical order.
         size: Side of the images, in pixels.
         crop: Share that is kept of the side of the largest square in the middle of a picture.
         mean: Subtracted from pixels in 0..1, a number for each channel; those of ImageNet unless given.
