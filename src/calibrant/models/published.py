@@ -69,7 +69,7 @@ def own_names(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Te
             name = re.sub(pattern, ours, name)
         return name
 
-    found = {renamed(name): values for name, values in weights.items()}
+    mapped = {renamed(name): values for name, values in weights.items()}
     # Files that were written before torch counted batches have no counts, which evaluation does not use.
     counts = {name: values for name, values in own.items() if name.endswith(".num_batches_tracked")}
-    return counts | found
+    return counts | mapped
