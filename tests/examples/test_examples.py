@@ -1,11 +1,13 @@
 """The examples run, and what they return is what they promise."""
 
 import importlib.util
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from matplotlib import pyplot as plt
 from torch.nn import functional as F
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -119,3 +121,22 @@ def weights_after(transformers, loss, rows, folder, *, batch_size, accumulated):
     model = transformers.BertForTokenClassification(config)
     transformers.Trainer(model, options, train_dataset=rows, compute_loss_func=loss).train()
     return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+def test_the_tour_leads_from_an_own_network_to_a_deployed_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((FOLDER / "tour.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in code), "commit the notebook without outputs"
+    names = {"__name__": "tour"}
+    with torch.random.fork_rng():
+        for number, cell in enumerate(code):
+            exec(compile("".join(cell["source"]), f"tour.ipynb:{number}", "exec"), names)  # noqa: S102  # our own
+    plt.close("all")
+    nll, before, after, repaired = (names[name] for name in ("nll", "before", "after", "repaired"))
+    assert nll(repaired) < 0.5 * nll(after) < 0.5 * nll(before)
+    assert names["accuracy"](repaired) > names["accuracy"](before) + 0.1
+    assert printed_lines(capsys)[-2:] == ["True", "True"]  # what was saved and exported gives the same
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "temperature.safetensors", "clamped.safetensors", "clamped.pt2",
+    }  # fmt: skip
