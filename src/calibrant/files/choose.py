@@ -343,7 +343,14 @@ def _missing_columns_error(
             options += [", ", _suggested("labels", _like(content, "labels"))]
     hint = f" {content.hint}" if content.hint else ""
     found = f"{content.title} must have {content.noun}s {needed}; found {shown_names(content)}.{hint} "
-    return content.error(found, "Rename the intended one, or pass ", *options[1:], ".")
+    one_column: tuple[str | Argument, ...] = ()
+    if lacks_scores and "probs" in kinds and content.noun == "column":
+        one_column = (
+            " If one column has the scores of two classes: ",
+            Argument("positive", "NAME", is_literal=False),
+            ".",
+        )
+    return content.error(found, "Rename the intended one, or pass ", *options[1:], ".", *one_column)
 
 
 def shown_names(content: Content) -> str:
@@ -362,11 +369,13 @@ def _suggested(option: str, value: str | None) -> Argument:
 
 
 def _scores_like(content: Content) -> str | None:
-    """Return the name of the only matrix, or the prefix of numbered names, that could be the scores."""
+    """Return the name of the only matrix, or what numbered names have in common, that could be the scores."""
     ends = Counter(match[1] for name in content.names if (match := re.fullmatch(r"(.*\D)\d+", name)))
     if ends and ends.most_common(1)[0][1] > 1:
         prefix = ends.most_common(1)[0][0]
         return None if prefix in PREFIXES.values() else prefix
+    if sum(name.isdecimal() for name in content.names) > 1:
+        return "[0-9]*"
     wide = [name for name in content.names[:_SHOWN] if content.names.count(name) == 1 and len(content.shape(name)) == 2]
     return wide[0] if len(wide) == 1 and not is_reserved_name(wide[0]) else None
 

@@ -1,6 +1,7 @@
 """Load predictions, other columns of the same samples, and features."""
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -278,7 +279,8 @@ def _numbers(column: Column, name: str) -> Tensor:
         return False
 
     row, word = column.first(is_not_numeric) or (0, column.distinct[0])
-    raise InputError(f"{name!r} must hold numbers; got the text {word!r} at row {row}.")
+    hint = " Write the decimal comma as a point." if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", word) else ""
+    raise InputError(f"{name!r} must hold numbers; got the text {word!r} at row {row}.{hint}")
 
 
 def _labels(column: Column, name: str, choice: ColumnChoice, class_names: tuple[str, ...] | None) -> Tensor:

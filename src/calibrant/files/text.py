@@ -55,13 +55,8 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
         header = file.readline(_LONGEST_HEADER)
         block = max(_BLOCK, len(header) + _LONGEST_NUMBER * (header.count(mark.encode()) + 1))
         options = csv.ReadOptions(block_size=min(block, _MOST_BLOCK))
-    with (
-        reading(path, form),
-        _csv_text(path) as text,
-        csv.open_csv(text, read_options=options, parse_options=quoted_lines) as reader,
-    ):
-        names = tuple(reader.schema.names)
-    others = [other for other in _MARKS if len(names) == 1 and other != mark and other in names[0]]
+    # Before parsing: with decimal commas, the rows have other numbers of commas than the first.
+    others = [other for other in _MARKS if mark.encode() not in header and other.encode() in header]
     if others:
         word = next((word for word, character in _WORDS.items() if character == others[0]), others[0])
         raise FileError(
@@ -69,6 +64,12 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
             f"{_MARKS[others[0]]}. Pass ",
             *(Argument("separator", word), "."),
         )
+    with (
+        reading(path, form),
+        _csv_text(path) as text,
+        csv.open_csv(text, read_options=options, parse_options=quoted_lines) as reader,
+    ):
+        names = tuple(reader.schema.names)
     hint = f"The first row must hold the names, separated by {_MARKS.get(mark, repr(mark))}."
     return Content(path, "column", names, None, read, lambda _name: (None,), hint, verbatim)
 
@@ -146,7 +147,7 @@ def open_jsonl(path: Path) -> Content:
     """
     from pyarrow import json as json_lines
 
-    with reading(path, "file of JSON lines"):
+    with reading(path, "file of JSON lines, one object each"):
         with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
             first = file.readline(_LONGEST_HEADER)
         if not _is_gzip(path):

@@ -167,6 +167,23 @@ def test_separators(tmp_path, separator, mark):
             load(tmp_path / "p.tsv")
 
 
+def test_decimal_commas_are_named(tmp_path):
+    (tmp_path / "p.csv").write_text("prob_0;prob_1;label\n0,75;0,25;1\n")
+    with refused("must have its columns separated by commas", "Pass separator=';'", error=FileError):
+        load(tmp_path / "p.csv")
+    with refused("got the text '0,75' at row 0. Write the decimal comma as a point", error=FileError):
+        load(tmp_path / "p.csv", separator=";")
+
+
+def test_the_error_for_unknown_columns_names_the_options_that_could_read_them(tmp_path):
+    (tmp_path / "p.csv").write_text("y_pred_proba,target\n0.5,1\n")
+    with refused("pass", "labels='target'", "one column has the scores of two classes: positive=NAME", error=FileError):
+        load(tmp_path / "p.csv")
+    (tmp_path / "p.csv").write_text("0,1,target\n0.5,0.5,1\n")
+    with refused("scores='[0-9]*', labels='target'", error=FileError):
+        load(tmp_path / "p.csv")
+
+
 @pytest.mark.parametrize("separator", ["", ";;", "a", ".", '"', "é"])
 def test_a_separator_is_one_character_that_no_number_has(tmp_path, separator):
     (tmp_path / "p.csv").write_text("prob_0,prob_1,label\n0.75,0.25,1\n")
