@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant.checks import check_at_least, check_bins
 from calibrant.errors import InputError
 from calibrant.evidence import Corp, Estimate, corp, estimate
-from calibrant.metrics.binned import ECE, SCE, ECEL1Debiased
+from calibrant.metrics.binned import ECE, MCE, SCE, ECEL1Debiased
 from calibrant.metrics.smooth import SmECE
 from calibrant.metrics.states import Binned, BinnedClasswise, Ranked
 from calibrant.predictions import Predictions, TopLabel, check_unweighted
@@ -229,10 +229,11 @@ def slice_reliability(
 @final
 @dataclass(frozen=True, eq=False)
 class BinsSweep:
-    """ECE for several numbers of bins, one entry each."""
+    """ECE and MCE for several numbers of bins, one entry each."""
 
     n_bins: Tensor  # (m,) int64
     ece: Tensor  # (m,)
+    mce: Tensor  # (m,)
     debiased: Tensor  # (m,) ece_l1_debiased
     floor: Tensor  # (m,) mean ece of a calibrated model with the same confidences
     floor_low: Tensor  # (m,) 2.5 % quantile
@@ -280,6 +281,7 @@ def bins_sweep(
     return BinsSweep(
         n_bins=torch.tensor(list(n_bins)),
         ece=torch.stack([ECE().value(bins) for bins in observed]),
+        mce=torch.stack([MCE().value(bins) for bins in observed]),
         debiased=torch.stack([ECEL1Debiased().value(bins) for bins in observed]),
         floor=floors.mean(1),
         floor_low=low,

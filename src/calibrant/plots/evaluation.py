@@ -1,7 +1,9 @@
 """Figures of one set of predictions: confidence densities, risk against coverage, ECE over bin counts, and all."""
 
 import math
-from typing import cast
+from collections.abc import Mapping
+from itertools import cycle, product
+from typing import Literal, cast
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -13,13 +15,14 @@ from torch import Tensor
 
 from calibrant import diagrams
 from calibrant.diagrams import BinsSweep, ConfidenceDensity, RiskCoverage
+from calibrant.errors import InputError
 from calibrant.evidence import Estimate
 from calibrant.plots import layout
 from calibrant.plots.layout import DASHED, DOT, Corner, Look, Theme, ThemeName
 from calibrant.plots.reliability import plot_classwise, plot_reliability
 from calibrant.predictions import Predictions, TopLabel
 
-_LONGEST_NAME = 56
+_LONGEST_NAME, _LONGEST_LABEL = 56, 24
 _LINE = 0.06  # height of a line of a label, as a share of the axes
 _BAND = 0.2  # opacity
 _KEY_WIDTH = 0.72  # of the legend of densities, as a share of the axes
@@ -202,17 +205,49 @@ def plot_bins_sweep(
     for (y, label, look), height in zip(lines, heights, strict=True):
         ax.plot(x, y.numpy(), markerfacecolor=colours.background, zorder=3, **look)
         layout.note(ax, colours, label, (1, height), (6, 0), va="center", color=look["color"])
-    ax.set(xscale="log", xlim=(x[0] / 1.08, x[-1] * 1.08), ylim=(0, top))
-    ax.xaxis.set_major_locator(FixedLocator(x.tolist()))
-    ax.xaxis.set_major_formatter(ScalarFormatter())
-    ax.xaxis.set_minor_locator(NullLocator())
-    layout.percent_axis(ax.yaxis)
-    layout.name_axes(ax, colours, "Number of bins", "ECE, %")
+    _bins_axes(ax, colours, diagram.n_bins, "ECE, %", top)
     usual = x.tolist().index(15) if 15 in x else 0
     ece, calibrated = layout.percent(float(diagram.ece[usual])), layout.percent(float(diagram.floor[usual]))
     detail = f"{ece} at {x[usual]} bins; a calibrated model: {calibrated}{DOT}n = {diagram.n:,}"
     layout.title(ax, colours, "ECE and the number of bins", layout.without_middle(name, _LONGEST_NAME), detail)
     return ax
+
+
+def plot_bins_sweeps(
+    predictions: Mapping[str, Predictions | TopLabel | BinsSweep],
+    *,
+    metric: Literal["ece", "mce"] = "ece",
+    name: str = "",
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    """Draw the ECE or MCE of several sets over the number of bins, such as the same samples after several methods."""
+    if not predictions or metric not in {"ece", "mce"}:
+        raise InputError(f"there must be a set to draw, and metric must be ece or mce; got {metric!r}.")
+    sweeps = [each if isinstance(each, BinsSweep) else diagrams.bins_sweep(each) for each in predictions.values()]
+    curves = [getattr(sweep, metric) for sweep in sweeps]
+    ax, colours = layout.open_axes(ax, theme)
+    top = max(0.001, 1.08 * max(float(curve.max()) for curve in curves))
+    labels = [layout.without_middle(label, _LONGEST_LABEL) for label in predictions]
+    heights = _apart([float(curve[-1]) / top for curve in curves], labels)
+    looks = product(("-", DASHED, (0, (1, 1.2))), (colours.ink, colours.over, colours.under, colours.muted))
+    for sweep, curve, label, height, (line, colour) in zip(sweeps, curves, labels, heights, cycle(looks)):
+        ax.plot(sweep.n_bins.numpy(), curve.numpy(), color=colour, linestyle=line, linewidth=1.8, zorder=3)
+        layout.note(ax, colours, label, (1, height), (6, 0), va="center", color=colour)
+    _bins_axes(ax, colours, sweeps[0].n_bins, f"{metric.upper()}, %", top)
+    layout.title(ax, colours, f"{metric.upper()} and the number of bins", layout.without_middle(name, _LONGEST_NAME))
+    return ax
+
+
+def _bins_axes(ax: Axes, colours: Theme, n_bins: Tensor, title: str, top: float) -> None:
+    """Lay out axes of a percentage over numbers of bins."""
+    x = n_bins.tolist()
+    ax.set(xscale="log", xlim=(x[0] / 1.08, x[-1] * 1.08), ylim=(0, top))
+    ax.xaxis.set_major_locator(FixedLocator(x))
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.xaxis.set_minor_locator(NullLocator())
+    layout.percent_axis(ax.yaxis)
+    layout.name_axes(ax, colours, "Number of bins", title)
 
 
 def _apart(heights: list[float], labels: list[str]) -> list[float]:

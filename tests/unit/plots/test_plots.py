@@ -13,11 +13,12 @@ from matplotlib.text import Text
 from calibrant.diagrams import bins_sweep, classwise_reliability, confidence_density, reliability, risk_coverage
 from calibrant.errors import InputError, UnknownNameError
 from calibrant.evidence import estimate
-from calibrant.metrics import ECE
+from calibrant.metrics import ECE, ece, mce
 from calibrant.plots import (
     figures,
     method_title,
     plot_bins_sweep,
+    plot_bins_sweeps,
     plot_classwise,
     plot_density,
     plot_reliability,
@@ -247,3 +248,19 @@ def test_an_unknown_theme_is_named():
 def test_the_same_seed_draws_the_same_floor():
     first, again = (figures(EXTREMES["two classes"], seed=3)["bins_sweep"].axes[0] for _ in range(2))
     assert [line.get_ydata().tolist() for line in first.lines] == [line.get_ydata().tolist() for line in again.lines]
+
+
+@pytest.mark.parametrize("metric", ["ece", "mce"])
+def test_several_sets_are_drawn_over_the_number_of_bins(metric):
+    sets = {"none": EXTREMES["two classes"], "temperature": EXTREMES["underconfident"]}
+    sweeps = {name: bins_sweep(each, n_bins=[10, 100], redraws=2) for name, each in sets.items()}
+    ax = plot_bins_sweeps(sweeps, metric=metric)
+    assert {"none", "temperature"} <= set(drawn_texts(ax.figure))
+    for line, each in zip(ax.lines, sets.values(), strict=True):
+        expected = [{"ece": ece, "mce": mce}[metric](each, n_bins=number) for number in (10, 100)]
+        assert line.get_ydata().tolist() == pytest.approx(expected)
+
+
+def test_several_sets_are_at_least_one():
+    with pytest.raises(InputError, match="there must be a set to draw"):
+        plot_bins_sweeps({})
