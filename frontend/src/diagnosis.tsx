@@ -11,6 +11,7 @@ const KEYS: Record<Plane, ["ece" | "reliability", "auroc" | "refinement", string
   ece: ["ece", "auroc", "ECE, % (left is better)", "AUROC, % (up is better)"],
   brier: ["reliability", "refinement", "Reliability, % (left is better)", "Refinement, % (down is better)"],
 };
+const MOST_ROWS = 12; // candidates with a row, or a name, of their own in a chart
 const MARKS: Record<Side, string> = { better: "✓", worse: "✗", alike: "" };
 
 export function DiagnosisCharts({ diagnosis }: { diagnosis: Diagnosis }) {
@@ -24,7 +25,7 @@ export function DiagnosisCharts({ diagnosis }: { diagnosis: Diagnosis }) {
       </div>
       <div class="charts three">
         <TwoSided diagnosis={diagnosis} map={map} plane={plane} chosen={chosen} onChoose={choose} />
-        <Errors diagnosis={diagnosis} chosen={chosen} onChoose={choose} />
+        <Errors diagnosis={diagnosis} map={map} chosen={chosen} onChoose={choose} />
         {under.density ? <Densities density={under.density} title={`Confidence when right and when wrong: ${candidate.name}, ${map}`} /> : <p class="legend">{map} could not be fitted for {candidate.name}.</p>}
       </div>
       <Losses diagnosis={diagnosis} map={map} chosen={chosen} onChoose={choose} />
@@ -68,7 +69,7 @@ function TwoSided({ diagnosis, map, plane, chosen, onChoose }: { diagnosis: Diag
         const names = new Map<Candidate, number>();
         let last = -Infinity;
         for (const { one, to: end } of [...points].sort((a, b) => (a.to && b.to ? y.at(a.to[1].mean!) - y.at(b.to[1].mean!) : 0)))
-          if (end) names.set(one, (last = Math.max(y.at(end[1].mean!) + 4, last + 14)));
+          if (end && (points.length <= MOST_ROWS || one === candidate || one.name === diagnosis.baseline)) names.set(one, (last = Math.max(y.at(end[1].mean!) + 4, last + 14)));
         return <>
           <Axes x={x} y={y} width={width} height={height} xTitle={xTitle} yTitle={yTitle} />
           {points.map(({ one, from, to: end }, i) => (
@@ -76,7 +77,7 @@ function TwoSided({ diagnosis, map, plane, chosen, onChoose }: { diagnosis: Diag
               {from && <circle class="start" cx={x.at(from[0].mean!)} cy={y.at(from[1].mean!)} r="4" />}
               {from && end && <line class="way" x1={x.at(from[0].mean!)} y1={y.at(from[1].mean!)} x2={x.at(end[0].mean!)} y2={y.at(end[1].mean!)} />}
               {end && <><path class="cross" d={cross(end)} /><path class="end" d={shape(one, x.at(end[0].mean!), y.at(end[1].mean!))} />
-                <text y={names.get(one)} {...(x.at(end[0].mean!) > width * 0.65 ? { x: x.at(end[0].mean!) - 10, "text-anchor": "end" } : { x: x.at(end[0].mean!) + 10 })}>{short(one.name, 26)}</text></>}
+                {names.has(one) && <text y={names.get(one)} {...(x.at(end[0].mean!) > width * 0.65 ? { x: x.at(end[0].mean!) - 10, "text-anchor": "end" } : { x: x.at(end[0].mean!) + 10 })}>{short(one.name, 26)}</text>}</>}
             </g>))}
         </>;
       }}
@@ -96,22 +97,24 @@ function shape(one: Candidate, x: number, y: number): string {
   return { baseline: `${at}m-5-5h10v10h-10z`, better: `${at}m-6 5h12l-6-11z`, worse: `${at}m-6-5h12l-6 11z`, mixed: `${at}m0-7l6 7-6 7-6-7z`, alike: `${at}m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z` }[look(one)]!;
 }
 
-/** The calibration error that every map leaves, a row a candidate. */
-function Errors({ diagnosis, chosen, onChoose }: { diagnosis: Diagnosis; chosen: number; onChoose: (place: number) => void }) {
-  const { candidates, maps } = diagnosis, top = Math.max(...candidates.flatMap((one) => maps.map((map) => one.maps[map].ece.highest ?? 0))) * 1.05 || 0.01;
+/** The calibration error that every map leaves, a row a candidate; of many those with the lowest, the baseline and the chosen one. */
+function Errors({ diagnosis, map: shown, chosen, onChoose }: { diagnosis: Diagnosis; map: string; chosen: number; onChoose: (place: number) => void }) {
+  const { maps, candidates: all } = diagnosis, worth = (one: Candidate) => (one === all[chosen] || one.name === diagnosis.baseline ? -1 : one.maps[shown].ece.mean ?? Infinity);
+  const best = new Set([...all].sort((a, b) => worth(a) - worth(b)).slice(0, MOST_ROWS)), candidates = all.filter((one) => best.has(one)), top = Math.max(...candidates.flatMap((one) => maps.map((map) => one.maps[map].ece.highest ?? 0))) * 1.05 || 0.01;
   return (
-    <Figure name="errors" title="ECE that each map leaves" ratio={Math.min(1.6, Math.max(0.84, 0.16 * candidates.length))}
+    <Figure name="errors" title={candidates.length < all.length ? `ECE that each map leaves: the ${MOST_ROWS} lowest of ${all.length}` : "ECE that each map leaves"} ratio={Math.min(1.6, Math.max(0.84, 0.16 * candidates.length))}
       alt={candidates.map((one) => `${one.name}: ${maps.map((map) => `${map} ${number(one.maps[map].ece.mean)}`).join(", ")}, at best ${number(one.optimal.mean)}`).join(". ")}
       below={<p class="key">{maps.map((map, i) => <span class={`map-${Math.min(i, 3)}`}><svg width="14" height="12" aria-hidden="true"><path class={`map-${Math.min(i, 3)}`} d={mark(i, 7, 6)} /></svg> {map}</span>)}<span><svg width="8" height="12" aria-hidden="true"><path class="best" d="M4 1V11" /></svg> best temperature</span></p>}>
       {(width) => {
-        const height = heightOf(width, Math.min(1.6, Math.max(0.84, 0.16 * candidates.length))), letters = Math.max(...candidates.map((one) => one.name.length)), left = Math.round(Math.min(width * 0.42, 16 + 7 * letters)), foot = height - MARGIN.bottom, lane = (foot - MARGIN.top) / candidates.length;
+        const height = heightOf(width, Math.min(1.6, Math.max(0.84, 0.16 * candidates.length))), letters = Math.max(...candidates.map((one) => one.name.length)), left = Math.round(Math.min(width * 0.42, 16 + 7.6 * letters)), foot = height - MARGIN.bottom, lane = (foot - MARGIN.top) / candidates.length;
         const x = linear([0, top], [left, width - MARGIN.right], percentTick);
         return <>
           <g class="axes" aria-hidden="true">{x.ticks.map((tick) => <g><line class="grid" x1={x.at(tick)} x2={x.at(tick)} y1={MARGIN.top} y2={foot} /><text x={x.at(tick)} y={foot + 16} text-anchor="middle">{x.text(tick)}</text></g>)}
             <text class="title" x={(left + width) / 2} y={height - 5} text-anchor="middle">ECE, % (left is better)</text></g>
           {candidates.map((one, i) => {
-            const step = Math.min(14, lane / (maps.length + 1)), middle = MARGIN.top + lane * (i + 0.5), names = short(one.name, Math.floor((left - 10) / 7));
-            return <g class={`row ${i === chosen ? "on" : ""}`} onPointerEnter={() => onChoose(i)} onClick={() => onChoose(i)}>
+            const step = Math.min(14, lane / (maps.length + 1)), middle = MARGIN.top + lane * (i + 0.5), names = short(one.name, Math.floor((left - 10) / 7.8));
+            const place = all.indexOf(one);
+            return <g class={`row ${place === chosen ? "on" : ""}`} onPointerEnter={() => onChoose(place)} onClick={() => onChoose(place)}>
               <rect class="hit" x="0" y={middle - lane / 2} width={width} height={lane} /><text x={left - 6} y={middle} dy=".32em" text-anchor="end">{names}<title>{one.words}</title></text>
               {one.optimal.mean !== null && <path class="best" d={`M${x.at(one.optimal.mean).toFixed(1)} ${(middle - (step * maps.length) / 2).toFixed(1)}v${(step * maps.length).toFixed(1)}`} />}
               {maps.map((map, k) => {

@@ -40,9 +40,9 @@ def clamping_charts(evaluation: ClampingEvaluation, clamped: ClampedModel, test:
         clamped: The clamped network.
         test: The network on the test samples.
     """
-    found = evaluation.predictions
+    by_method = evaluation.predictions
     shown = {
-        part: (found[name], method.metrics)
+        part: (by_method[name], method.metrics)
         for part, name in (("none", UNCALIBRATED), ("temperature", TEMPERATURE))
         if (method := evaluation.find(name)) is not None
     }
@@ -50,14 +50,14 @@ def clamping_charts(evaluation: ClampingEvaluation, clamped: ClampedModel, test:
         moved, metrics = test.at(clamped.delta), clamping_metrics(evaluation.n_bins)
         shown["delta"] = moved, estimate(moved, metrics, resamples=evaluation.resamples, seed=evaluation.seed)
     if evaluation.has_delta or evaluation.head != TEMPERATURE or evaluation.summary.gamma > 0:
-        shown["both"] = found[CLAMPED], evaluation.clamped.metrics
+        shown["both"] = by_method[CLAMPED], evaluation.clamped.metrics
     titles = {"none": "uncalibrated", "both": "clamped", "temperature": "temperature only", "delta": "δ only"}
     views = [
         view_of(shown[part][0], part, title, temperatures=part == "none")
         for part, title in titles.items()
         if part in shown
     ]
-    before, summary, alone = found[UNCALIBRATED], evaluation.summary, evaluation.find(TEMPERATURE)
+    before, summary, alone = by_method[UNCALIBRATED], evaluation.summary, evaluation.find(TEMPERATURE)
     chosen = _telling_samples(before)
     inputs = _inputs_of(test, chosen, clamped.delta.device)
     delta, images = _delta(clamped, inputs)
@@ -89,12 +89,12 @@ def _telling_samples(before: Predictions) -> Tensor:
     """Return samples to show, of as many classes as possible: the surest that are wrong, and the surest right ones."""
     order = before.top.confidence.argsort(descending=True, stable=True)
     wrong, right = (order[before.top.correct[order] == is_right].tolist() for is_right in (False, True))
-    labels, found = before.labels.tolist(), []
+    labels, chosen = before.labels.tolist(), []
     for places, count in ((wrong, _WRONG), (right, _RIGHT)):
         first = {labels[place]: place for place in reversed(places)}.values()  # the surest of each class
         others = [place for place in places[: 2 * count] if place not in first]
-        found += [*sorted(first, key=places.index), *others][:count]
-    return torch.tensor(found)
+        chosen += [*sorted(first, key=places.index), *others][:count]
+    return torch.tensor(chosen)
 
 
 def _inputs_of(test: NetworkPredictions, chosen: Tensor, device: torch.device) -> Tensor:
@@ -275,13 +275,13 @@ def _shift_curves(panel: ShiftPanel) -> Iterator[dict[str, Any]]:
         levels = {(one.candidate, one.map, one.severity): one for one in panel.levels if one.source == source}
         severities = sorted({severity for _, _, severity in levels})
         names = next(level.shifts for level in levels.values() if level.severity)
-        found = groups(severities, lambda one, name, x, levels=levels: levels[one, name, x].metrics)  # type: ignore[misc]
-        yield _curve(f"Under shift, mean over {', '.join(names)}", "Severity (0: clean)", found)
+        lines = groups(severities, lambda one, name, x, levels=levels: levels[one, name, x].metrics)  # type: ignore[misc]
+        yield _curve(f"Under shift, mean over {', '.join(names)}", "Severity (0: clean)", lines)
     sets = [one for one in panel.sets if one.severity is None]
     if len(sets) > 1:  # the clean samples, and others
         rows = {(row.candidate, row.map, row.shift, row.source): row.metrics for row in panel.rows}
-        found = groups(range(len(sets)), lambda one, name, x: rows[one, name, sets[x].shift, sets[x].source])
-        yield _curve("On files of shifted images", "", found) | {"names": [terminal_text(one.shift) for one in sets]}
+        lines = groups(range(len(sets)), lambda one, name, x: rows[one, name, sets[x].shift, sets[x].source])
+        yield _curve("On files of shifted images", "", lines) | {"names": [terminal_text(one.shift) for one in sets]}
 
 
 def _curve(title: str, x_title: str, groups: list[dict[str, Any]], *, log: bool = False) -> dict[str, Any]:
