@@ -1,6 +1,6 @@
 """The datasets of the papers and of the demonstration, read from their canonical files."""
 
-from calibrant.datasets.cifar import CIFAR10, CIFAR100
+from calibrant.datasets.cifar import CIFAR10, CIFAR100, read_human_labels
 from calibrant.datasets.corruptions import corrupt
 from calibrant.datasets.dataset import (
     Augmentation,
@@ -47,6 +47,7 @@ __all__ = [
     "download",
     "load_digits",
     "load_resnet110",
+    "read_human_labels",
     "read_shifted",
     "split_dataset",
 ]

@@ -1,15 +1,20 @@
 """CIFAR-10 and CIFAR-100, from the binary or the Python version, packed or unpacked."""
 
 import io
+import os
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from calibrant.checks import existing_file, read_npy
 from calibrant.datasets.dataset import PixelScale, RemoteFile
 from calibrant.datasets.publisher_files import FileLayout, ImageArrays, Member, PublishedImages
 from calibrant.errors import FileError, reading
@@ -253,3 +258,32 @@ class CIFAR100(PublishedImages):
     )
     pixel_scale = PixelScale((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
     augmentation = "crop-flip"
+
+
+def read_human_labels(path: str | os.PathLike[str]) -> Tensor:
+    """Read CIFAR-10H: how the answers of some fifty people to each test image of CIFAR-10 are spread over its classes.
+
+    Soft labels for a loss that takes them (``calibrant list losses``), in the order of the test images. Peterson et al.
+    (2019, arXiv:1908.07086), https://github.com/jcpeterson/cifar-10h.
+
+    Args:
+        path: ``cifar10h-counts.npy`` or ``cifar10h-probs.npy``; or an array of this kind of your own, (n, k).
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.save(f"{folder}/counts.npy", [[45, 5, 0], [0, 25, 25]])
+        ...     read_human_labels(f"{folder}/counts.npy")
+        tensor([[0.9000, 0.1000, 0.0000],
+                [0.0000, 0.5000, 0.5000]], dtype=torch.float64)
+    """
+    file = existing_file(Path(path), holding="answers of people")
+    answers = read_npy(file)
+    is_table = answers.ndim == 2 and answers.shape[1] > 1 and answers.size and answers.dtype.kind in "iuf"
+    if not is_table or not np.isfinite(answers).all() or (answers < 0).any() or not answers.any(1).all():
+        raise FileError(
+            f"{file} must hold numbers of answers or their shares, a row for each image and a column for each class, "
+            f"none negative and no row empty; got {answers.dtype} of shape {answers.shape}. Take cifar10h-counts.npy."
+        )
+    counts = torch.from_numpy(answers.astype(np.float64))
+    return counts / counts.sum(1, keepdim=True)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.datasets.cifar import CIFAR10, CIFAR100
+from calibrant.datasets.cifar import CIFAR10, CIFAR100, read_human_labels
 from calibrant.datasets.publisher_files import content_digest
 from calibrant.errors import FileError
+from calibrant.losses import CrossEntropyLoss
 
 N = 7  # images a file
 BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
@@ -276,3 +277,21 @@ def test_a_pickle_of_another_layout_is_refused(tmp_path, content, wrong):
     put(tmp_path, {**python100(content, pickle.dumps), "test": pickle.dumps(wrong)})
     with pytest.raises(FileError, match=r"test must hold '(data|fine_labels)'"):
         CIFAR100().read(tmp_path, checked=False)
+
+
+class TestHumanLabels:
+    def test_counts_and_shares_give_the_same_soft_labels(self, tmp_path):
+        counts = np.random.default_rng(0).integers(0, 60, (20, 10))
+        np.save(tmp_path / "counts.npy", counts)
+        np.save(tmp_path / "probs.npy", (counts / counts.sum(1, keepdims=True)).astype(np.float32))
+        labels, shares = (read_human_labels(tmp_path / f"{name}.npy") for name in ("counts", "probs"))
+        torch.testing.assert_close(labels, shares, rtol=1e-6, atol=1e-7)
+        logits = torch.randn(20, 10, dtype=torch.float64)
+        expected = -(labels * logits.log_softmax(1)).sum(1).mean()
+        torch.testing.assert_close(CrossEntropyLoss()(logits, labels), expected)
+
+    @pytest.mark.parametrize("wrong", [[[1, -1], [1, 1]], [[0, 0], [1, 1]], [1, 2], [[np.nan, 1.0]], [["a", "b"]]])
+    def test_what_is_no_table_of_answers_is_refused(self, tmp_path, wrong):
+        np.save(tmp_path / "wrong.npy", np.array(wrong))
+        with pytest.raises(FileError, match="must hold numbers of answers or their shares"):
+            read_human_labels(tmp_path / "wrong.npy")
