@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_records import small_clamping
 
-from calibrant.clamping import load_clamped
-from calibrant.files import load, load_map
+from calibrant.clamping import load_clamped, save_clamped
+from calibrant.files import load, load_map, save
 from calibrant.metrics import ece
 from calibrant.models import DigitsCNN
 from calibrant.predictions import Predictions
+from calibrant.report import clamping_page
+from calibrant.report.network_charts import clamping_charts, clamping_record
 from calibrant.training import train_on_digits
 
 pytestmark = pytest.mark.usefixtures("chromium")
@@ -23,9 +26,23 @@ HOSTILE_NAME = "<script>alert(1)<⁄script>.npz".replace("⁄", "_")
 
 
 @pytest.fixture(scope="module")
-def address():
+def record(tmp_path_factory):
+    """A folder as calibrant clamp leaves it, of a small network on coloured images, and its record."""
+    folder = tmp_path_factory.mktemp("clamped") / "my <clamped>"
+    folder.mkdir()
+    evaluation, clamped, test = small_clamping((3, 24, 24))
+    found = clamping_record(clamping_page(evaluation), clamping_charts(evaluation, clamped, test))
+    (folder / "charts.json").write_text(json.dumps(found, allow_nan=False))
+    save_clamped(clamped, folder / "clamped.safetensors")
+    for name, part in (("uncalibrated", "before"), ("clamped", "after")):
+        save(evaluation.predictions[name], folder / f"{part}.npz")
+    return folder, found
+
+
+@pytest.fixture(scope="module")
+def address(record):
     process = subprocess.Popen(
-        [sys.executable, "-m", "calibrant", "serve", "--port", "0", "--max-upload", "2"],
+        [sys.executable, "-m", "calibrant", "serve", str(record[0]), "--port", "0", "--max-upload", "2"],
         stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     yield re.search(r"http://\S+", process.stdout.readline())[0]
@@ -113,6 +130,18 @@ def test_methods_are_compared_and_the_map_is_taken_home(studio, tmp_path, arrays
     studio.get_by_label("Vector scaling", exact=True).check()
     studio.get_by_role("button", name="Fit and compare").click()
     studio.wait_for_selector("text=Take home")
+    drawn = studio.locator("[data-chart=overlay] g[data-method]")
+    methods = drawn.evaluate_all("all => all.map(one => one.dataset.method)")
+    assert set(methods) == {"uncalibrated", "vector", "temperature"}
+    curves = studio.get_by_role("group", name="Curves shown")
+    curves.get_by_label("temperature").uncheck()
+    studio.wait_for_url(re.compile("curves=uncalibrated%2Cvector"))
+    assert drawn.count() == 2
+    shown = float(curves.locator("label", has_text="vector").locator("output").inner_text())
+    with studio.expect_download() as waiting:
+        studio.get_by_role("listitem").filter(has_text="before and after").get_by_role("link", name="SVG").click()
+    assert Path(waiting.value.path()).read_text().startswith("<?xml")
+    check_accessibility(studio)
     with studio.expect_download() as waiting:
         studio.get_by_role("link", name="vector").click()
     waiting.value.save_as(tmp_path / "map.safetensors")
@@ -121,7 +150,11 @@ def test_methods_are_compared_and_the_map_is_taken_home(studio, tmp_path, arrays
     waiting.value.save_as(tmp_path / "test.npz")
     test = load(tmp_path / "test.npz")
     assert len(test) == 400
-    assert ece(load_map(tmp_path / "map.safetensors").transform(test)) < ece(test)
+    assert ece(load_map(tmp_path / "map.safetensors").transform(test)) == pytest.approx(shown, abs=1e-4)
+    assert shown < ece(test)
+    studio.reload()  # computed already
+    studio.wait_for_selector("text=Take home", timeout=10_000)
+    assert drawn.count() == 2
     command = [sys.executable, "-m", "calibrant", "apply", "map.safetensors", "test.npz", "-o", "calibrated.npz"]
     subprocess.run(command, check=True, cwd=tmp_path, capture_output=True)
     assert (tmp_path / "calibrated.npz").exists()
@@ -160,23 +193,32 @@ def test_a_hostile_name_is_shown_as_text(studio, tmp_path, arrays):
     assert studio.evaluate("document.querySelectorAll('main script').length") == 0
 
 
+def check_accessibility(page):
+    """Assert that axe-core finds nothing serious on the screen, where it is installed."""
+    if not AXE.exists():
+        return
+    page.evaluate(AXE.read_text())
+    found = [
+        (rule["id"], [node["html"][:200] for node in rule["nodes"]])
+        for rule in page.evaluate("axe.run()")["violations"]
+        if rule["impact"] in {"serious", "critical"}
+    ]
+    assert found == [], json.dumps(found, indent=1)
+
+
 def test_a_screen_has_no_serious_violation_of_accessibility(studio, tmp_path, arrays):
     if not AXE.exists():
         pytest.skip("needs axe-core (make frontend)")
-    found = {}
     upload(studio, saved(tmp_path / "mine.npz", arrays))
-    studio.evaluate(AXE.read_text())
-    found["open"] = studio.evaluate("axe.run()")
+    check_accessibility(studio)
     evaluate(studio)
     studio.wait_for_selector(".samples table")
-    found["evaluate"] = studio.evaluate("axe.run()")
-    serious = [
-        (screen, rule["id"], [node["html"][:200] for node in rule["nodes"]])
-        for screen, report in found.items()
-        for rule in report["violations"]
-        if rule["impact"] in {"serious", "critical"}
-    ]
-    assert serious == [], json.dumps(serious, indent=1)
+    for theme in ("light", "dark"):
+        studio.emulate_media(color_scheme=theme)
+        check_accessibility(studio)
+    studio.get_by_role("button", name="What is calibration?").click()
+    studio.wait_for_selector("text=Calibrated is not useful")
+    check_accessibility(studio)
 
 
 @pytest.mark.parametrize("width", [360, 2560])
@@ -232,8 +274,23 @@ def test_the_walk_explains_calibration_with_the_reader_s_own_numbers(studio, tmp
     studio.wait_for_selector("text=Fit and compare")
 
 
-def test_clamping_shows_what_delta_and_temperature_do(studio, tmp_path):
+def test_a_folder_of_the_command_is_shown_without_its_network(studio, record):
+    _, found = record
     studio.get_by_role("button", name="Neural Clamping").click()  # no file is open
+    studio.wait_for_selector("[data-value=both-ece]")
+    assert studio.locator("input[name=network]:checked + span").inner_text() == "my <clamped>"
+    assert studio.locator(".pictures canvas").count() == 3
+    shown = float(studio.inner_text("[data-value=delta-nll] b"))
+    assert shown == pytest.approx(found["parts"]["delta"]["nll"]["value"], abs=1e-4)
+    check_accessibility(studio)
+    studio.get_by_role("button", name="Open").click()
+    studio.get_by_role("button", name="my <clamped>/after.npz", exact=True).click()
+    studio.wait_for_selector("form table")
+
+
+def test_clamping_shows_what_delta_and_temperature_do(studio, tmp_path):
+    studio.get_by_role("button", name="Neural Clamping").click()
+    studio.get_by_label("digits (example)").check()
     studio.wait_for_selector("text=Take home")
     bars = "[data-chart=probabilities] .{} rect"
     assert studio.locator(".pictures .pixels").count() == 3
@@ -267,9 +324,6 @@ def test_clamping_shows_what_delta_and_temperature_do(studio, tmp_path):
     assert float(studio.inner_text("[data-value=both-ece] b")) == pytest.approx(ece(after), abs=1e-4)
     studio.set_viewport_size({"width": 360, "height": 900})
     assert studio.evaluate("document.documentElement.scrollWidth") <= 360
-    if AXE.exists():
-        studio.evaluate(AXE.read_text())
-        found = studio.evaluate("axe.run()")["violations"]
-        assert [rule["id"] for rule in found if rule["impact"] in {"serious", "critical"}] == []
+    check_accessibility(studio)
     studio.reload()  # computed once for equal arguments
     studio.wait_for_selector("text=Take home", timeout=5_000)

@@ -26,7 +26,7 @@ export function Studio() {
       {state.screen === "open" && <Open source={source} onChoose={(chosen) => go({ source: chosen, screen: "evaluate" })} />}
       {state.screen === "evaluate" && source && <Evaluate {...step} source={source} />}
       {state.screen === "learn" && source && <Walk {...step} source={source} />}
-      {state.screen === "clamp" && <Clamp bins={state.bins} seed={state.seed} sample={state.sample} part={state.part} onChoose={go} />}
+      {state.screen === "clamp" && <Clamp bins={state.bins} seed={state.seed} network={state.network} sample={state.sample} part={state.part} onChoose={go} />}
       {state.screen === "calibrate" && source && <Calibrate state={state} source={source} go={go} />}
     </>
   );

@@ -2,7 +2,7 @@
 import type { Charts } from "../data";
 
 export interface FileEntry { id: string; name: string; example?: boolean }
-export interface Session { token: string; version: string; files: FileEntry[]; most_bytes: number }
+export interface Session { token: string; version: string; files: FileEntry[]; clamped: FileEntry[]; most_bytes: number }
 export interface Column { name: string; shape?: number[]; type?: string; first?: unknown[]; values?: unknown[]; error?: string }
 export type Kind = "logits" | "probs" | "top-label";
 export interface Preview { name: string; is_split: boolean; names: string[]; noun: string; columns: Column[]; kinds: Record<Kind, { error?: string; scores?: string[]; labels?: string | null }>; recognised: Kind | null }

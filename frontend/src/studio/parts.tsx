@@ -23,24 +23,21 @@ export function Progress({ job, onCancel }: { job: Job<unknown> | null; onCancel
 }
 
 export interface Running<T> { job: Job<unknown> | null; done: { job: string; answer: T } | null; error: string; runs: boolean; cancel: () => void; again: () => void }
-type Stage<T> = Pick<Running<T>, "job" | "done" | "error">;
+interface Stage<T> { of: string; job: Job<unknown> | null; done: Running<T>["done"]; error: string } // of: the task and arguments that it is about
 
 /** Run a task whenever its arguments change; the previous one is cancelled. Without arguments nothing is run. */
 export function useTask<T>(task: string, given: object | null): Running<T> {
-  const [stage, set] = useState<Stage<T>>({ job: null, done: null, error: "" }), [attempt, retry] = useState(0), abort = useRef<AbortController | null>(null);
-  const key = JSON.stringify(given);
+  const of = JSON.stringify([task, given]), begun: Stage<T> = { of, job: null, done: null, error: "" };
+  const [stage, set] = useState(begun), [attempt, retry] = useState(0), abort = useRef<AbortController | null>(null), now = stage.of === of ? stage : begun;
   useEffect(() => {
-    set({ job: null, done: null, error: "" });
+    set(begun);
     if (!given) return undefined;
-    const controller = new AbortController(), now = (next: Stage<T>) => { if (!controller.signal.aborted) set(next); };
+    const controller = new AbortController(), reach = (next: Partial<Stage<T>>) => { if (!controller.signal.aborted) set({ ...begun, ...next }); };
     abort.current = controller;
-    run<T>(task, given, (job) => now({ job, done: null, error: "" }), controller.signal).then(
-      (done) => now({ job: null, done, error: "" }),
-      (reason: Error) => now({ job: null, done: null, error: reason.message }),
-    );
+    run<T>(task, given, (job) => reach({ job }), controller.signal).then((done) => reach({ done }), (reason: Error) => reach({ error: reason.message }));
     return () => controller.abort();
-  }, [task, key, attempt]);
-  return { ...stage, runs: Boolean(given && !stage.done && !stage.error), cancel: () => { abort.current?.abort(); set({ job: null, done: null, error: "Cancelled." }); }, again: () => retry(attempt + 1) };
+  }, [of, attempt]);
+  return { ...now, runs: Boolean(given && !now.done && !now.error), cancel: () => { abort.current?.abort(); set({ ...begun, error: "Cancelled." }); }, again: () => retry(attempt + 1) };
 }
 
 /** A page that the server has rendered, with its charts: names are escaped there, and the policy forbids other scripts. */

@@ -5,7 +5,7 @@ import type { Part } from "../data";
 import type { Kind, Source, Split } from "./client";
 
 export type Screen = "open" | "evaluate" | "calibrate" | "clamp" | "learn";
-export interface State { screen: Screen; source: Source | null; bins: number; seed: number; methods: string[]; fitted: string[] | null; curves: string[]; sample: number; part: Part }
+export interface State { screen: Screen; source: Source | null; bins: number; seed: number; methods: string[]; fitted: string[] | null; curves: string[]; network: string; sample: number; part: Part }
 export const needsFile = (screen: Screen): boolean => screen !== "open" && screen !== "clamp";
 
 const OPTIONS = ["scores", "labels", "confidence", "correct"] as const;
@@ -22,7 +22,7 @@ export function parse(hash: string): State {
   }
   const screen = given.get("screen") as Screen | null, count = (name: string, least: number, usual: number) => Math.max(least, Math.round(Number(given.get(name) ?? usual)) || usual);
   const part = given.get("part") as Part | null, list = (name: string) => (given.get(name) ?? "").split(",").filter(Boolean), fitted = list("fitted");
-  return { screen: screen && (source || !needsFile(screen)) ? screen : "open", source, sample: count("sample", 0, 0), part: part && PARTS.includes(part) ? part : "both", bins: count("bins", 2, 15), seed: Number(given.get("seed") ?? 0) || 0, methods: list("methods"), fitted: !fitted.length ? null : fitted[0] === "default" ? [] : fitted, curves: list("curves") };
+  return { screen: screen && (source || !needsFile(screen)) ? screen : "open", source, network: given.get("network") ?? "", sample: count("sample", 0, 0), part: part && PARTS.includes(part) ? part : "both", bins: count("bins", 2, 15), seed: Number(given.get("seed") ?? 0) || 0, methods: list("methods"), fitted: !fitted.length ? null : fitted[0] === "default" ? [] : fitted, curves: list("curves") };
 }
 
 export function format(state: State): string {
@@ -38,6 +38,7 @@ export function format(state: State): string {
   if (state.methods.length) given.set("methods", state.methods.join(","));
   if (state.fitted) given.set("fitted", state.fitted.join(",") || "default");
   if (state.curves.length) given.set("curves", state.curves.join(","));
+  if (state.network) given.set("network", state.network);
   if (state.sample) given.set("sample", String(state.sample));
   if (state.part !== "both") given.set("part", state.part);
   return `#${given}`;

@@ -54,6 +54,7 @@ class NetworkPredictions:
         self.samples = LabelledInputs.of(data, batch_size=batch_size)
         self._model, self._space, self._class_names = model, space, class_names
         self._without_delta: Predictions | None = None
+        self._last: tuple[Tensor, Predictions] | None = None  # δ and what the network says at it
         with frozen(model):
             if space is not None:
                 space.check_samples(self.samples)
@@ -70,7 +71,9 @@ class NetworkPredictions:
                 "sets of samples in the same way."
             )
         if bool(delta.any()):
-            return self._run(delta, self._space)
+            if self._last is None or not torch.equal(self._last[0], delta):
+                self._last = delta.clone(), self._run(delta, self._space)
+            return self._last[1]
         if self._without_delta is None:
             self._without_delta = self._run(delta, None)  # a clamped model whose δ is 0 clips nothing either
         return self._without_delta

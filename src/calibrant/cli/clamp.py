@@ -223,10 +223,8 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
             lambda theme: _figures(evaluation, network, test_runs, clamped, bins, theme), in_html=False
         )
         commands = (f"calibrant evaluate {out / 'after.npz'} --baseline {out / 'before.npz'}",)
-        page = clamping_page(evaluation, network=model, calibration=data, test=test)
-        page = reports.with_origin(
-            replace(page, commands=commands, charts=partial(_charts, evaluation, clamped, test_runs)), [data, test]
-        )
+        page = replace(clamping_page(evaluation, network=model, calibration=data, test=test), commands=commands)
+        page = _with_charts(reports.with_origin(page, [data, test]), evaluation, clamped, test_runs, out)
         json_file, markdown_file = reports.json or out / "report.json", reports.markdown or out / "report.md"
         in_folder = replace(reports, json=json_file, markdown=markdown_file)
         written = [folder.clamped, *_save_predictions(evaluation, out), *in_folder.write(page, drawn)]
@@ -371,10 +369,17 @@ def _save_predictions(evaluation: "ClampingEvaluation", out: Path) -> list[Path]
     return written
 
 
-def _charts(evaluation: "ClampingEvaluation", clamped: "ClampedModel", test: "NetworkPredictions") -> dict[str, Any]:
-    from calibrant.report.network_charts import clamping_charts
+def _with_charts(
+    page: "Page", evaluation: "ClampingEvaluation", clamped: "ClampedModel", test: "NetworkPredictions", out: Path
+) -> "Page":
+    """Save what the studio shows of this folder; return the page with its charts."""
+    from calibrant.atomic import atomic_text
+    from calibrant.report.network_charts import clamping_charts, clamping_record
 
-    return clamping_charts(evaluation, clamped, test)
+    charts = clamping_charts(evaluation, clamped, test)
+    with atomic_text(out / "charts.json") as file:
+        json.dump(clamping_record(page, charts), file, ensure_ascii=False, allow_nan=False)
+    return replace(page, charts=lambda: charts)
 
 
 def _figures(
@@ -406,7 +411,15 @@ def _figures(
 
 
 _FORMAT = "calibrant.clamp/1"
-_RESULTS = ("clamped.safetensors", "before.npz", "temperature.npz", "after.npz", "report.md", "report.json")
+_RESULTS = (
+    "clamped.safetensors",
+    "before.npz",
+    "temperature.npz",
+    "after.npz",
+    "charts.json",
+    "report.md",
+    "report.json",
+)
 
 
 @final
@@ -420,6 +433,7 @@ class ClampFolder:
         clamped.safetensors   δ and the head
         before.npz            logits and labels of the test samples by the uncalibrated network
         temperature.npz       the same after temperature scaling; after.npz by the clamped network
+        charts.json           numbers behind the charts, with a dozen test samples, for the studio
         report.md, report.json
     """
 

@@ -44,7 +44,7 @@ def demo(
         out / "report.html", {"ResNet-110 on CIFAR-100": larger, "A small network on digits": digits}
     )
     console.print(f"\nOpen in a browser: {report}", style="bold")
-    files = (resnet110 / "test.npz", resnet110 / "calibration.npz", out / "digits-test.npz")
+    files = (resnet110 / "test.npz", resnet110 / "calibration.npz", out / "digits-test.npz", out / "clamped")
     console.print(f"Or the same in the studio: calibrant serve {' '.join(map(str, files))} --open", style="bold")
 
 

@@ -8,13 +8,15 @@ from calibrant.cli.options import argument, flag, option
 EXAMPLES = """\
 calibrant serve
 calibrant serve test.csv --open
+calibrant serve clamped/
 calibrant serve --port 8080 --max-upload 1000"""
 
+_FILES = "Files of predictions to offer, and folders that `calibrant clamp` has written."
 _HOST = "Address to listen on. Others than 127.0.0.1 let other machines in: there is no password."
 
 
 def serve(
-    files: Annotated[list[Path] | None, argument("FILE", "Files of predictions to offer.")] = None,
+    files: Annotated[list[Path] | None, argument("FILE", _FILES)] = None,
     host: Annotated[str, option("ADDRESS", _HOST)] = "127.0.0.1",
     port: Annotated[int, option("N", "Port to listen on; 0 for any that is free.", min=0, max=65535)] = 8899,
     max_upload: Annotated[int, option("MB", "The largest upload, in megabytes.", min=1)] = 256,
@@ -35,9 +37,15 @@ def serve(
     from calibrant.files.load import suffix_of
     from calibrant.studio.server import Studio
 
-    opened = [existing_file(file) for file in files or ()]
+    opened = [file if file.is_dir() else existing_file(file) for file in files or ()]
     for file in opened:
-        suffix_of(file)
+        if not file.is_dir():
+            suffix_of(file)
+        elif not (file / "clamped.safetensors").is_file():
+            raise InputError(
+                f"{file} must be a file of predictions, or a folder that calibrant clamp has written; it has no "
+                "clamped.safetensors. Name the files in it."
+            )
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -20,8 +20,9 @@ from calibrant.maps import Scale
 from calibrant.predictions import Predictions
 from calibrant.report.diagnosis import group_name, in_order
 from calibrant.report.interactive import charts_of, view_of
-from calibrant.report.page import to_plain
+from calibrant.report.page import Page, sentence, to_plain
 
+CLAMPING_RECORD = "calibrant.clamping_charts/1"
 _WRONG, _RIGHT = 6, 6  # samples shown
 _MOST_CLASSES, _MOST_ENTRIES, _LONGEST_SIDE = 10, 200, 64
 _IMAGE_AXES, _LEAST_SIDE, _WHITE = 3, 2, 255
@@ -83,6 +84,17 @@ def clamping_charts(evaluation: ClampingEvaluation, clamped: ClampedModel, test:
         "n": {"calibration": evaluation.n_calibration, "test": evaluation.n_test},
     }
     return charts_of(evaluation.n_bins, views) | {"clamping": to_plain(clamping)}
+
+
+def clamping_record(page: Page, charts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a clamped network's own screen in the studio shows: its verdict, its notes, and its charts."""
+    verdict = {"headline": page.verdict.headline, "tone": page.tone}
+    return {
+        "schema": CLAMPING_RECORD,
+        "verdict": verdict,
+        "notes": list(map(sentence, page.notes)),
+        **charts["clamping"],
+    }
 
 
 def _telling_samples(before: Predictions) -> Tensor:

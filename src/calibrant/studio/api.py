@@ -47,7 +47,7 @@ from calibrant.training import DIGITS, predict, train_on_digits
 
 RESNET110, SMALL = "example:resnet110", "example:digits"
 EXAMPLES = {RESNET110: "ResNet-110 on CIFAR-100 (example)", SMALL: "Small network on digits (example)"}
-clamp = clamping.clamp  # a task like those below
+clamp, clamped = clamping.clamp, clamping.clamped  # tasks like those below
 Source: TypeAlias = Mapping[str, Any]
 _OPTIONS = ("kind", "scores", "labels", "confidence", "correct")
 _SHOWN_ROWS, _SHOWN_COLUMNS, _MOST_SAMPLES, _TOP = 5, 12, 200, 3
@@ -129,12 +129,12 @@ def _described(values: Words | Tensor) -> dict[str, Any]:
         words = [values.distinct[code] for code in values.codes[:_SHOWN_ROWS].tolist()]
         return {"shape": [len(values.codes)], "type": "text", "first": words, "values": list(values.distinct[:20])}
     first = values[:_SHOWN_ROWS].flatten(1)[:, :_SHOWN_COLUMNS] if values.ndim > 1 else values[:_SHOWN_ROWS]
-    distinct = values.unique() if values.ndim == 1 and not values.is_floating_point() else values.new_empty(0)
+    distinct = values.unique() if values.ndim == 1 and bool((values == values.long()).all()) else values.new_empty(0)
     return {
         "shape": list(values.shape),
         "type": str(values.dtype).removeprefix("torch."),
         "first": to_plain(first.tolist()),
-        "values": distinct.tolist() if len(distinct) <= 20 else [],
+        "values": distinct.long().tolist() if len(distinct) <= 20 else [],  # also of a CSV file, which has floats only
     }
 
 
@@ -344,8 +344,8 @@ def _rows_with(source: Source, column: str, value: str) -> Tensor:
         return torch.isin(values.codes, torch.tensor(codes, dtype=torch.int64)).nonzero()[:, 0]
     if values.ndim != 1:
         raise InputError(f"{column!r} must hold one value per sample to split by; its shape is {tuple(values.shape)}.")
-    matches = [str(number) == value for number in values.tolist()]
-    return torch.tensor(matches, dtype=torch.bool).nonzero()[:, 0]
+    matches = {number for number in values.unique().tolist() if value in {str(number), f"{number:.17g}"}}
+    return torch.isin(values, torch.tensor(sorted(matches), dtype=values.dtype)).nonzero()[:, 0]
 
 
 def _lines(source: Source, function: str, *, n_bins: int, seed: int, methods: Iterable[str] = ()) -> dict[str, str]:

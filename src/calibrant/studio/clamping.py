@@ -1,37 +1,24 @@
-"""Neural Clamping of the small network that ``calibrant demo`` trains: what δ and T do, together and apart."""
+"""Neural Clamping in the studio: of the small network that ``calibrant demo`` trains, and as a folder records it."""
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import asdict
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from calibrant.clamping import (
-    CLAMPED,
-    NetworkPredictions,
-    NeuralClamping,
-    clamping_metrics,
-    evaluate_clamping,
-    save_clamped,
-)
-from calibrant.comparison import TEMPERATURE, UNCALIBRATED, MethodResult
-from calibrant.diagrams import delta_picture
-from calibrant.errors import caught_warnings, ours_in
-from calibrant.evidence import estimate
-from calibrant.maps import Scale
-from calibrant.predictions import Predictions
-from calibrant.report import to_html, to_plain
+from calibrant.clamping import NetworkPredictions, NeuralClamping, evaluate_clamping, save_clamped
+from calibrant.errors import FileError, InputError, caught_warnings, ours_in, reading
+from calibrant.report import to_html
 from calibrant.report.clamping import clamping_page
-from calibrant.report.evaluation import plain_estimates
+from calibrant.report.network_charts import CLAMPING_RECORD, clamping_charts, clamping_record
 from calibrant.report.page import sentence
 from calibrant.studio.workers import Progress
 from calibrant.training import DIGITS, DIGITS_EPOCHS, train_on_digits
 
 _STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01)  # few, to save time; of weaker ones δ would dominate these images
-_WRONG, _RIGHT = 6, 6  # samples shown
+_LARGEST = 1 << 26  # bytes of a record
 
 
 def clamp(
@@ -39,9 +26,8 @@ def clamp(
 ) -> dict[str, Any]:
     """Train the network on digits, clamp it, and evaluate it with neither, one, and both of δ and T.
 
-    The ``parts`` are the network itself (``none``), temperature scaling (``temperature``), the network at x + δ without
-    a temperature (``delta``) and the clamped network (``both``). The clamped network, with its weights, and its report
-    are saved in ``folder``. A strength of None is an infinite one, δ = 0.
+    The answer has the fields of :func:`~calibrant.report.network_charts.clamping_charts`. The clamped network, with its
+    weights, and its report are saved in ``folder``.
     """
     strengths = strengths or list(_STRENGTHS)
     method, epochs = NeuralClamping(strength=tuple(strengths), seed=seed), itertools.count(1)
@@ -59,62 +45,41 @@ def clamp(
         evaluation = evaluate_clamping(
             clamped, calibration.at_zero(), test.at_zero(), test.predictions_of(clamped), n_bins=n_bins, seed=seed
         )
-    shown = {
-        name: (evaluation.predictions[method.name], method.metrics)
-        for name, method in (("none", evaluation.find(UNCALIBRATED)), ("temperature", evaluation.find(TEMPERATURE)))
-        if method is not None
-    }
-    moved = test.at(clamped.delta)
-    shown["delta"] = moved, estimate(moved, clamping_metrics(n_bins), resamples=evaluation.resamples, seed=seed)
-    shown["both"] = evaluation.predictions[CLAMPED], evaluation.clamped.metrics
-    page = clamping_page(evaluation, network="calibrant.models:DigitsCNN")
-    save_clamped(clamped, Path(folder) / "clamped.safetensors", with_weights=True)
-    (Path(folder) / "report.html").write_text(to_html(page), encoding="utf-8")
-    chosen, summary = _chosen(evaluation.predictions[UNCALIBRATED]), evaluation.summary
-    picture, alone = delta_picture(clamped, network.test.images[chosen]), evaluation.find(TEMPERATURE)
-    samples = [
-        {
-            "row": row,
-            "label": int(network.test.labels[row]),
-            "image": picture.inputs[place, 0].tolist(),
-            "moved": picture.perturbed[place, 0].tolist(),
-            "probs": {name: predictions[row : row + 1].probs[0].tolist() for name, (predictions, _) in shown.items()},
-        }
-        for place, row in enumerate(chosen.tolist())
-    ]
-    return {
-        "verdict": {"headline": page.verdict.headline, "tone": page.tone},
-        "classes": list(DIGITS),
-        "parts": {name: plain_estimates(metrics) for name, (_, metrics) in shown.items()},
-        "samples": samples,
-        "delta": {"values": picture.maps[0].tolist()}
-        | {name: getattr(picture, name) for name in ("factor", "limit", "norm", "low", "high")},
-        "temperatures": {"both": evaluation.temperature, "alone": _temperature(alone)},
-        "path": [{"strength": None, "change": 0.0, "standard_error": 0.0, "norm": 0.0}]
-        + [asdict(trial) for trial in summary.trials],
-        "strength": to_plain(summary.strength),
-        "document": to_plain(page.data()),
-        "notes": list(dict.fromkeys(map(sentence, (*ours_in(caught), *page.notes)))),
-        "n": {"calibration": len(calibration), "test": len(test)},
+    charts, out = clamping_charts(evaluation, clamped, test), Path(folder)
+    page = replace(clamping_page(evaluation, network="calibrant.models:DigitsCNN"), charts=lambda: charts)
+    save_clamped(clamped, out / "clamped.safetensors", with_weights=True)
+    (out / "report.html").write_text(to_html(page), encoding="utf-8")
+    record = clamping_record(page, charts)
+    return record | {
+        "notes": list(dict.fromkeys((*map(sentence, ours_in(caught)), *record["notes"]))),
         "files": {"clamped.safetensors": "clamped network", "report.html": "report"},
         "lines": _lines(strengths, n_bins=n_bins, seed=seed),
     }
 
 
-def _temperature(method: MethodResult | None) -> float | None:
-    return float(method.map.temperature) if method is not None and isinstance(method.map, Scale) else None
+def clamped(source: Mapping[str, Any], *, progress: Progress) -> dict[str, Any]:
+    """Return what ``calibrant clamp`` has recorded in its folder; its network is not needed.
 
-
-def _chosen(before: Predictions) -> Tensor:
-    """Return test samples to show, of as many classes as possible: the surest that are wrong, and right ones."""
-    order = before.top.confidence.argsort(descending=True, stable=True)
-    wrong, right = (order[before.top.correct[order] == is_right].tolist() for is_right in (False, True))
-    labels, found = before.labels.tolist(), []
-    for places, count in ((wrong, _WRONG), (right, _RIGHT)):
-        first = {labels[place]: place for place in reversed(places)}.values()  # the surest of each class
-        others = (place for place in places if place not in first)
-        found += [*sorted(first, key=places.index), *others][:count]
-    return torch.tensor(found)
+    Raises:
+        FileError: If the folder has no such record, or one that cannot be read.
+    """
+    name, path = source["name"], Path(source["path"]) / "charts.json"
+    progress(f"reading {name}", None)
+    if not path.is_file():
+        raise FileError(
+            f"{name} must hold charts.json; it does not, as of a fit that did not end or an earlier version. Run the "
+            "same calibrant clamp command again: what was fitted is kept."
+        )
+    with reading(f"{name}/charts.json", "record of calibrant clamp"):
+        if path.stat().st_size > _LARGEST:
+            raise InputError(f"a record must have at most {_LARGEST:,} bytes; it has {path.stat().st_size:,}.")
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(record, dict) or record.get("schema") != CLAMPING_RECORD:
+            raise InputError(f"a record must have the schema {CLAMPING_RECORD}; this one has another.")
+    file = f"{name}/clamped.safetensors"
+    python = ("from calibrant.clamping import load_clamped", f"clamped = load_clamped({file!r}, model)  # your network")
+    cli = f"calibrant evaluate {quote(f'{name}/after.npz')} --baseline {quote(f'{name}/before.npz')}"
+    return record | {"files": {}, "lines": {"cli": cli, "python": "\n".join(python)}}
 
 
 def _lines(strengths: Sequence[float], *, n_bins: int, seed: int) -> dict[str, str]:

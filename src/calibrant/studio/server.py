@@ -45,7 +45,7 @@ _HEADERS = {
 }
 _SECONDS = {
     "preview": 60.0, "evaluate": 600.0, "take_home": 600.0, "samples": 60.0, "methods": 60.0, "compare": 1800.0,
-    "clamp": 600.0,
+    "clamp": 600.0, "clamped": 60.0,
 }  # fmt: skip
 _WRITING = {"take_home", "compare", "clamp"}  # tasks that save files
 _LONGEST_REQUEST = 1 << 20  # bytes of JSON
@@ -122,7 +122,7 @@ class Studio:
     """The state behind the server: files, jobs and their results.
 
     Args:
-        opened: Files to offer from the start.
+        opened: Files, and folders of ``calibrant clamp``, to offer from the start.
         most_bytes: The largest upload.
         workers: The processes for heavy work.
     """
@@ -137,10 +137,16 @@ class Studio:
         self.datasets = {
             path.partition(":")[2]: Dataset(name, Path(path), is_ours=False) for path, name in EXAMPLES.items()
         }
-        self.datasets |= {
-            f"file-{number}": Dataset(terminal_text(path.name), path.resolve(), is_ours=False)
-            for number, path in enumerate(self.opened)
-        }
+        self.clamped: dict[str, Dataset] = {}  # folders
+        for number, path in enumerate(path.resolve() for path in self.opened):
+            entry = Dataset(terminal_text(path.name), path, is_ours=False)
+            if not path.is_dir():
+                self.datasets[f"file-{number}"] = entry
+                continue
+            self.clamped[f"clamped-{number}"] = entry
+            for part in ("before", "after"):
+                if (file := path / f"{part}.npz").exists():
+                    self.datasets[f"{part}-{number}"] = Dataset(f"{entry.name}/{part}.npz", file, is_ours=False)
 
     def close(self) -> None:
         """End the work and delete what was uploaded and computed."""
@@ -189,9 +195,9 @@ class Studio:
             {"id": key, "name": dataset.name, "example": str(dataset.path) in EXAMPLES}
             for key, dataset in self.datasets.items()
         ]
-        return JSONResponse(
-            {"token": self.token, "version": version("calibrant"), "files": listed, "most_bytes": self.most_bytes}
-        )
+        clamped = [{"id": key, "name": folder.name} for key, folder in self.clamped.items()]
+        limits = {"version": version("calibrant"), "most_bytes": self.most_bytes}
+        return JSONResponse({"token": self.token, "files": listed, "clamped": clamped, **limits})
 
     async def upload(self, request: Request) -> Response:
         """Store the body of the request as a file; its name says the format."""
@@ -269,7 +275,7 @@ class Studio:
         return arguments | ({"source": self._source(arguments["source"])} if "source" in arguments else {})
 
     def _source(self, given: dict[str, Any]) -> dict[str, Any]:
-        dataset = self.datasets[given["file"]]
+        dataset = {**self.datasets, **self.clamped}[given["file"]]
         source = {key: value for key, value in given.items() if key not in {"file", "path", "name", "written"}}
         split = source.get("split")
         if split and split.get("by") == "file":

@@ -13,10 +13,12 @@ from calibrant.clamping import ClampedModel, NetworkPredictions, NeuralClamping,
 from calibrant.files import load
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
+from calibrant.studio import api
 
 LEFT = [
     "after.npz",
     "before.npz",
+    "charts.json",
     "clamped.safetensors",
     "report.json",
     "report.md",
@@ -105,6 +107,11 @@ def test_a_shift_of_all_inputs_is_found_and_undone(clamp, tmp_path):
     assert nll(after) < nll(truth) + 0.02 < nll(temperature) < nll(before)
 
     report = json.loads((out / "report.json").read_text())
+    shown = api.clamped({"path": str(out), "name": "out"}, progress=lambda *_: None)
+    assert shown["parts"]["both"]["nll"]["value"] == report["methods"][2]["metrics"]["nll"]["value"]
+    moved = after.with_logits(after.logits * clamped.temperature)
+    assert shown["parts"]["delta"]["nll"]["value"] == pytest.approx(nll(moved))
+    assert [trial["change"] for trial in shown["path"][1:]] == [trial.change for trial in clamped.summary.trials]
     assert report["schema"] == "calibrant.clamping/1"
     assert [method["name"] for method in report["methods"]] == ["uncalibrated", "temperature", "clamped"]
     assert set(report["methods"][2]["metrics"]) == {"accuracy", "nll", "ece", "ace", "brier", "auroc"}

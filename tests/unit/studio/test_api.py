@@ -70,6 +70,37 @@ def test_a_split_by_column_takes_the_rows_with_its_values(table):
     assert all(row % 4 for row in rows)
 
 
+@pytest.mark.parametrize("ending", [".npz", ".csv", ".parquet"])
+@pytest.mark.parametrize("by", ["half", "column", "file"])
+def test_a_split_is_the_same_in_every_format(table, tmp_path, ending, by):
+    rows = [line.split(",") for line in table.read_text().splitlines()[1:]]
+    columns = {f"prob_{k}": [float(row[k]) for row in rows] for k in range(3)} | {
+        "label": [int(row[3]) for row in rows]
+    }
+    columns["part"] = [int(row[4] == "val") for row in rows]
+    path = tmp_path / f"mine{ending}"
+    if ending == ".npz":
+        probs = np.stack([columns[f"prob_{k}"] for k in range(3)], axis=1)
+        np.savez(path, probs=probs, labels=columns["label"], part=columns["part"])
+    elif ending == ".csv":
+        lines = [",".join(columns), *(",".join(map(repr, row)) for row in zip(*columns.values(), strict=True))]
+        path.write_text("\n".join(lines) + "\n")
+    else:
+        pytest.importorskip("pyarrow.parquet").write_table(pytest.importorskip("pyarrow").table(columns), path)
+    source = {"path": str(path), "name": path.name}
+    found = api.preview(source, progress=quiet)
+    assert found["recognised"] == "probs"
+    assert {column["name"]: column for column in found["columns"]}["part"]["values"] == [0, 1]
+    by_column = {"by": "column", "column": "part", "calibration": "1", "test": "0"}
+    split = {"half": {"by": "half", "seed": 0}, "column": by_column, "file": {"by": "file", "source": source}}[by]
+    parts = api._load({**source, "split": split}, quiet)
+    assert (len(parts.calibration), len(parts.test)) == {"half": (200, 200), "column": (100, 300), "file": (400, 400)}[
+        by
+    ]
+    whole = load(table, kind="probs", scores="p_", labels="y")
+    assert parts.test.probs.tolist() == whole.probs[parts.places].tolist()
+
+
 def test_a_split_by_halves_is_that_of_its_seed(table):
     first, again, other = (
         api.samples(source_of(table, split={"by": "half", "seed": seed}), progress=quiet)["samples"]
