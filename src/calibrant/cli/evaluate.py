@@ -185,7 +185,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         drawn = reports.draw(draw, in_html=False)
     baseline_name = None if baseline is None else baseline.name
     page = evaluation_page(evaluation, source=file.name, comparison=differences, baseline=baseline_name, slices=slices)
-    quantities = quantities_of(evaluation.metrics, differences, worst_slices(slices))
+    quantities = quantities_of(evaluation.metrics, differences, worst_slices(slices)) if conditions else {}
     page = gates.with_gates(replace(page, charts=charts), conditions, quantities)
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
     gates.finish(conditions, quantities, out, source=file.name)
