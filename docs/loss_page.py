@@ -19,8 +19,10 @@ class leads, 1/2 where it shares the lead.
 
 **Every loss replaces `nn.CrossEntropyLoss`**: `loss(logits, labels)`, with logits of shape `(n, k)` or `(n, k, ...)`.
 All have two options that the tables below leave out: `reduction`, torch's `mean` or `sum`, for losses of single samples
-also `none`; and `ignore_index`, the label of samples that are left out (None, the default, keeps all). Half-precision
-logits are computed in float32. Some losses also take soft labels, probabilities of shape `(n, k)`; the others refuse
+also `none`; and `ignore_index`, the label of samples that are left out (None, the default, keeps all). Losses of single
+samples also have `class_weights`, a weight for each class as in torch's cross-entropy: `focal(class_weights=[1,5])`, or
+`mmce(base=ce(class_weights=[1,5]))` where a penalty stands around one. Half-precision logits are computed in float32.
+Some losses also take soft labels, probabilities of shape `(n, k)`; the others refuse
 them, and all but `crl` work with [mixup](training.md#mixup) all the same. On the command line options are given in
 brackets: `mmce(weight=0.5,base=focal(gamma=1))`.
 
@@ -55,7 +57,7 @@ FAMILIES = {
 }
 
 # The same for all losses of a family, and described in the introduction.
-SHARED = {"base", "reduction", "ignore_index"}
+SHARED = {"base", "reduction", "ignore_index", "class_weights"}
 
 
 def loss_page() -> str:

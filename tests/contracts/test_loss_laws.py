@@ -316,6 +316,49 @@ class TestDropIn:
             made(name, 2)(logits, labels)
 
 
+class TestClassWeights:
+    @pytest.mark.parametrize("name", ROW)
+    def test_a_class_of_weight_2_counts_as_if_its_samples_were_there_twice(self, name):
+        logits, labels = batch()
+        times = torch.tensor([1, 2, 0, 1, 3])[labels]
+        repeated = logits.repeat_interleave(times, 0), labels.repeat_interleave(times)
+        weighted = made(name, class_weights=(1.0, 2.0, 0.0, 1.0, 3.0))
+        expected = made(name, int(times.sum()))(*repeated)
+        torch.testing.assert_close(weighted(logits, labels), expected)
+        alone = made(name, class_weights=(1.0, 2.0, 0.0, 1.0, 3.0), reduction="none")(logits, labels)
+        torch.testing.assert_close(alone, times * made(name, reduction="none")(logits, labels))
+
+    def test_cross_entropy_is_that_of_torch_with_weights_and_ignored_samples(self):
+        logits, labels = batch()
+        weights = (1.0, 2.0, 0.5, 1.0, 3.0)
+        given = {"weight": torch.tensor(weights, dtype=torch.float64), "ignore_index": 3}
+        ours = made("ce", class_weights=weights, ignore_index=3)(logits, labels)
+        torch.testing.assert_close(ours, F.cross_entropy(logits, labels, **given))
+
+    def test_the_base_of_a_penalised_loss_has_them_and_settings_keep_them(self):
+        logits, labels = batch()
+        text = "mmce(weight=0,base=ce(class_weights=[1,2,0,1,3]))"
+        loss = catalogue.losses.parse(text)
+        expected = F.cross_entropy(logits, labels, weight=torch.tensor([1.0, 2, 0, 1, 3], dtype=torch.float64))
+        torch.testing.assert_close(loss(logits, labels), expected)
+        assert loss_settings(loss)["base"]["class_weights"] == [1.0, 2.0, 0.0, 1.0, 3.0]
+        assert "class_weights" not in loss_settings(FocalLoss())
+        assert list(FocalLoss(class_weights=(1.0, 2.0)).state_dict()) == list(FocalLoss().state_dict())
+
+    def test_soft_labels_have_the_mean_of_their_classes_weights(self):
+        logits, labels = batch()
+        hard = F.one_hot(labels, 5).double()
+        loss = made("ce", class_weights=(1.0, 2.0, 0.0, 1.0, 3.0))
+        torch.testing.assert_close(loss(logits, hard), loss(logits, labels))
+
+    @pytest.mark.parametrize(
+        ("weights", "words"), [((1.0, 2.0), "each of 5"), ((1.0, -1.0), "class_weights"), ((0.0, 0.0), "above 0")]
+    )
+    def test_wrong_weights_are_refused(self, weights, words):
+        with pytest.raises(InputError, match=words):
+            made("focal", class_weights=weights)(*batch())
+
+
 class TestReductions:
     @each_loss
     def test_the_sum_is_the_mean_times_the_samples(self, name):

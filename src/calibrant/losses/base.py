@@ -222,12 +222,33 @@ class RowLoss(NamedLoss, nn.Module, ABC):
     Args:
         reduction: As in torch: ``mean`` or ``sum`` over the samples, or ``none`` for a loss per sample.
         ignore_index: Samples with this label are left out; under ``none`` their loss is 0. None keeps all samples.
+        class_weights: A weight for each class, by which the losses of its samples are multiplied; the mean is then a
+            weighted one, as in torch. A soft label has the mean of its classes' weights. None weighs all alike.
+
+    Example:
+        >>> logits, labels = torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])
+        >>> ours = CrossEntropyLoss(class_weights=(1.0, 5.0))(logits, labels)
+        >>> torch.equal(ours, F.cross_entropy(logits, labels, weight=torch.tensor([1.0, 5.0])))
+        True
     """
 
     takes_soft_labels: ClassVar[bool] = False
 
     reduction: Reduction = "mean"
     ignore_index: _Index | None = None
+    class_weights: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weights = None
+        if self.class_weights is not None:
+            self.class_weights = tuple(self.class_weights)
+            for weight in self.class_weights:
+                check_real_number(weight, "class_weights", least=0)
+            if not any(self.class_weights):
+                raise InputError(f"class_weights must have one above 0; got {self.class_weights}.")
+            weights = torch.tensor(self.class_weights, dtype=torch.float64)
+        self.register_buffer("_weights", weights, persistent=False)
 
     @abstractmethod
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -246,7 +267,23 @@ class RowLoss(NamedLoss, nn.Module, ABC):
         """
         batch = Batch.of(logits, labels, owner=self.name, ignore_index=self.ignore_index, soft=self.takes_soft_labels)
         with full_precision(logits):
-            return batch.reduced(self.rows(batch.logits, batch.labels), self.reduction)
+            return self.reduced(batch, self.reduction)
+
+    @final
+    def reduced(self, batch: Batch, reduction: Reduction) -> Tensor:
+        """Return the loss of a batch from those of its samples, weighted by their classes if there are weights."""
+        losses = self.rows(batch.logits, batch.labels)
+        if self.class_weights is None:
+            return batch.reduced(losses, reduction)
+        if len(self.class_weights) != batch.logits.shape[1]:
+            raise InputError(
+                f"class_weights must have a weight for each of {batch.logits.shape[1]} classes; got "
+                f"{len(self.class_weights)}."
+            )
+        of_classes = torch.as_tensor(self._weights).to(losses.dtype)
+        weights = batch.labels @ of_classes if batch.labels.is_floating_point() else of_classes[batch.labels]
+        total = batch.reduced(weights * losses, "sum" if reduction == "mean" else reduction)
+        return total if reduction != "mean" or batch.is_empty else total / weights.sum()
 
 
 @final
@@ -313,7 +350,7 @@ class PenalisedLoss(NamedLoss, nn.Module, ABC):
         soft = self.takes_soft_labels and self.base.takes_soft_labels
         batch = Batch.of(logits, labels, owner=self.name, ignore_index=self.ignore_index, soft=soft)
         with full_precision(logits):
-            loss = batch.reduced(self.base.rows(batch.logits, batch.labels), self.reduction)
+            loss = self.base.reduced(batch, self.reduction)
             if self.weight == 0 or batch.is_empty:
                 return loss
             size = len(batch.labels) if self.reduction == "sum" else 1
@@ -321,7 +358,7 @@ class PenalisedLoss(NamedLoss, nn.Module, ABC):
 
 
 Loss: TypeAlias = RowLoss | PenalisedLoss
-_SHARED = ("base", "reduction", "ignore_index")
+_SHARED = ("base", "reduction", "ignore_index", "class_weights")
 
 
 def loss_settings(loss: NamedLoss) -> dict[str, Any]:
@@ -331,13 +368,18 @@ def loss_settings(loss: NamedLoss) -> dict[str, Any]:
         >>> loss_settings(CrossEntropyLoss())
         {'loss': 'ce', 'reduction': 'mean', 'ignore_index': None}
     """
-    return {"loss": loss.name} | {name: _plain(getattr(loss, name)) for name in _options(type(loss))}
+    return {"loss": loss.name} | _given({name: _plain(getattr(loss, name)) for name in _options(type(loss))})
 
 
 def default_settings(kind: type[NamedLoss]) -> dict[str, Any]:
     """Return :func:`loss_settings` of a loss with its default options, without building one."""
-    settings = {"loss": kind.name} | {name: _plain(default) for name, default in _options(kind).items()}
+    settings = {"loss": kind.name} | _given({name: _plain(default) for name, default in _options(kind).items()})
     return settings | ({"base": default_settings(CrossEntropyLoss)} if settings.get("base", ...) is None else {})
+
+
+def _given(settings: dict[str, Any]) -> dict[str, Any]:
+    """Leave out class weights of None, which files of earlier versions do not have."""
+    return {name: value for name, value in settings.items() if name != "class_weights" or value is not None}
 
 
 def _options(kind: type[NamedLoss]) -> dict[str, Any]:
