@@ -209,6 +209,7 @@ def labels_differ(first: Tensor, in_first: str, second: Tensor, in_second: str) 
 
 _LOSS, _NAME = "loss.", "loss.loss"
 _GIVEN = "name"  # of a run of another training loop
+_UNLISTED = ".class_weights"  # in settings only where they are given, and not among the defaults
 # Follow from other options, or only show that something else differs: named where nothing else separates two.
 _HIDDEN = {"data_digest", "class_names", "input_shape", "n_words", "pixel_scale", "recipe.milestones", "recipe.warmup"}
 _PROPER_NOUNS = {"Brier"}
@@ -256,6 +257,8 @@ def names_of(candidates: Sequence[Options]) -> list[CandidateName]:
     Example:
         >>> [name.short for name in names_of([{"loss.loss": "focal", "loss.gamma": gamma} for gamma in (1.0, 3.0)])]
         ['focal(1)', 'focal(3)']
+        >>> [name.short for name in names_of([{"loss.loss": "ce", "loss.class_weights": (1.0, 5.0)}])]
+        ['ce([1, 5])']
         >>> names_of([{"loss.loss": "ce", "recipe.mixup": alpha} for alpha in (0.0, 0.2)])[1]
         CandidateName(short='ce mixup=0.2', words='cross-entropy with mixup 0.2')
     """
@@ -291,7 +294,8 @@ def _name(options: Options, candidates: Sequence[Options], others: list[str]) ->
     of_loss = [path for path in options if path.startswith(_LOSS) and path != _NAME]
     differing = set(_differing([other for other in candidates if other[_NAME] == loss]))
     usual = _defaults(options, known)
-    unusual = [path for path in of_loss if (path in usual or path in differing) and options[path] != usual.get(path)]
+    known_paths = {*usual, *differing, *(path for path in of_loss if path.endswith(_UNLISTED))}
+    unusual = [path for path in of_loss if path in known_paths and options[path] != usual.get(path)]
     paths = unusual or [path for path in of_loss if path in differing][:1]
     # A loss inside another goes by the option that it stands for.
     named = {path.removeprefix(_LOSS).removesuffix(".loss"): options[path] for path in paths}
