@@ -119,7 +119,7 @@ function Signed({ values, limit, factor }: { values: Planes; limit: number; fact
 function Entries({ values, names }: { values: number[]; names?: string[] }) {
   const limit = Math.max(...values.map(Math.abs)) || 1, most = values.map(Math.abs).indexOf(Math.max(...values.map(Math.abs))), name = (i: number) => names?.[i] ?? `entry ${i}`;
   return (
-    <Figure name="delta" title="δ, added to each input" ratio={0.6} alt={`Bars of δ, ${whole(values.length)} numbers between ${number(Math.min(...values))} and ${number(Math.max(...values))}; the largest is ${name(most)}, ${number(values[most])}.`}>
+    <Figure name="delta" title={names ? "δ, added to each input: the largest of each group" : "δ, added to each input"} ratio={0.6} alt={`Bars of δ, ${whole(values.length)} numbers between ${number(Math.min(...values))} and ${number(Math.max(...values))}; the largest is ${name(most)}, ${number(values[most])}.`}>
       {(width) => {
         const height = heightOf(width, 0.6), right = width - MARGIN.right, x = named(values.map((_, i) => (names ? name(i) : String(i))), MARGIN.left, right), y = linear([-limit * 1.08, limit * 1.08], [height - MARGIN.bottom, MARGIN.top], (value) => String(value), 4), wide = Math.max(0.5, (0.76 * (right - MARGIN.left)) / values.length);
         return <>
@@ -158,7 +158,7 @@ function Path({ trials, strength }: { trials: Trial[]; strength: number | null }
   const chosen = Math.max(0, trials.findIndex((trial) => trial.strength === strength)), [place, move] = useState(chosen), read = trials[Math.min(place, trials.length - 1)];
   const ends = trials.flatMap(({ change, standard_error: error }) => [change - error, change + error]), low = Math.min(...ends), high = Math.max(...ends, 0), room = (high - low || 1) * 0.08;
   const name = (trial: Trial) => (trial.strength === null ? "∞" : String(Number(trial.strength.toPrecision(2))));
-  if (trials.length < 2) return <p class="legend">The strength of the penalty on δ was given, so that there is no path of strengths to show.</p>;
+  if (trials.length < 2) return <p class="legend">No strengths of the penalty on δ were tried on held-out samples, so that there is no path to show.</p>;
   return (
     <Figure name="path" title="Held-out log-loss at each strength of the penalty on δ"
       alt={`Change of the cross-validated log-loss against δ = 0: ${trials.map((trial) => `${number(trial.change)} at ${name(trial)}`).join(", ")}. Chosen: ${name(trials[chosen])}.`}
