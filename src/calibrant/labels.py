@@ -84,12 +84,12 @@ def class_numbers(
     numbers |= {class_name: number for number, class_name in enumerate(class_names or ())}
     if class_names and len(set(class_names)) < len(class_names):
         raise InputError(f"{name} must hold class numbers, because two classes have the same name; got words.")
-    found = {word: numbers.get(word, numbers.get(word.strip())) for word in words.distinct}
-    if all(number is None for number in found.values()):
-        found = {word: whole_number(word) for word in words.distinct}
-    unknown = words.first(lambda word: found[word] is None)
+    number_of = {word: numbers.get(word, numbers.get(word.strip())) for word in words.distinct}
+    if all(number is None for number in number_of.values()):
+        number_of = {word: whole_number(word) for word in words.distinct}
+    unknown = words.first(lambda word: number_of[word] is None)
     if unknown is None:
-        return words.numbers({word: number for word, number in found.items() if number is not None})
+        return words.numbers({word: number for word, number in number_of.items() if number is not None})
     row, word = unknown
     if class_names is None:
         raise InputError(

@@ -180,7 +180,7 @@ class TestLabelsInWords:
             Predictions.from_logits(LOGITS, ["cat", "dog", "eel"])
 
     def test_an_unknown_one_is_shown_with_the_nearest(self):
-        with refused("got 'dgo' at row 1. The nearest is 'dog'"):
+        with refused("got 'dgo' at row 1; the nearest is 'dog'"):
             Predictions.from_logits(LOGITS, ["cat", "dgo", "eel"], class_names=["cat", "dog", "eel"])
 
     def test_words_and_numbers_together_are_refused(self):

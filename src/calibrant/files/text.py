@@ -3,11 +3,13 @@
 import gzip
 import io
 import json
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 from torch import Tensor
@@ -21,6 +23,8 @@ _BLOCK, _MOST_BLOCK = 1 << 20, 1 << 30  # bytes of a file that are parsed togeth
 _LONGEST_HEADER, _LONGEST_NUMBER = 1 << 26, 64
 _LONGER = 8  # times its first line that a line of JSON may be long
 _CHECKED_EVERY = 1 << 26
+_DEEPEST = 64  # lists within lists in a line of JSON
+_QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _WORDS = {"tab": "\t", "\\t": "\t"}  # what the command line may call the tab
 
@@ -152,6 +156,7 @@ def open_jsonl(path: Path) -> Content:
             first = file.readline(_LONGEST_HEADER)
         if not _is_gzip(path):
             check_memory(path, 2 * path.stat().st_size)
+        _check_nesting(path)
         options = json_lines.ReadOptions(block_size=min(max(_BLOCK, _LONGER * len(first)), _MOST_BLOCK))
         with _csv_text(path) as file:
             table = json_lines.read_json(file, options)
@@ -164,6 +169,24 @@ def open_jsonl(path: Path) -> Content:
         while any(pa.types.is_struct(column.type) for column in table.schema):
             table = table.flatten()
     return content_of(path, table.schema, table.select)
+
+
+def _check_nesting(path: Path) -> None:
+    """Check that no line is nested so deeply that the parser, which calls itself, would end the process."""
+    size, checked = 0, 0
+    with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
+        while line := file.readline(_LONGEST_HEADER):
+            size += len(line)
+            if size - checked >= _CHECKED_EVERY:
+                checked = size
+                check_expansion(path, size)
+            if line.count(b"[") + line.count(b"{") > _DEEPEST:
+                marks = np.frombuffer(_QUOTED.sub(b"", line), dtype=np.uint8)
+                steps = np.isin(marks, list(b"[{")).astype(np.int32) - np.isin(marks, list(b"]}"))
+                if steps.cumsum().max() > _DEEPEST:
+                    raise FileError(
+                        f"{path} must have lines of numbers, text, lists and objects; one is nested too deeply."
+                    )
 
 
 def write_text(

@@ -167,6 +167,28 @@ def test_a_csv_that_expands_without_end_is_refused(tmp_path, monkeypatch):
         load(path)
 
 
+def test_json_lines_that_expand_without_end_are_refused(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(70):
+            file.write(b'{"confidence":1, "correct":1}  \n' * (1 << 15))
+    monkeypatch.setattr(errors, "_ALWAYS_ALLOWED", 1 << 25)
+    monkeypatch.setattr(errors, "_MOST_TIMES", 10)
+    with pytest.raises(FileError, match="must not expand"):
+        load(path)
+
+
+@pytest.mark.parametrize("marks", ["[]", "{}"])
+def test_json_lines_nested_without_end_are_refused(tmp_path, marks):
+    deep = "[" * 100_000 + "]" * 100_000 if marks == "[]" else '{"a":' * 100_000 + "1" + "}" * 100_000
+    (tmp_path / "p.jsonl").write_text(f'{{"probs": {deep}, "label": 1}}\n')
+    with pytest.raises(FileError, match="nested too deeply"):
+        load(tmp_path / "p.jsonl")
+    wide = ", ".join(["[0.5, 0.5]"] * 1000)
+    (tmp_path / "p.jsonl").write_text(f'{{"text": "{"[" * 1000}", "f": [{wide}], "probs": [0.5, 0.5], "label": 1}}\n')
+    assert len(load(tmp_path / "p.jsonl")) == 1
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".feather"])
 def test_a_table_that_expands_without_end_is_refused(tmp_path, monkeypatch, suffix):
     from pyarrow import feather, parquet
