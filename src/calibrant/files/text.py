@@ -35,8 +35,10 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
     The separator is the comma, and the tab in ``.tsv`` files, unless given.
     """
     form = "CSV file"
-    mark = _as_character(separator) or ("\t" if ".tsv" in path.suffixes[-2:] else ",")
+    mark = _as_character(separator) or ("\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ",")
     quoted_lines = csv.ParseOptions(delimiter=mark, newlines_in_values=True)
+
+    kept: dict[str, Any] = {}  # columns that were read as text, so that copying labels takes no second pass
 
     def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
         # Labels are read as text first: a class called "true", "nan" or "2024-01-01" must stay a word.
@@ -45,14 +47,14 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
         convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
         with reading(path, form), _csv_text(path) as file:
             table = csv.read_csv(file, read_options=options, parse_options=quoted_lines, convert_options=convert)
+        kept.update({name: table[name] for name in texts})
         return {name: column_of(_as_numbers(table[name]) if name in texts else table[name], name) for name in wanted}
 
     def verbatim(wanted: Sequence[str]) -> Arrays:
-        types = dict.fromkeys(wanted, pa.string())
-        convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
-        with reading(path, form), _csv_text(path) as file:
-            table = csv.read_csv(file, read_options=options, parse_options=quoted_lines, convert_options=convert)
-        return {name: column_of(table[name], name) for name in wanted}
+        missing = [name for name in wanted if name not in kept]
+        if missing:
+            read(missing, missing)
+        return {name: column_of(kept[name], name) for name in wanted}
 
     with reading(path, form), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
         # A block must hold a whole line, and those of many classes are long.
