@@ -27,7 +27,7 @@ from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.notebook import HasReport
-from calibrant.predictions import Predictions, check_unweighted
+from calibrant.predictions import Predictions, counted_samples
 
 # A larger share of the test samples in both sets is no chance.
 _BY_CHANCE = 0.01
@@ -61,8 +61,6 @@ def check_held_out(calibration: Predictions, test: Predictions) -> tuple[Caution
             f"calibration and test samples must name the classes alike, in the same order; class {index} is "
             f"{names[index]!r} in one and {others[index]!r} in the other."
         )
-    check_unweighted(calibration, "a comparison")
-    check_unweighted(test, "a comparison")
     cautions = tuple(_cautions(calibration, test))
     for caution in cautions:
         warn(str(caution))
@@ -77,17 +75,21 @@ def _cautions(calibration: Predictions, test: Predictions) -> Iterator[Caution]:
             "methods are evaluated on what they were fitted on, which favours flexible ones. Use different samples for "
             "one of the two.",
         )
-    right, other_right = (int(samples.correct.sum()) for samples in (calibration, test))
-    if z_between(right, len(calibration), other_right, len(test)) > _Z_DIFFERENT:
+    accuracies = [samples.top.accuracy for samples in (calibration, test)]
+    shares = [
+        (accuracy * s.effective_size, s.effective_size)
+        for accuracy, s in zip(accuracies, (calibration, test), strict=True)
+    ]
+    if z_between(*shares[0], *shares[1]) > _Z_DIFFERENT:
         yield Caution(
             "the two sets may not be drawn alike",
-            f"accuracy is {right / len(calibration):.1%} on the calibration samples and {other_right / len(test):.1%} "
+            f"accuracy is {accuracies[0]:.1%} on the calibration samples and {accuracies[1]:.1%} "
             "on the test samples, more than chance explains. Check that both are random parts of the same data, and "
             "that the network was trained on neither.",
         )
 
 
-def z_between(right: int, n: int, other_right: int, other_n: int) -> float:
+def z_between(right: float, n: float, other_right: float, other_n: float) -> float:
     """Return the number of standard errors between two shares.
 
     A success and a failure are added to each, which keeps a handful of samples from looking certain.
@@ -188,6 +190,7 @@ class Comparison(HasReport):
     seed: int
     resamples: int
     cautions: tuple[Caution, ...] = ()
+    effective_n_test: float | None = None  # number of test samples of equal weight that know as much, if weights differ
 
     @property
     def fitted(self) -> tuple[MethodResult, ...]:
@@ -319,6 +322,7 @@ def compare(
                 f"{type(samples).__name__}. Predictions.from_probs(p, y) makes one."
             )
     cautions = check_held_out(calibration, test)
+    calibration, test = counted_samples(calibration), counted_samples(test)
     given = default_methods(calibration) if calibrators is None else calibrators
     # auto comes last: on a tie, the method that it chose ranks first.
     ordered = sorted(given, key=lambda method: isinstance(method, Auto))
@@ -335,7 +339,8 @@ def compare(
             progress(f"evaluating {name}", done, len(methods))
             bootstrap_values[name] = bootstrap.values(mapped)
             estimated = estimate(mapped, metrics, resamples=resamples, seed=seed)
-            changed = float((mapped.predicted != test.predicted).double().mean())
+            moved = (mapped.predicted != test.predicted).double()
+            changed = float(moved.mean() if test.weights is None else moved @ test.weights / test.weights.sum())
             result = replace(result, metrics=estimated, changed=changed, map=trial.map)
         results.append(result)
     progress("comparing", len(methods), len(methods))
@@ -348,6 +353,7 @@ def compare(
         seed=seed,
         resamples=resamples,
         cautions=cautions,
+        effective_n_test=None if test.weights is None else test.effective_size,
     )
 
 

@@ -231,9 +231,9 @@ def worst_classes(predictions: Predictions, *, most: int = 5) -> list[WorstClass
     samples, names = counted_samples(predictions), predictions.class_names
     count, probability, hits = (part[:, 0] for part in BinnedByPrediction(1)(samples).tensors())
     squares = count if samples.weights is None else sums_by(samples.predicted, samples.weights.square(), len(count))
-    gaps = _largest_gaps(count, probability, hits, squares)
+    gaps, size = _largest_gaps(count, probability, hits, squares), torch.bincount(samples.predicted).tolist()
     return [
-        WorstClass(label, names[label] if names else None, round(count), confidence / count, correct / count)
+        WorstClass(label, names[label] if names else None, size[label], confidence / count, correct / count)
         for label, count, confidence, correct in gaps[:most]
     ]
 

@@ -580,6 +580,8 @@ def counted_samples(samples: Record) -> Record:
     if samples.weights is None:
         return samples
     positive = samples.weights > 0
+    if not bool(positive.any()):
+        raise InputError("weights must not all be 0; got only zeros for these samples.")
     kept: Record = samples if bool(positive.all()) else samples[positive]  # type: ignore[assignment]  # of one kind
     weights = samples.weights[positive]
     if bool((weights == weights[0]).all()):

@@ -108,6 +108,11 @@ class Scores:
         str | None, option("CHARACTER", "Between the columns of a csv file: ';', '|' or tab.", INPUT)
     ] = None
 
+    weights: Annotated[
+        str | None,
+        option("COLUMN", "Column or array of the weights of the samples; without it, all count alike.", INPUT),
+    ] = None
+
     def kind(self, *, top_label: bool = False) -> "Kind | None":
         """Return what the scores are according to the flags, of which one may be set; None without a flag."""
         flags: dict[Kind, bool] = {"logits": self.logits, "probs": self.probs, "top-label": top_label}
@@ -130,6 +135,7 @@ class Scores:
             class_names=None if self.class_names is None else self.class_names.split(","),
             normalise=self.normalise,
             separator=self.separator,
+            weights=self.weights,
         )
 
     def as_arguments(self) -> str:

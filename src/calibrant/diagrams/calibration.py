@@ -12,10 +12,11 @@ from torch import Tensor
 from calibrant.checks import check_at_least, check_bins
 from calibrant.errors import InputError
 from calibrant.evidence import Corp, Estimate, corp, estimate
+from calibrant.evidence.intervals import draw_right
 from calibrant.metrics.binned import ECE, MCE, SCE, ECEL1Debiased
 from calibrant.metrics.smooth import SmECE
-from calibrant.metrics.states import Binned, BinnedClasswise, Ranked
-from calibrant.predictions import Predictions, TopLabel, check_unweighted
+from calibrant.metrics.states import Binned, BinnedClasswise, Ranked, effective_number
+from calibrant.predictions import Predictions, TopLabel, counted_samples
 
 __all__ = [
     "BinsSweep", "ClassReliability", "ClasswiseDiagram", "ReliabilityBins", "ReliabilityDiagram",
@@ -41,21 +42,22 @@ class ReliabilityBins:
 
     low: Tensor  # (b,) edges
     high: Tensor  # (b,)
-    count: Tensor  # (b,) samples
+    count: Tensor  # (b,) samples, of weighted ones their effective number
     confidence: Tensor  # (b,) mean
     accuracy: Tensor  # (b,)
     band_low: Tensor  # (b,)
     band_high: Tensor  # (b,)
 
     @classmethod
-    def from_sums(cls, count: Tensor, confidence: Tensor, right: Tensor) -> Self:
+    def from_sums(cls, count: Tensor, confidence: Tensor, right: Tensor, squared_weights: Tensor | None = None) -> Self:
         """Build from sums over the samples of every bin, (b,) each; empty bins are left out."""
         count, confidence, right = count.cpu(), confidence.cpu(), right.cpu()
+        trials = count if squared_weights is None else effective_number(count, squared_weights.cpu()).round()
         edges = torch.linspace(0, 1, count.shape[0] + 1, dtype=torch.float64)
         occupied = count > 0
         count, low, high = count[occupied], edges[:-1][occupied], edges[1:][occupied]
         mean = (confidence[occupied] / count).clamp(0, 1)
-        band_low, band_high = binomial_range(count, mean)
+        band_low, band_high = binomial_range(trials[occupied].clamp(min=1), mean)
         return cls(low, high, count, mean, right[occupied] / count, band_low, band_high)
 
     @property
@@ -82,6 +84,7 @@ class ReliabilityDiagram:
     ece_low: float  # 95 % interval; NaN below ten samples
     ece_high: float
     smece: float
+    effective_n: float | None = None  # of weighted samples
 
 
 def reliability(
@@ -102,22 +105,27 @@ def reliability(
         >>> [round(gap, 6) for gap in diagram.bins.gap.tolist()], diagram.bins.count.tolist()
         ([-0.15], [4.0])
     """
-    check_unweighted(predictions, "reliability")
+    predictions = counted_samples(predictions)
     metric = ECE(n_bins)
     bins = Binned(n_bins)(predictions)
     interval = ece or estimate(predictions, [metric])[metric.name]
     n = bins.count.sum()
     return ReliabilityDiagram(
-        bins=ReliabilityBins.from_sums(bins.count, bins.confidence, bins.correct),
+        bins=ReliabilityBins.from_sums(*bins.tensors()),
         corp=corp(predictions),
-        n=int(n),
+        n=len(predictions),
         accuracy=float(bins.correct.sum() / n),
         confidence=float(bins.confidence.sum() / n),
         ece=float(metric.value(bins)),
         ece_low=interval.low,
         ece_high=interval.high,
         smece=SmECE()(predictions),
+        effective_n=_effective_n(predictions),
     )
+
+
+def _effective_n(samples: Predictions | TopLabel) -> float | None:
+    return None if samples.weights is None else samples.effective_size
 
 
 def binomial_range(count: Tensor, probability: Tensor, *, level: float = 0.95) -> tuple[Tensor, Tensor]:
@@ -187,11 +195,14 @@ def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: i
         >>> [(of.name, of.error) for of in classwise_reliability(predictions).classes]
         [('cat', 0.5), ('dog', 0.5)]
     """
-    check_unweighted(predictions, "classwise_reliability")
     check_at_least(most, 1, "most")
-    metric, state = SCE(n_bins), BinnedClasswise(n_bins)(predictions)
+    predictions, statistic = counted_samples(predictions), BinnedClasswise(n_bins)
+    metric, state = SCE(n_bins), statistic(predictions)
+    squares = state.count
+    if predictions.weights is not None:
+        squares = statistic(predictions.with_weights(predictions.weights.square())).count
     errors = metric.by_class(state)
-    samples = state.hits.sum(-1).long().tolist()
+    samples = state.hits.sum(-1).round().long().tolist()
     names = predictions.class_names
     classes = tuple(
         ClassReliability(
@@ -199,7 +210,9 @@ def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: i
             name=f"class {index}" if names is None else names[index],
             samples=samples[index],
             error=float(errors[index]),
-            bins=ReliabilityBins.from_sums(*state[index].tensors()),
+            bins=ReliabilityBins.from_sums(
+                state.count[index], state.probability[index], state.hits[index], squares[index]
+            ),
         )
         for index in errors.argsort(descending=True, stable=True)[:most].tolist()
     )
@@ -239,6 +252,7 @@ class BinsSweep:
     floor_low: Tensor  # (m,) 2.5 % quantile
     floor_high: Tensor  # (m,) 97.5 % quantile
     n: int
+    effective_n: float | None = None  # of weighted samples
 
 
 def bins_sweep(
@@ -270,10 +284,16 @@ def bins_sweep(
         raise InputError("n_bins must name at least one number of bins; got none.")
     for number in n_bins:
         check_bins(number)
+    predictions = counted_samples(predictions)
     cells = _cells(predictions, n_bins)
     # Data sets from a model whose every confidence is true.
     chance, total = (part.expand(redraws, -1).contiguous() for part in (cells.confidence, cells.total))
-    right = torch.binomial(total, chance, generator=torch.Generator().manual_seed(seed))
+    if cells.squared_weights is None:
+        right = torch.binomial(total, chance, generator=torch.Generator().manual_seed(seed))
+    else:
+        columns = (cells.total, cells.squared_weights, cells.confidence)
+        mass, squares, confidence = (column.numpy() for column in columns)
+        right = torch.from_numpy(draw_right(mass, squares, confidence, np.random.default_rng(seed), redraws))
     redrawn = Ranked(cells.log_odds, cells.confidence, right, total - right)
     observed = [Binned(number).of_ranked(cells) for number in n_bins]
     floors = torch.stack([ECE().value(Binned(number).of_ranked(redrawn)) for number in n_bins])
@@ -286,16 +306,18 @@ def bins_sweep(
         floor=floors.mean(1),
         floor_low=low,
         floor_high=high,
-        n=int(cells.n),
+        n=len(predictions),
+        effective_n=_effective_n(predictions),
     )
 
 
 def _cells(predictions: Predictions | TopLabel, n_bins: Sequence[int]) -> Ranked:
     """Join the samples that no number of bins distinguishes."""
-    check_unweighted(predictions, "bins_sweep")
     bins = Binned(min(math.lcm(*n_bins), _MOST_CELLS))(predictions)
     count, confidence, right = (part.cpu() for part in (bins.count, bins.confidence, bins.correct))
     occupied = count > 0
     count, right = count[occupied], right[occupied]
     confidence = (confidence[occupied] / count).clamp(0, 1)
-    return Ranked(torch.logit(confidence), confidence, right, count - right)
+    squares = None if predictions.weights is None else bins.squared_weights.cpu()[occupied]
+    wrong = (count - right).clamp(min=0)
+    return Ranked(torch.logit(confidence), confidence, right, wrong, squared_weights=squares)

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from calibrant.evidence.intervals import wilson_interval
 from calibrant.metrics.ranked import AURC, AUROC, EAURC
-from calibrant.metrics.states import Grid, Gridded, RankedSamples
+from calibrant.metrics.states import Grid, Gridded, RankedSamples, as_divisor
 from calibrant.numerics.binning import damped_density, gaussian_damping
-from calibrant.predictions import Predictions, TopLabel, check_unweighted
+from calibrant.predictions import Predictions, TopLabel, counted_samples
 
 __all__ = ["ConfidenceDensity", "RiskCoverage", "confidence_density", "risk_coverage"]
 
@@ -28,10 +28,12 @@ class ConfidenceDensity:
     wrong: Tensor  # (m,)
     n_right: int
     n_wrong: int
+    share_right: float  # of the samples, by weight
     median_right: float  # NaN without correct predictions
     median_wrong: float  # NaN without wrong predictions
     auroc: float  # of correctness; NaN without one of them
     width: float  # of the kernel
+    effective_n: float | None = None  # of weighted samples
 
 
 def confidence_density(predictions: Predictions | TopLabel) -> ConfidenceDensity:
@@ -46,28 +48,39 @@ def confidence_density(predictions: Predictions | TopLabel) -> ConfidenceDensity
         >>> density.n_right, density.median_wrong, density.auroc
         (2, 0.6, 1.0)
     """
-    check_unweighted(predictions, "confidence_density")
+    predictions = counted_samples(predictions)
     grid = Grid(*(part.cpu() for part in Gridded()(predictions).tensors()))
     width = max(0.01, float(grid.kernel_width()))
     masses = torch.stack([grid.right, grid.total - grid.right])
-    masses = masses / masses.sum(-1, keepdim=True).clamp(min=1)
+    masses = masses / as_divisor(masses.sum(-1, keepdim=True))
     damping = gaussian_damping(masses.new_tensor(width), masses.shape[-1])
     # About five hundred of the nodes are enough for a figure.
     right, wrong, nodes = torch.stack([*damped_density(masses, damping), grid.nodes])[:, ::2]
     top = predictions.top
-    parts = [top.confidence[top.correct], top.confidence[~top.correct]]
-    median_right, median_wrong = (float(part.median()) if part.numel() else math.nan for part in parts)
+    parts = [top[kind] if bool(kind.any()) else None for kind in (top.correct, ~top.correct)]
+    median_right, median_wrong = (math.nan if part is None else _median(part) for part in parts)
     return ConfidenceDensity(
         confidence=nodes,
         right=right,
         wrong=wrong,
-        n_right=len(parts[0]),
-        n_wrong=len(parts[1]),
+        n_right=int(top.correct.sum()),
+        n_wrong=int((~top.correct).sum()),
+        share_right=top.accuracy,
         median_right=median_right,
         median_wrong=median_wrong,
         auroc=AUROC()(predictions),
         width=width,
+        effective_n=None if top.weights is None else top.effective_size,
     )
+
+
+def _median(top: TopLabel) -> float:
+    """Return the median confidence, the lower of two, by weight where there are weights."""
+    if top.weights is None:
+        return float(top.confidence.median())
+    rising, order = top.confidence.sort()
+    up_to = top.weights[order].cumsum(0)
+    return float(rising[int(torch.searchsorted(up_to, up_to[-1] / 2).clamp(max=len(rising) - 1))])
 
 
 @final
@@ -84,6 +97,7 @@ class RiskCoverage:
     n: int
     aurc: float  # exact, from all samples
     e_aurc: float
+    effective_n: float | None = None  # of weighted samples
 
     def widest_at(self, risk: float) -> int | None:
         """Return the index of the largest coverage whose risk is at most this, or None if there is none.
@@ -108,16 +122,17 @@ def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
         >>> curve.coverage.tolist(), curve.risk.tolist()
         ([0.25, 0.5, 0.75, 1.0], [0.0, 0.5, 0.3333333333333333, 0.5])
     """
-    check_unweighted(predictions, "risk_coverage")
+    predictions = counted_samples(predictions)
     ranked = RankedSamples()(predictions).ranked
-    n, n_right = int(ranked.n), int(ranked.n_right)
-    # Up to a thousand numbers of samples, evenly spaced and ending with all n.
-    shown = min(n, _MOST_POINTS)
-    answered = (torch.arange(1, shown + 1, dtype=torch.float64) * n / shown).round()
+    n, n_right = float(ranked.n), float(ranked.n_right)
+    # Up to a thousand numbers of samples, evenly spaced and ending with all n; of weighted ones the effective number.
+    shown = min(math.ceil(n - 1e-9), _MOST_POINTS)
+    answered = torch.arange(1, shown + 1, dtype=torch.float64) * n / shown
+    answered = answered.round() if predictions.weights is None else answered
     # Most confident first: wrong predictions expected among those answered, and the confidence of the last of these.
     total, wrong, confidence = (part.flip(-1).cpu() for part in (ranked.total, ranked.wrong, ranked.confidence))
     cumulative_total = total.cumsum(0)
-    last = torch.searchsorted(cumulative_total, answered)
+    last = torch.searchsorted(cumulative_total, answered).clamp(max=len(total) - 1)
     # Part of the last group of tied samples is held back; its wrong ones are expected in proportion.
     held_back = (cumulative_total[last] - answered) / total[last]
     wrong = wrong.cumsum(0)[last] - held_back * wrong[last]
@@ -130,7 +145,8 @@ def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
         risk_high=high,
         optimal=(answered - n_right).clamp(min=0) / answered,
         threshold=confidence[last],
-        n=n,
+        n=len(predictions),
+        effective_n=None if predictions.weights is None else n,
         aurc=float(AURC().value(ranked)),
         e_aurc=float(EAURC().value(ranked)),
     )

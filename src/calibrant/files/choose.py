@@ -46,6 +46,7 @@ class LoadOptions:
     normalise: bool = False
     separator: str | None = None
     where: Mapping[str, str | Sequence[str]] | None = None
+    weights: str | None = None
 
 
 @final
@@ -71,7 +72,7 @@ def choose(content: Content, options: LoadOptions) -> ColumnChoice:
         choice = ColumnChoice(kind, (), None)
         if kind != "top-label":
             labels = _find_column(content, _LABELS, options.labels, "labels")
-            taken = {labels, *options.extra, *(options.where or ())}
+            taken = {labels, options.weights, *options.extra, *(options.where or ())}
             choice = _score_names(content, kind, options.scores, taken) or choice
         else:
             confidence = _find_column(content, ("confidence",), options.confidence, "confidence")

@@ -82,6 +82,7 @@ def load(  # noqa: PLR0913  # the options of the command line
     normalise: bool = False,
     separator: str | None = None,
     where: Mapping[str, str | Sequence[str]] | None = None,
+    weights: str | None = None,
 ) -> Predictions | TopLabel:
     """Load predictions. Names or options decide whether scores are logits or probabilities; values never do.
 
@@ -109,6 +110,7 @@ def load(  # noqa: PLR0913  # the options of the command line
         normalise: Divide each row of probabilities by its sum, if they are percentages or were rounded.
         separator: Character between the columns of a CSV file; by default the comma, and the tab in ``.tsv``.
         where: Columns and the value, or values, that the samples to load have there: ``{"fold": "test"}``.
+        weights: Name of the column of the samples' weights; without it, all samples count alike.
 
     Returns:
         TopLabel for "top-label", else Predictions.
@@ -132,6 +134,7 @@ def load(  # noqa: PLR0913  # the options of the command line
         normalise=normalise,
         separator=separator,
         where=where,
+        weights=weights,
     )
     return load_detailed(source, options).predictions
 
@@ -158,14 +161,17 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
         options = replace(options, scores=options.scores or content.names[0])
     choice = choose(content, options)
     where = options.where or {}
-    for name in (*options.extra, *where):
+    weights = () if options.weights is None else (options.weights,)
+    for name in (*options.extra, *where, *weights):
         if name not in content.names:
             raise UnknownNameError(
                 f"{content.title} must have the {content.noun} {name!r}; found {shown_names(content)}."
             )
     try:
         predictions = assemble(content, choice, options)
-        extra = _extra(content, tuple(dict.fromkeys((*options.extra, *where))), len(predictions))
+        extra = _extra(content, tuple(dict.fromkeys((*options.extra, *where, *weights))), len(predictions))
+        if options.weights is not None:
+            predictions = predictions.with_weights(_numbers(extra[options.weights], options.weights))
         for name, values in where.items():
             rows = rows_with(extra[name], name, [values] if isinstance(values, str) else values)
             predictions, extra = predictions[rows], {key: rows_of(column, rows) for key, column in extra.items()}

@@ -19,7 +19,7 @@ from calibrant.files.choose import LoadOptions, is_reserved_name
 from calibrant.files.load import DELIMITED, in_module, load_detailed, suffix_is, suffix_of
 from calibrant.files.source import Arrays, ClassNames, Column, Content, as_numpy
 from calibrant.labels import Words
-from calibrant.predictions import Predictions, TopLabel, check_unweighted
+from calibrant.predictions import Predictions, TopLabel
 
 
 def _write_npz(arrays: Arrays, names: ClassNames, file: Path, _is_laid_out: bool) -> None:
@@ -79,7 +79,8 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
 
     Archives (``.npz``, ``.safetensors``, ``.pt``) hold ``logits`` and ``labels``; tables (``.csv``, ``.parquet``,
     ``.feather``, ``.arrow``) hold ``logit_0``, ``logit_1``, ... and ``label``; of a TopLabel both hold ``confidence``
-    and ``correct``. Class names are saved too: in a CSV file as the names of the columns (``logit_cat``).
+    and ``correct``. Weights are saved as ``weights``, to be named when they are loaded. Class names are saved too: in a
+    CSV file as the names of the columns (``logit_cat``).
 
     Number types are kept, with two exceptions: bfloat16 becomes float32 in ``.npz`` and in tables, which do not know
     it, and CSV holds every number with the digits that float64 needs to give back the same value.
@@ -92,14 +93,14 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
         ...     load(f"{folder}/test.parquet").logits.tolist()
         [[2.0, 0.0]]
     """
-    if isinstance(predictions, Predictions | TopLabel):
-        check_unweighted(predictions, "save")
-    if isinstance(predictions, TopLabel):
-        _write_arrays({"confidence": predictions.confidence, "correct": predictions.correct}, None, path)
-    elif isinstance(predictions, Predictions):
-        _write_arrays({"logits": predictions.logits, "labels": predictions.labels}, predictions.class_names, path)
-    else:
+    if not isinstance(predictions, Predictions | TopLabel):
         raise InputError(f"what is saved must be Predictions or a TopLabel; got {type(predictions).__name__}.")
+    weights = {} if predictions.weights is None else {"weights": predictions.weights}
+    if isinstance(predictions, TopLabel):
+        _write_arrays({"confidence": predictions.confidence, "correct": predictions.correct, **weights}, None, path)
+    else:
+        arrays = {"logits": predictions.logits, "labels": predictions.labels, **weights}
+        _write_arrays(arrays, predictions.class_names, path)
 
 
 def _write_arrays(

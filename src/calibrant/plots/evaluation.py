@@ -82,14 +82,15 @@ def plot_density(
     ax, colours = layout.open_axes(ax, theme)
     n, t = diagram.n_right + diagram.n_wrong, diagram.confidence
     handles: list[Artist] = []
-    for density, median, count, kind, fill, dashes in (
-        (diagram.right, diagram.median_right, diagram.n_right, "correct", colours.good, "-"),
-        (diagram.wrong, diagram.median_wrong, diagram.n_wrong, "wrong", colours.bad, DASHED),
+    shares = (diagram.share_right, 1 - diagram.share_right)
+    for density, median, count, share, kind, fill, dashes in (
+        (diagram.right, diagram.median_right, diagram.n_right, shares[0], "correct", colours.good, "-"),
+        (diagram.wrong, diagram.median_wrong, diagram.n_wrong, shares[1], "wrong", colours.bad, DASHED),
     ):
         if count:
             ax.fill_between(t.numpy(), 0, density.numpy(), alpha=0.55, linewidth=0, zorder=2, **fill)
             ax.plot(t.numpy(), density.numpy(), color=fill["edgecolor"], linewidth=2, linestyle=dashes, zorder=3)
-            note = f"{count:,} {kind} ({layout.percent(count / n, 0)}), median confidence {layout.percent(median)}"
+            note = f"{count:,} {kind} ({layout.percent(share, 0)}), median confidence {layout.percent(median)}"
             handles.append(Patch(alpha=0.8, linewidth=0, label=note, **fill))
     both, highest = diagram.right + diagram.wrong, diagram.right.maximum(diagram.wrong)
     is_left = bool(both[t < 0.5].max() < both[t >= 0.5].max())
@@ -103,7 +104,8 @@ def plot_density(
     layout.name_axes(ax, colours, "Confidence, %", "Density (area 1 for each)")
     auroc = "" if math.isnan(diagram.auroc) else f"AUROC {layout.percent(diagram.auroc)}{DOT}"
     heading = "Confidence of correct and wrong predictions"
-    layout.title(ax, colours, heading, layout.without_middle(name, _LONGEST_NAME), f"{auroc}n = {n:,}")
+    detail = auroc + layout.size_text(n, diagram.effective_n)
+    layout.title(ax, colours, heading, layout.without_middle(name, _LONGEST_NAME), detail)
     return ax
 
 
@@ -161,7 +163,7 @@ def plot_risk_coverage(
     layout.percent_axis(ax.yaxis)
     layout.name_axes(ax, colours, "Coverage: samples answered, most confident first, %", "Risk: wrong among them, %")
     numbers = [f"AURC {layout.percent(first.aurc, 2)}", f"{layout.percent(first.e_aurc, 2)} above the best ranking"]
-    detail = DOT.join([*(numbers if second is None else []), f"n = {first.n:,}"])
+    detail = DOT.join([*(numbers if second is None else []), layout.size_text(first.n, first.effective_n)])
     layout.title(ax, colours, "Risk and coverage", layout.without_middle(name, _LONGEST_NAME), detail)
     return ax
 
@@ -208,7 +210,8 @@ def plot_bins_sweep(
     _bins_axes(ax, colours, diagram.n_bins, "ECE, %", top)
     usual = x.tolist().index(15) if 15 in x else 0
     ece, calibrated = layout.percent(float(diagram.ece[usual])), layout.percent(float(diagram.floor[usual]))
-    detail = f"{ece} at {x[usual]} bins; a calibrated model: {calibrated}{DOT}n = {diagram.n:,}"
+    size = layout.size_text(diagram.n, diagram.effective_n)
+    detail = f"{ece} at {x[usual]} bins; a calibrated model: {calibrated}{DOT}{size}"
     layout.title(ax, colours, "ECE and the number of bins", layout.without_middle(name, _LONGEST_NAME), detail)
     return ax
 

@@ -231,6 +231,16 @@ def percent_with_interval(value: float, low: float, high: float) -> str:
     return percent(value) if math.isnan(low) else f"{percent(value)} ({100 * low:.1f}–{100 * high:.1f} %)"
 
 
+def size_text(n: int, effective_n: float | None) -> str:
+    """Write the number of samples, and the effective one of weighted samples.
+
+    Example:
+        >>> size_text(10000, None), size_text(10000, 6200.3)
+        ('n = 10,000', 'n = 10,000, effective 6,200')
+    """
+    return f"n = {n:,}" + ("" if effective_n is None else f", effective {effective_n:,.0f}")
+
+
 def percent_ticks() -> FuncFormatter:
     """Format fractions as percent, without the sign: the axis label carries it."""
     return FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g}")

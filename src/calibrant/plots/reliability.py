@@ -85,16 +85,18 @@ def plot_reliability(
         layout.key(ax, colours, handles, place=_free_corner(first), floor=_STRIP_SHARE)
         ece = layout.percent_with_interval(first.ece, first.ece_low, first.ece_high)
         numbers = f"accuracy {layout.percent(first.accuracy)}{DOT}mean confidence {layout.percent(first.confidence)}"
-        size = f"n = {first.n:,}" + ("" if math.isnan(first.ece_low) else f"{DOT}in brackets: 95 % interval")
+        size = layout.size_text(first.n, first.effective_n)
+        size += "" if math.isnan(first.ece_low) else f"{DOT}in brackets: 95 % interval"
         layout.title(ax, colours, f"Reliability: ECE {ece}", source, numbers, size)
     else:
         handles = _draw_two(ax, (first, second), set_names, colours)
         _draw_strip(ax, [first, second], colours, note="share of samples (first filled, second outlined)")
         layout.key(ax, colours, handles, floor=_STRIP_SHARE)
-        sizes = " and ".join(dict.fromkeys(f"{diagram.n:,}" for diagram in (first, second)))
+        texts = (layout.size_text(diagram.n, diagram.effective_n) for diagram in (first, second))
+        sizes = " and ".join(dict.fromkeys(texts)).replace(" and n = ", " and ")
         few = any((diagram.bins.count < _FEW_SAMPLES).any() for diagram in (first, second))
         notes = "brackets: 95 % intervals" + f"{DOT}faint: under {_FEW_SAMPLES} samples" * few
-        heading = DOT.join(filter(None, [source, f"n = {sizes}"]))
+        heading = DOT.join(filter(None, [source, sizes]))
         layout.title(ax, colours, "Reliability compared", heading, "bands: 95 % range if calibrated", notes)
     ax.set(xlim=(0, 1), ylim=(_STRIP_FLOOR, 1), aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
@@ -187,7 +189,7 @@ def _draw_two(
 def _draw_strip(ax: Axes, diagrams: list[ReliabilityDiagram], theme: Theme, *, note: str) -> None:
     """Draw the share of samples in every bin: filled for the first set, an outline for the second."""
     ax.axhline(0, color=theme.muted, linewidth=0.8, zorder=3)
-    shares = [diagram.bins.count / diagram.n for diagram in diagrams]
+    shares = [diagram.bins.count / diagram.bins.count.sum() for diagram in diagrams]
     largest = max(float(share.max()) for share in shares)
     for diagram, share, first in zip(diagrams, shares, (True, False), strict=False):
         bins = diagram.bins

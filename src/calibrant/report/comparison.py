@@ -319,7 +319,14 @@ HeldOutRecord: TypeAlias = "Comparison | ClampingEvaluation"
 def held_out_facts(record: HeldOutRecord) -> str:
     """Return the size of the data."""
     samples = counted(record.n_calibration, "calibration sample")
-    return f"{samples}, {counted(record.n_test, 'test sample')}, {counted(record.n_classes, 'class', 'classes')}"
+    test, effective = counted(record.n_test, "test sample"), _effective_n(record)
+    test += "" if effective is None else f" (effective {effective:,.0f})"
+    return f"{samples}, {test}, {counted(record.n_classes, 'class', 'classes')}"
+
+
+def _effective_n(record: HeldOutRecord) -> float | None:
+    """Return the effective number of weighted test samples."""
+    return record.effective_n_test if isinstance(record, Comparison) else None
 
 
 def held_out_settings(record: HeldOutRecord) -> str:
@@ -331,7 +338,7 @@ def held_out_fields(record: HeldOutRecord, *, calibration: PurePath | None, test
     """Return both for the JSON report."""
     return {
         "calibration": {"source": calibration and calibration.name, "n": record.n_calibration},
-        "test": {"source": test and test.name, "n": record.n_test},
+        "test": {"source": test and test.name, "n": record.n_test, "effective_n": _effective_n(record)},
         "classes": record.n_classes,
         "bins": record.n_bins,
         "seed": record.seed,

@@ -75,7 +75,7 @@ def evaluation_page(
     return Page(
         title="Calibration report",
         source=source,
-        facts=f"{counted(evaluation.n, 'sample')}, {classes}",
+        facts=f"{_samples(evaluation)}, {classes}",
         verdict=verdict(evaluation, slices),
         tone=_TONES.get(evaluation.advice.step, "bad"),
         number=_number(evaluation.metrics["ece"]),
@@ -253,7 +253,7 @@ def verdict(evaluation: Evaluation, slices: Sequence[Slice] = ()) -> Verdict:
     """Put an evaluation into words."""
     beyond = is_beyond_noise(evaluation.metrics)
     findings = [
-        _noise(evaluation.metrics["ece"], evaluation.n, beyond=beyond),
+        _noise(evaluation.metrics["ece"], _samples(evaluation), beyond=beyond),
         *(
             f"Predictions with {percent_text(worst.low)} to {percent_text(worst.high)} confidence "
             f"({percent_text(worst.share)} of samples) claim {percent_text(worst.confidence)} and are right "
@@ -284,12 +284,18 @@ def _headline(evaluation: Evaluation, *, beyond: bool) -> str:
     return f"{size.capitalize()} {'over' if evaluation.gap > 0 else 'under'}confident: {claim}."
 
 
-def _noise(error: Estimate, n: int, *, beyond: bool) -> str:
+def _samples(evaluation: Evaluation) -> str:
+    """Return the number of samples, with the effective one of weighted samples."""
+    effective = "" if evaluation.effective_n is None else f" (effective {evaluation.effective_n:,.0f})"
+    return counted(evaluation.n, "sample") + effective
+
+
+def _noise(error: Estimate, samples: str, *, beyond: bool) -> str:
     interval = "" if math.isnan(error.low) else f" (95 % interval {error.low:.3f} to {error.high:.3f})"
     score = f"ECE {error.value:.3f}{interval}; a calibrated model with these confidences would score {error.floor:.3f}"
     answer = "this is beyond noise" if beyond else "noise explains it"
     p = "unknown" if error.p is None else "< .002" if error.p < 0.002 else f"= {error.p:.3f}"
-    return f"{score} on {counted(n, 'sample')}, so {answer} (p {p})."
+    return f"{score} on {samples}, so {answer} (p {p})."
 
 
 def _classes(evaluation: Evaluation) -> list[str]:

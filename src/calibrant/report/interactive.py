@@ -20,11 +20,11 @@ from calibrant.diagrams import comparison_diagram, confidence_density, risk_cove
 from calibrant.errors import FitError, terminal_text
 from calibrant.evaluation import Evaluation
 from calibrant.evidence import corp
-from calibrant.metrics.states import BinnedByPrediction, RankedSamples
+from calibrant.metrics.states import BinnedByPrediction, RankedSamples, weighted
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
 from calibrant.numerics.uniform_share import floored
-from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel, check_unweighted
+from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel, counted_samples
 from calibrant.report.page import to_plain
 
 MOST_BINS = 100
@@ -103,24 +103,24 @@ def view_of(
     predictions: Predictions | TopLabel, name: str, title: str, *, temperatures: bool = False
 ) -> dict[str, Any]:
     """Return the numbers of one set of predictions."""
-    check_unweighted(predictions, "a chart")
+    predictions = _in_whole_samples(predictions)
     top = predictions.top
     density, risk = confidence_density(predictions), risk_coverage(predictions)
     kept = np.unique(np.linspace(0, len(risk.coverage) - 1, _RISK_POINTS).round().astype(int))
     return {
         "name": terminal_text(name),
         "title": terminal_text(title),
-        "n": len(top),
+        "n": _size(top),
         "accuracy": top.accuracy,
-        "confidence": float(top.confidence.mean()),
-        "cells": _packed_cells(_cell_sums(top.confidence, top.correct), _EXACT),
+        "confidence": float(weighted(top.confidence, top.weights).mean() * (len(top) / _size(top))),
+        "cells": _packed_cells(_cell_sums(top.confidence, top.correct, top.weights), _EXACT),
         "ranks": _ranks(predictions),
         "corp": _corp(predictions),
         "density": {
             "right": _rounded(density.right[::_DENSITY_STEP], 4),
             "wrong": _rounded(density.wrong[::_DENSITY_STEP], 4),
-            "n_right": density.n_right,
-            "n_wrong": density.n_wrong,
+            "n_right": round(density.share_right * _size(top)),
+            "n_wrong": _size(top) - round(density.share_right * _size(top)),
             "auroc": density.auroc,
         },
         "risk": {
@@ -134,6 +134,18 @@ def view_of(
         "temperatures": _temperatures(predictions) if temperatures and isinstance(predictions, Predictions) else None,
         "classes": _classes(predictions) if isinstance(predictions, Predictions) else None,
     }
+
+
+def _in_whole_samples(predictions: Predictions | TopLabel) -> Predictions | TopLabel:
+    """Return samples whose weights add up to their effective number, rounded: charts count in samples."""
+    counted = counted_samples(predictions)
+    if counted.weights is None:
+        return counted
+    return counted.with_weights(counted.weights * (max(1, round(counted.effective_size)) / counted.effective_size))
+
+
+def _size(samples: Predictions | TopLabel) -> int:
+    return len(samples) if samples.weights is None else round(float(samples.weights.sum()))
 
 
 def _rounded(values: Any, digits: int) -> Any:
@@ -157,7 +169,7 @@ def _first_cells() -> Tensor:
     return (torch.bucketize(starts, fractions()) - 1).clamp_(min=0)
 
 
-def _cell_sums(confidence: Tensor, correct: Tensor) -> Tensor:
+def _cell_sums(confidence: Tensor, correct: Tensor, weights: Tensor | None) -> Tensor:
     """Count samples, correct ones and summed confidence between neighbouring fractions, (3, cells)."""
     shift = inner_edges(2)[0] - 0.5  # bins end a little above their edge: see calibrant.numerics.binning
     confidence = confidence.cpu().double()
@@ -168,12 +180,15 @@ def _cell_sums(confidence: Tensor, correct: Tensor) -> Tensor:
     index += shifted > fractions()[1:].index_select(0, index)
     size = len(fractions()) - 1
     columns = (torch.ones_like(confidence), correct.cpu().double(), confidence)
-    return torch.stack([sums_by(index, column, size) for column in columns])
+    weights = None if weights is None else weights.cpu()
+    return torch.stack([sums_by(index, weighted(column, weights), size) for column in columns])
 
 
 def _packed_cells(sums: Tensor, unit: float) -> dict[str, Any]:
-    """Return the occupied cells as small whole numbers."""
+    """Return the occupied cells as small whole numbers; counts of weighted samples with four digits."""
     count, correct, confidence = sums
+    if not torch.equal(count, count.round()):
+        count, correct = count.round(decimals=4), correct.round(decimals=4)
     occupied = count.nonzero()[:, 0]
     count, correct, confidence = (column[occupied] for column in (count, correct, confidence))
     columns = {
@@ -182,7 +197,10 @@ def _packed_cells(sums: Tensor, unit: float) -> dict[str, Any]:
         "wrong": count - correct,
         "offset": ((confidence - count * fractions()[occupied]) / unit).round(),
     }
-    return {name: column.long().tolist() for name, column in columns.items()} | {"unit": unit}
+    whole = {name: column.long().tolist() for name, column in columns.items()} | {"unit": unit}
+    if torch.equal(count, count.round()):
+        return whole
+    return whole | {name: _rounded(columns[name], 4) for name in ("count", "wrong")}
 
 
 def _ranks(predictions: Predictions | TopLabel) -> dict[str, list[float]]:
@@ -191,7 +209,8 @@ def _ranks(predictions: Predictions | TopLabel) -> dict[str, list[float]]:
     rank, right = ranked.cumulative_total.cpu().numpy(), ranked.cumulative_right.cpu().numpy()
     gap = ranked.gap.cumsum(-1, dtype=torch.float64).cpu().numpy()
     bins = np.arange(1, MOST_BINS + 1)
-    ends = np.unique(np.concatenate([np.floor(rank[-1] * np.arange(b + 1) / b) for b in bins]))
+    n = round(rank[-1])
+    ends = np.unique(np.concatenate([np.floor(n * np.arange(b + 1) / b) for b in bins]))
     right_at, gap_at = (np.interp(ends, np.append(0, rank), np.append(0, column)) for column in (right, gap))
     return {
         "step": np.diff(ends).astype(int).tolist(),
@@ -215,12 +234,13 @@ def _temperatures(predictions: Predictions) -> dict[str, Any] | None:
         confidences = top_confidences(logits, grid)
         gap = (logits.amax(1) - logits.gather(1, block.labels[:, None])[:, 0]).double()
         for place, confidence in enumerate(confidences):
-            cells[place] += _cell_sums(confidence, block.correct)
-            loss[place] += float((gap / grid[place] - confidence.double().log()).clamp(max=most).sum())
+            cells[place] += _cell_sums(confidence, block.correct, block.weights)
+            losses = (gap / grid[place] - confidence.double().log()).clamp(max=most)
+            loss[place] += float(weighted(losses, block.weights).sum())
     return {
         "temperature": grid.tolist(),
-        "nll": _rounded(loss / len(predictions), 6),
-        "cells": [_packed_cells(sums, _COARSE * len(predictions)) for sums in cells],
+        "nll": _rounded(loss / _size(predictions), 6),
+        "cells": [_packed_cells(sums, _COARSE * _size(predictions)) for sums in cells],
         "fitted": fitted,
         "uniform_share": predictions.uniform_share,
     }
@@ -231,7 +251,7 @@ def _temperature_grid(predictions: Predictions, share: Tensor) -> tuple[Tensor, 
     logits = floored(predictions.logits, share) if share else predictions.logits
     fitted: float | None = None
     try:
-        fit = fit_inverse_temperature(logits, predictions.labels)
+        fit = fit_inverse_temperature(logits, predictions.labels, weights=predictions.weights)
         fitted = float(f"{1 / fit.beta:.6g}") if fit.end == "interior" else None
     except FitError:  # samples of equal logits
         pass
@@ -249,10 +269,10 @@ def _classes(predictions: Predictions) -> dict[str, list[Any]]:
     names = predictions.class_names or [f"class {label}" for label in range(k)]
     return {
         "name": [terminal_text(name) for name in names],
-        "samples": torch.bincount(predictions.labels, minlength=k).tolist(),
-        "predicted": state.count[:, 0].long().tolist(),
+        "samples": torch.bincount(predictions.labels, predictions.weights, minlength=k).round().long().tolist(),
+        "predicted": state.count[:, 0].round().long().tolist(),
         "confidence": _rounded(state.probability[:, 0].cpu(), 4),
-        "correct": state.hits[:, 0].long().tolist(),
+        "correct": state.hits[:, 0].round().long().tolist(),
     }
 
 
