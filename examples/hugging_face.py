@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForTokenClassification, Trainer, TrainingArguments
 
-from calibrant import Predictions, accuracy, ece
+from calibrant import load_map
 from calibrant.datasets import load_digits
+from calibrant.integrations.transformers import Calibration, attach_map
 from calibrant.losses import FocalLoss
 
 CRITERION = FocalLoss(gamma=2.0, reduction="sum", ignore_index=-100)
@@ -35,24 +36,23 @@ def lines(places: Tensor) -> list[dict[str, Tensor]]:
 
 
 def main() -> dict[str, float]:
-    """Train on 168 lines and judge on the other 56."""
+    """Train on 168 lines, and evaluate and calibrate on the other 56."""
     torch.manual_seed(0)
     training, test = map(lines, torch.randperm(1792).split([1344, 448]))
     config = BertConfig(hidden_size=64, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64, num_labels=10)
     with tempfile.TemporaryDirectory() as folder:
-        options = TrainingArguments(
-            folder, num_train_epochs=20, learning_rate=4e-3, gradient_accumulation_steps=2, use_cpu=True,
-            report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
-        )  # fmt: skip
-        model = BertForTokenClassification(config)
-        trainer = Trainer(model, options, train_dataset=training, compute_loss_func=token_loss)
+        quiet = {"report_to": "none", "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
+        steps = {"num_train_epochs": 20, "learning_rate": 4e-3, "gradient_accumulation_steps": 2}
+        options = TrainingArguments(folder, eval_strategy="epoch", use_cpu=True, **steps, **quiet)
+        model, calibration = BertForTokenClassification(config), Calibration("temperature", metrics=["accuracy", "ece"])
+        data = {"train_dataset": training, "eval_dataset": test, "compute_metrics": calibration}
+        trainer = Trainer(model, options, compute_loss_func=token_loss, callbacks=[calibration], **data)
         trainer.train()
-        told = trainer.predict(test)
-    real = told.label_ids != -100
-    judged = Predictions.from_logits(told.predictions[real], told.label_ids[real])
-    print(f"{len(judged)} of {real.size} tokens count")
-    print(f"accuracy {accuracy(judged):.3f}, ece {ece(judged):.3f}")
-    return {"accuracy": float(accuracy(judged)), "ece": float(ece(judged)), "tokens": len(judged)}
+        numbers = trainer.evaluate()
+        attach_map(model, load_map(f"{folder}/map.safetensors"))  # from here on its logits are calibrated
+    print(f"{len(calibration.predictions)} of {8 * len(test)} tokens count")
+    print(f"accuracy {numbers['eval_accuracy']:.3f}, ece {numbers['eval_ece']:.3f}")
+    return {"accuracy": numbers["eval_accuracy"], "ece": numbers["eval_ece"], "tokens": len(calibration.predictions)}
 
 
 if __name__ == "__main__":

@@ -62,6 +62,8 @@ def test_the_blocks_of_a_page_run_and_print_what_it_says(page, monkeypatch):
 
 
 @pytest.mark.usefixtures("folder")
+# Lightning remarks on loaders and loggers, and asks torch in a way that a newer one warns of.
+@pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*LeafSpec", "ignore::UserWarning:lightning")
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
 def test_the_blocks_about_a_framework_run_where_it_is_installed(section, monkeypatch):
     try:
