@@ -62,7 +62,7 @@ export function Files({ job, files, children }: { job: string; files: Record<str
   return (
     <>
       {children?.(link)}
-      {figures.size > 0 && <><p>Figures:</p><ul class="files figures-list">{[...figures].map(([title, forms]) => <li key={title}>{title}: {forms.map(([name, form], i) => <>{i > 0 && ", "}{link(name, form)}</>)}</li>)}</ul></>}
+      {figures.size > 0 && <><p>Figures:</p><ul class="files">{[...figures].map(([title, forms]) => <li key={title}><span>{title}: {forms.map(([name, form], i) => <>{i > 0 && ", "}{link(name, form)}</>)}</span></li>)}</ul></>}
     </>
   );
 }
