@@ -79,9 +79,12 @@ def test_bare_numbers_are_chosen_by_a_pattern_and_other_columns_are_not():
     np.testing.assert_allclose(loaded.probs, PROBS)
 
 
-def test_the_column_of_labels_is_not_one_of_scores():
-    source = table(["p_a", "p_b", "p_c"], p_true=["a", "b", "c"])
-    assert load(source, kind="probs", scores="p_", labels="p_true").labels.tolist() == [0, 1, 2]
+def test_columns_with_another_purpose_are_not_scores():
+    source = table(["p_a", "p_b", "p_c"], p_true=["a", "b", "c"], p_weight=[1, 2, 3], p_fold=["x", "x", "y"])
+    options = {"labels": "p_true", "weights": "p_weight", "where": {"p_fold": "x"}}
+    loaded = load(source, kind="probs", scores="p_", **options)
+    assert loaded.labels.tolist() == [0, 1]
+    assert loaded.weights.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
