@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test install format lint types imports tests docs frontend browser house reference benchmarks clean
+.PHONY: demo test install format lint types imports tests docs site frontend browser dist compatibility house reference benchmarks clean
 .DELETE_ON_ERROR:
 
 demo: install
@@ -38,12 +38,34 @@ imports: install
 tests: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal
 
+# Wheel and source archive in dist/, and the demo run by the wheel in an environment of its dependencies alone.
+dist: install
+	rm -rf dist build/lib
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/pytest tests/dist
+
+# Python 3.11 to 3.13 and the lowest versions of the dependencies; see benchmarks/compatibility.py for less than all.
+PYTHONS ?= 3.11 3.12 3.13
+TESTS ?= tests/contracts tests/unit
+compatibility: install
+	$(BIN)/python -m benchmarks.compatibility --pythons '$(PYTHONS)' --tests '$(TESTS)'
+
 format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 docs: install
 	$(BIN)/python docs/build.py
+
+# The pages as a searchable site with an API reference in build/site, by MkDocs in an environment of its own.
+site: .venv-site/.ready
+	.venv-site/bin/python docs/site_pages.py
+
+.venv-site/.ready: docs/requirements.txt
+	test -x .venv-site/bin/python || $(PYTHON) -m venv .venv-site
+	.venv-site/bin/python -m pip install --quiet --disable-pip-version-check --requirement docs/requirements.txt
+	@touch $@
 
 # Builds the script and the style sheet of reports, which are committed; needs Node.
 frontend: frontend/node_modules/.ready
@@ -80,4 +102,4 @@ benchmarks: .venv-reference/.ready
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-reference demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-reference .venv-site .venv-compatibility demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
