@@ -119,6 +119,8 @@ def evaluate_slices(
             progress(f"evaluating {column} = {name}")
             inside = torch.from_numpy(place == code).to(samples.top.correct.device)
             part = samples[inside]
+            if part.weights is not None and not bool(part.weights.any()):  # its samples count nothing
+                continue
             estimates = estimate(part, metrics, resamples=resamples, seed=seed)
             p = estimates["ece"].p
             known_p = math.nan if p is None or len(part) < _FEW else p
@@ -197,6 +199,8 @@ def _gap_to_rest(top: TopLabel, inside: Tensor) -> GapToRest:
     if min(n, rest) < _FEW:
         return GapToRest()
     weights = torch.ones_like(top.confidence) if top.weights is None else top.weights
+    if not (weights[inside].any() and weights[~inside].any()):
+        return GapToRest()
     (mean, square, degrees), (other, other_square, other_degrees) = (
         _mean_gap(top.confidence[part], top.correct[part], weights[part]) for part in (inside, ~inside)
     )

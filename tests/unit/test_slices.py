@@ -183,3 +183,10 @@ class TestCommand:
         code, _, err = self.run(capsys, monkeypatch, table, *arguments)
         assert code == 2
         assert message in err.replace("\n", " ")
+
+
+def test_a_slice_that_weighs_nothing_is_left_out():
+    samples, half = overconfident(100, 3), np.arange(100) < 50
+    found = evaluate_slices(samples.with_weights(half.astype(float)), by={"g": half.tolist()}, resamples=20)
+    assert [one.value for one in found] == ["True"]
+    assert found[0].metrics["nll"].value == pytest.approx(NLL()(samples[:50]))

@@ -232,8 +232,8 @@ def slice_reliability(
     """
 
     def panel(index: int, name: str, chosen: Tensor) -> ClassReliability:
-        state = Binned(n_bins)(predictions[chosen])
-        bins = ReliabilityBins.from_sums(state.count, state.confidence, state.correct)
+        state = Binned(n_bins)(counted_samples(predictions[chosen]))
+        bins = ReliabilityBins.from_sums(*state.tensors())
         return ClassReliability(index, name, int(chosen.sum()), float(ECE(n_bins).value(state)), bins)
 
     return tuple(panel(index, *part) for index, part in enumerate(zip(names, slices, strict=True)))
