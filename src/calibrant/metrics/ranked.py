@@ -45,7 +45,8 @@ class ACE(RankMetric, name="ace", title="Adaptive calibration error", paper=_NGU
 
     Formula: Σ_b |B_b|/n · |acc(B_b) − conf(B_b)|, sizes differing by at most one
     Estimator: plug-in; bins cut by rank, each tied sample carrying its tie group's mean correctness, so that the order
-        of the samples cannot matter.
+        of the samples cannot matter. Weighted samples are cut at whole effective ones; one that lies across a cut is
+        in both bins, in parts.
     Bias: upward, as ece.
     Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
