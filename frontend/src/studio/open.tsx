@@ -31,7 +31,7 @@ export function Open({ source, onChoose }: { source: Source | null; onChoose: (s
       <h2>Predictions</h2>
       <div class={`drop${over ? " over" : ""}`} onDragOver={(event) => { event.preventDefault(); setOver(true); }} onDragLeave={() => setOver(false)}
         onDrop={(event) => { event.preventDefault(); setOver(false); void take(event.dataTransfer?.files[0]); }}>
-        <p>Drop a file here: csv, npz, parquet, feather, arrow, safetensors or pt, with the scores and the true class of every sample.</p>
+        <p>Drop a file here: csv, tsv, jsonl, npz, parquet, feather, arrow, safetensors or pt, with the scores and the true class of every sample.</p>
         <button type="button" disabled={!session || Boolean(busy)} onClick={() => input.current?.click()}>Choose a file</button>
         <input ref={input} type="file" class="hidden" aria-label="File of predictions" tabIndex={-1} onChange={(event) => { void take(event.currentTarget.files?.[0]); event.currentTarget.value = ""; }} />
         <p class="legend">It stays on this machine, and is deleted when the studio ends.{session && ` At most ${whole(Math.round(session.most_bytes / 1e6))} MB.`}</p>

@@ -254,7 +254,7 @@ def difference_number(title: str, change: Difference) -> KeyNumber:
     """Return a difference as the number that a verdict rests on."""
     interval = "" if math.isnan(change.low) else f"95 % interval {change.low:+.4f} … {change.high:+.4f}; "
     detail = f"{interval}from {number_text(change.baseline)} to {number_text(change.candidate)}"
-    return KeyNumber(title, f"{change.value:+.4f}".replace("-", "−"), detail)
+    return KeyNumber(title, *(text.replace("-", "−") for text in (f"{change.value:+.4f}", detail)))
 
 
 def difference_cell(change: Difference) -> Cell:
