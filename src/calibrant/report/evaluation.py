@@ -209,9 +209,9 @@ _BRIEF_SLICES = 10  # of each column
 
 def _slice_sections(slices: Sequence[Slice], *, most: int | None = None) -> list[Section]:
     """Return a section for every column, with its slices or the worst of them."""
-    tested = sum(not math.isnan(one.corrected_p) for one in slices)
+    tested = counted(sum(not math.isnan(one.corrected_p) for one in slices), "slice")
     legend = (
-        f"The worst first. p: how often calibrated predictions would show such an error, corrected for {counted(tested, 'slice')} "
+        f"The worst first. p: how often calibrated predictions would show such an error, corrected for {tested} "
         "(Holm). To the rest: confidence − accuracy, minus that of all other samples; ▼ is further from 0 than theirs, "
         "▲ closer, beyond noise. A slice of fewer than ten samples is not tested."
     )
