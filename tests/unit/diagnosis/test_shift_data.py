@@ -23,7 +23,7 @@ def digits():
 
 
 def changed(run, **settings):
-    return replace(run, settings=replace(run.settings, **settings))
+    return replace(run, trained=replace(run.settings, **settings))
 
 
 def test_the_test_images_are_those_of_the_runs_own_split(runs, digits):

@@ -129,7 +129,7 @@ def test_files_that_do_not_suit_are_refused_when_named(runs, tmp_path):
 
 
 def test_texts_cannot_be_evaluated_on_images(runs, tmp_path):
-    texts = replace(runs[0], settings=replace(runs[0].settings, n_words=50, input_shape=(20,), pixel_scale=None))
+    texts = replace(runs[0], trained=replace(runs[0].settings, n_words=50, input_shape=(20,), pixel_scale=None))
     with pytest.raises(InputError, match="was trained on texts"):
         stored_sets([texts], tmp_path / "absent.npz")
 
