@@ -50,6 +50,7 @@ def serve(
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
+            listener.listen()  # so that the address answers as soon as it is printed
         except OSError as error:
             raise InputError(
                 f"--host {host} and --port {port} must be an address that is free here: {error.strerror}. "
@@ -65,8 +66,11 @@ def serve(
         app = studio.app({f"{name}:{port}" for name in (named, "127.0.0.1", "localhost")})
         if open_page:
             webbrowser.open(address)
-        config = uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=3)
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", server_header=False, timeout_graceful_shutdown=3)
+        )
+        studio.is_ending = lambda: server.should_exit
         try:
-            uvicorn.Server(config).run(sockets=[listener])
+            server.run(sockets=[listener])
         finally:
             studio.close()

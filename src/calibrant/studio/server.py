@@ -11,7 +11,7 @@ import queue
 import secrets
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -125,12 +125,14 @@ class Studio:
         opened: Files, and folders of ``calibrant clamp``, to offer from the start.
         most_bytes: The largest upload.
         workers: The processes for heavy work.
+        is_ending: Whether the server is to stop, so that no request waits for a job any more.
     """
 
     opened: Iterable[Path] = ()
     most_bytes: int = 1 << 28
     workers: Workers = field(default_factory=partial(Workers, "calibrant.studio.api"))
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    is_ending: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="calibrant-studio-"))
@@ -206,6 +208,8 @@ class Studio:
             suffix = suffix_of(name)
         except CalibrantError as error:
             return _error(415, str(error))
+        if suffix == ".npy":
+            return _error(415, "An npy file holds one array: put scores and labels into one npz file (numpy.savez).")
         identifier = secrets.token_hex(8)
         path, size = self.folder / f"{identifier}{suffix}", 0
         try:
@@ -296,7 +300,7 @@ class Studio:
             from anyio import move_on_after, sleep
 
             with move_on_after(wait):
-                while not job.finished.is_set():
+                while not (job.finished.is_set() or self.is_ending()):
                     await sleep(0.05)
         return JSONResponse(job.as_dict())
 

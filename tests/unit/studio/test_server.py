@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from calibrant.files import load, load_map
-from calibrant.files.load import SUFFIXES
+from calibrant.files.load import OPENERS
 
 pytest.importorskip("starlette", reason="needs Starlette, which serves the studio")
 pytest.importorskip("uvicorn", reason="needs Uvicorn, which serves the studio")
@@ -82,25 +82,17 @@ def started(*options, **environment):
     """Start the command; return its process and its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "calibrant", "serve", "--port", "0", *options],
-        stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"} | environment,
     )  # fmt: skip
-    line = process.stdout.readline()
-    address = re.search(r"http://\S+", line)[0].rstrip("/")
-    for _ in range(100):
-        try:
-            urllib.request.urlopen(address + "/", timeout=5).close()  # noqa: S310
-        except OSError:
-            time.sleep(0.1)
-        else:
-            break
-    return process, address
+    return process, re.search(r"http://\S+", process.stdout.readline())[0].rstrip("/")
 
 
 def ended(process):
-    """End the command as a service manager would; return whether it ended cleanly."""
+    """End the command as a service manager would; return whether it ended cleanly and had nothing to complain of."""
     process.send_signal(signal.SIGTERM)
     with process.stdout:
-        return process.wait(timeout=20) in {0, -signal.SIGTERM}
+        return process.wait(timeout=20) in {0, -signal.SIGTERM} and not process.stdout.read()
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +201,7 @@ def bomb():
 
 NOISE = bytes(np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8))
 HEADER = struct.pack("<Q", 1 << 60) + b"{}"  # says that it is an exabyte long
-MALFORMED = [(f"noise{suffix}", NOISE) for suffix in SUFFIXES] + [
+MALFORMED = [(f"noise{suffix}", NOISE) for suffix in OPENERS if suffix != ".npy"] + [
     *(
         ("broken.npz", b"PK\x03\x04nonsense"),
         ("empty.csv", b""),
@@ -231,6 +223,12 @@ def test_a_malformed_file_gets_a_clear_error_and_the_server_goes_on(client, name
     assert "calibrant-studio-" not in job["error"] + preview["error"]  # no path of ours
     assert "Internal" not in job["error"] + preview["error"]
     assert client.get("/api/session")["files"]
+
+
+def test_an_array_without_labels_is_refused_when_it_arrives(client):
+    status, answer = client.upload("scores.npy", NOISE)
+    assert status == 415
+    assert "numpy.savez" in answer["error"]
 
 
 def test_a_hostile_name_reaches_neither_the_disk_nor_the_screen(client):
@@ -310,9 +308,14 @@ def test_the_end_deletes_what_was_uploaded(tmp_path):
     ]
     _, uploaded = client.upload("other.npz", path.read_bytes())
     source = {"file": uploaded["id"], "split": {"by": "half"}}
-    assert client.start("compare", source=source, methods=["dirichlet_odir"])[0] == 202  # it runs when the end comes
+    status, job = client.start("compare", source=source, methods=["dirichlet_odir"])
+    assert status == 202
+    waiting = threading.Thread(target=client.get, args=[f"/api/jobs/{job['id']}?wait=60"])  # when the end comes
+    waiting.start()
+    time.sleep(0.3)
     (folder,) = tmp_path.glob("calibrant-studio-*")
     assert list(folder.iterdir())
     assert ended(process)
+    waiting.join(timeout=20)
     assert not folder.exists()
     assert path.exists()
