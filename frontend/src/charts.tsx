@@ -154,7 +154,7 @@ export function Curve(props: {
       {(width) => {
         const height = heightOf(width, 0.7), [across, up] = inner(width, height);
         const x = logarithmic([temperatures[0], temperatures.at(-1)!], across), digits = top - foot < 0.2 ? 3 : 2;
-        const y = linear([foot, top], up, (value) => value.toFixed(digits), 4);
+        const y = linear([foot, top], up, (value) => String(Number(value.toFixed(digits))), 4);
         const pick = (event: PointerEvent) => {
           const box = (event.currentTarget as SVGElement).ownerSVGElement!.getBoundingClientRect(), at = ((event.clientX - box.left) * width) / box.width;
           const away = temperatures.map((value) => Math.abs(x.at(value) - at));

@@ -217,7 +217,7 @@ def test_a_screen_has_no_serious_violation_of_accessibility(studio, tmp_path, ar
         studio.emulate_media(color_scheme=theme)
         check_accessibility(studio)
     studio.get_by_role("button", name="What is calibration?").click()
-    studio.wait_for_selector("text=Calibrated is not useful")
+    studio.wait_for_selector("text=Calibrated does not mean useful")
     check_accessibility(studio)
 
 
@@ -266,7 +266,7 @@ def test_the_walk_explains_calibration_with_the_reader_s_own_numbers(studio, tmp
     upload(studio, path)
     evaluate(studio)
     studio.get_by_role("button", name="What is calibration?").click()
-    studio.wait_for_selector("text=Calibrated is not useful")
+    studio.wait_for_selector("text=Calibrated does not mean useful")
     assert f"{ece(load(path)):.4f}" in studio.inner_text(".learn")
     studio.get_by_role("button", name="Play").click()
     studio.locator("figcaption", has_text=re.compile(r"in ([7-9]|\d\d) bins")).wait_for()

@@ -39,7 +39,7 @@ export function Learn({ answer, onCalibrate }: { answer: Answer; onCalibrate: ()
         <Film answer={answer} /></div>
       <h2>2. Some error is chance</h2>
       <p>Even a perfectly calibrated model with these confidences would not score 0 on {whole(view.n)} samples: by chance alone its ECE in {answer.charts.n_bins} bins would be about <output>{number(error.floor)}</output>. Here it is <output>{number(error.value)}</output>, with a 95 % interval from {number(error.low)} to {number(error.high)}. {(error.p ?? 1) <= 0.05 ? `Chance would reach that in ${error.p! < 0.002 ? "fewer than 2 of 1,000" : `${share(error.p!)} of`} such samples: the error is real.` : "That is no more than chance explains."} An ECE without such a floor cannot be read.</p>
-      <h2>3. Calibrated is not useful</h2>
+      <h2>3. Calibrated does not mean useful</h2>
       <div class="columns"><div>
         <p>A model that always says “{share(view.accuracy)}” is calibrated on these samples, and useless: it does not separate right from wrong predictions. Yours does{density.auroc !== null && <>: a right prediction has the higher confidence than a wrong one in <output>{share(density.auroc)}</output> of pairs (AUROC; 50 % is guessing)</>}.</p>
         <p>The Brier score of the confidence, {number(corp.uncertainty - corp.discrimination + corp.miscalibration)}, has both parts: uncertainty {number(corp.uncertainty)}, that of the useless model; less discrimination <output>{number(corp.discrimination)}</output>, what separating gains; plus miscalibration <output>{number(corp.miscalibration)}</output>, what wrong claims lose. Calibration can remove the last part only. A method that lowers it and the discrimination too has made the model worse.</p></div>
