@@ -96,7 +96,7 @@ class TopLabel:
     @property
     def effective_size(self) -> float:
         """Number of samples without weights that know as much: Kish's (Σ w)² / Σ w²."""
-        return len(self) if self.weights is None else float(self.weights.sum() ** 2 / self.weights.square().sum())
+        return len(self) if self.weights is None else float(effective_counts(self.weights).sum())
 
     def with_weights(self, weights: Any) -> Self:
         """Return the same samples with other weights, (n,), or with none."""
@@ -469,7 +469,7 @@ class Predictions:
     @cached_property
     def sample_counts(self) -> Tensor | None:
         """Weights that sum to the effective size, (n,), so that each sample counts as so many; None without weights."""
-        return None if self.weights is None else self.weights * (self.weights.sum() / self.weights.square().sum())
+        return None if self.weights is None else effective_counts(self.weights)
 
     def with_positive_weights(self) -> Self:
         """Return the samples that count at all."""
@@ -569,6 +569,11 @@ def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Pr
     )
 
 
+def effective_counts(weights: Tensor) -> Tensor:
+    """Return weights, (n,), scaled so that they sum to Kish's effective number of samples, (Σ w)² / Σ w²."""
+    return weights * (weights.sum() / weights.square().sum())
+
+
 Record = TypeVar("Record", bound=Predictions | TopLabel)
 
 
@@ -586,7 +591,7 @@ def counted_samples(samples: Record) -> Record:
     weights = samples.weights[positive]
     if bool((weights == weights[0]).all()):
         return kept.with_weights(None)  # type: ignore[return-value]
-    return kept.with_weights(weights * (weights.sum() / weights.square().sum()))  # type: ignore[return-value]
+    return kept.with_weights(effective_counts(weights))  # type: ignore[return-value]
 
 
 def check_unweighted(samples: Predictions | TopLabel, what: str) -> None:

@@ -50,7 +50,7 @@ def serve(
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
-            listener.listen()  # so that the address answers as soon as it is printed
+            listener.listen()  # a browser that opens the address at once is answered
         except OSError as error:
             raise InputError(
                 f"--host {host} and --port {port} must be an address that is free here: {error.strerror}. "

@@ -26,7 +26,7 @@ from calibrant.metrics.states import (
 )
 from calibrant.numerics.binning import bin_index
 from calibrant.paper import Paper
-from calibrant.predictions import Arrays, Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel, effective_counts
 
 __all__ = [
     "ECE", "MCE", "OE", "SCE", "TLECE", "ECEL1Debiased", "ECEL2Debiased", "ece", "ece_l1_debiased",
@@ -298,7 +298,7 @@ def piece(
     weights = torch.ones_like(top.confidence) if top.weights is None else top.weights
     counted = weights > 0
     top, nearness, weights = top[counted], nearness[counted], weights[counted]
-    mass = (weights * (weights.sum() / weights.square().sum())).cpu().numpy()  # adds up to the effective number
+    mass = effective_counts(weights).cpu().numpy()
     gap = (top.confidence - top.correct.double()).cpu().numpy()
     near = nearness.double().cpu().numpy()
     if bins == "equal_mass":
