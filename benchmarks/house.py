@@ -41,7 +41,7 @@ class Bound:
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way.
 BOUNDS = {
     "modules": Bound("modules", 180, 240),
-    "median": Bound("median lines of a module", 220, 130, "at least"),
+    "median": Bound("median lines of a module", 250, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
     "lines": Bound("lines, without studio/ and integrations/", 42_000, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
@@ -51,10 +51,10 @@ BOUNDS = {
     "cycles": Bound("files in cycles of imports", 0, 0),
     "stubs": Bound('"Args" entries that begin with "Of"', 0, 0),
     "clauses": Bound("module docstrings that are a What/Which/How clause", 0, 0),
-    "dialect": Bound("lines with words that the style guide rules out", 14, 0),
+    "dialect": Bound("lines with words that the style guide rules out", 8, 0),
 }
 COMMAND_BOUNDS = {
-    "evaluate": Bound("files entered by evaluate", 34, 40),
+    "evaluate": Bound("files entered by evaluate", 31, 40),
     "fit": Bound("files entered by fit", 26, 30),
     "compare": Bound("files entered by compare", 36, 50),
     "diagnose": Bound("files entered by diagnose", 48, 70),
