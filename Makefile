@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test install format lint types imports tests docs site frontend browser dist compatibility house reference benchmarks clean
+.PHONY: demo test install format lint types imports tests docs site frontend browser dist compatibility house reference frameworks benchmarks clean
 .DELETE_ON_ERROR:
 
 demo: install
@@ -48,8 +48,9 @@ dist: install
 # Python 3.11 to 3.13 and the lowest versions of the dependencies; see benchmarks/compatibility.py for less than all.
 PYTHONS ?= 3.11 3.12 3.13
 TESTS ?= tests/contracts tests/unit
+TORCH ?=
 compatibility: install
-	$(BIN)/python -m benchmarks.compatibility --pythons '$(PYTHONS)' --tests '$(TESTS)'
+	$(BIN)/python -m benchmarks.compatibility --pythons '$(PYTHONS)' --tests '$(TESTS)' --torch '$(TORCH)'
 
 format: install
 	$(BIN)/ruff format .
@@ -87,6 +88,11 @@ house: install
 # Asks the peers again, in an environment of their own, and records their answers for the tests.
 reference: .venv-reference/.ready
 	.venv-reference/bin/python tests/reference/record.py
+
+# The doors to frameworks that the environment of the tests lacks: Lightning, Hugging Face, and all else on the page.
+frameworks: .venv-reference/.ready
+	OMP_NUM_THREADS=1 .venv-reference/bin/python -m pytest -rs tests/unit/integrations tests/examples src/calibrant/integrations
+	OMP_NUM_THREADS=1 .venv-reference/bin/python -m pytest -rs tests/docs/test_pages.py -k framework
 
 # All questions, or some: make benchmarks QUESTIONS="temperature binning"
 benchmarks: .venv-reference/.ready

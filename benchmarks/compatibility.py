@@ -3,7 +3,8 @@
 Python 3.11 to 3.13 with the pinned versions, and the first of them with the lowest versions that pyproject.toml allows,
 each in an environment of its own below .venv-compatibility. An interpreter that is not there is left out with a line
 that says so. ``make compatibility TESTS="tests/unit/files" PYTHONS="3.12"`` runs other tests on other interpreters,
-versions or paths. On x86-64 set PIP_EXTRA_INDEX_URL to an index of CPU builds of torch, or gigabytes are downloaded.
+versions or paths. Where the pinned torch has no CPU build for an interpreter, pip would fetch gigabytes: set
+PIP_EXTRA_INDEX_URL to an index of CPU builds, or say ``TORCH=2.10.0`` for another version on all but the first one.
 """
 
 import argparse
@@ -23,6 +24,11 @@ def lowest_constraints() -> list[str]:
     """Return the lowest allowed version of every dependency, as constraints."""
     bounds = (re.fullmatch(r"([\w-]+)>=([\d.]+)", text) for text in PROJECT["dependencies"])
     return [f"{bound[1]}=={bound[2]}" for bound in bounds if bound]
+
+
+def with_torch(version: str, pinned: list[str]) -> list[str]:
+    """Return the pinned versions, with another one of torch where it is given."""
+    return [f"torch=={version}" if version and line.startswith("torch==") else line for line in pinned]
 
 
 def version_of(python: str) -> str | None:
@@ -53,6 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pythons", default="3.11 3.12 3.13", help="Versions, or paths of interpreters.")
     parser.add_argument("--tests", default="tests/contracts tests/unit", help="What pytest runs.")
+    parser.add_argument("--torch", default="", help="Version of torch in place of the pinned one, but for the first.")
     options = parser.parse_args()
     pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     outcomes = {}
@@ -62,7 +69,10 @@ def main() -> int:
         if version is None:
             outcomes[f"Python {wanted}"] = "skipped: there is no such interpreter"
             continue
-        cases = {f"python-{version}": pinned} | ({f"lowest-{version}": lowest_constraints()} if number == 0 else {})
+        if number == 0:
+            cases = {f"python-{version}": pinned, f"lowest-{version}": lowest_constraints()}
+        else:
+            cases = {f"python-{version}": with_torch(options.torch, pinned)}
         for name, constraints in cases.items():
             passed = tried(python, name, constraints, options.tests.split())
             outcomes[name] = "passed" if passed else "failed"

@@ -33,7 +33,8 @@ class CalibrantMetric(torchmetrics.Metric):
     On 20,000 samples this moved ``ace``, ``ks``, ``aurc`` and ``auroc`` by less than 1e-5, ``aupr_error`` and
     ``aupr_success`` by 6e-5, and ``fpr95``, a step function of the samples, by 4e-4.
 
-    NaN among the scores, and labels that are no class, are counted on the device, and reported by ``compute``.
+    NaN among the scores, labels that are no class, and weights that are negative or not finite are counted on the
+    device, and reported by ``compute``.
 
     Args:
         metric: Name with options, as in ``"ece(n_bins=10)"``, or a :class:`~calibrant.metrics.Metric`.
@@ -71,7 +72,7 @@ class CalibrantMetric(torchmetrics.Metric):
         check_known(inputs, get_args(ScoreKind), "inputs")
         self.inputs, self.num_classes, self.ignore_index = inputs, num_classes, ignore_index
         self.metric = _with_bounded_state(metric)
-        kept = {each.statistic: each.name for each in map(_with_bounded_state, (*others, self.metric))}
+        self._kept = kept = {each.statistic: each.name for each in map(_with_bounded_state, (*others, self.metric))}
         self._kinds = {statistic: _kind(statistic, name, num_classes) for statistic, name in kept.items()}
         self._wanted = reduce(or_, (statistic.wanted for statistic in kept))
         self._ranks = any(isinstance(statistic, RankedCells) for statistic in kept)
@@ -97,10 +98,16 @@ class CalibrantMetric(torchmetrics.Metric):
         Args:
             scores: Logits or probabilities, (n, k) or (n, k, ...).
             labels: Classes, (n,) or (n, ...).
-            weights: How many samples each stands for, in the labels' shape; all alike if not given.
+            weights: How many samples each stands for, in the labels' shape, at least 0; all alike if not given.
         """
         rows, classes, counts = self._as_rows(scores, labels, weights)
-        self.samples.add_(len(classes))
+        if counts is None:
+            self.samples.add_(len(classes))
+        else:
+            self.samples.add_(counts.count_nonzero())
+            is_weight = (counts >= 0) & counts.isfinite()
+            self.unreadable.add_((~is_weight).sum())
+            counts = counts.where(is_weight, 0)
         samples: TopLabel | Predictions | None
         if self._is_of_top_label:
             samples = self._top(rows, classes, counts)
@@ -110,7 +117,7 @@ class CalibrantMetric(torchmetrics.Metric):
             return
         for statistic, names in self._names.items():
             if not statistic.takes_weights:
-                check_unweighted(samples, self.metric.name)
+                check_unweighted(samples, self._kept[statistic])
             state = statistic(samples)
             assert isinstance(state, Sums)
             torch._foreach_add_([getattr(self, name) for name in names], list(state.tensors()))  # in one call
@@ -124,12 +131,13 @@ class CalibrantMetric(torchmetrics.Metric):
         if not int(self.samples):
             raise InputError(
                 f"{self.metric.name} must have counted at least one sample before it is computed; got none. Call "
-                "update(scores, labels) first."
+                "update(scores, labels) first, with weights that are not all 0."
             )
         if int(self.unreadable):
             raise InputError(
-                f"{self.inputs} must be finite numbers and labels classes; {int(self.unreadable):,} of "
-                f"{int(self.samples):,} samples were not. Give ignore_index=… if a label marks samples to leave out."
+                f"{self.inputs} must be finite numbers, labels classes, and weights finite and at least 0; of "
+                f"{int(self.samples):,} samples {int(self.unreadable):,} had others. Give ignore_index=… if a label "
+                "marks samples to leave out, or weight 0."
             )
         statistic = self.metric.statistic
         sums = (getattr(self, name) for name in self._names[statistic])
@@ -148,6 +156,11 @@ class CalibrantMetric(torchmetrics.Metric):
             )
         if self.num_classes is not None and scores.shape[1] != self.num_classes:
             raise InputError(f"scores must have num_classes={self.num_classes} classes; got {scores.shape[1]}.")
+        if weights is not None and (weights.shape != labels.shape or weights.is_complex()):
+            raise InputError(
+                f"weights must be one number a sample, in the labels' shape {tuple(labels.shape)}; got "
+                f"{tuple(weights.shape)}."
+            )
         k = scores.shape[1]
         rows = scores.detach() if scores.ndim == 2 else scores.detach().movedim(1, -1).reshape(-1, k)
         classes = labels.reshape(-1).long()
@@ -180,6 +193,8 @@ class CalibrantMetric(torchmetrics.Metric):
         is_bad = (classes.clamp(0, rows.shape[1] - 1) != classes).logical_or_(confidence.isnan())
         if self.inputs == "probs":
             is_bad.logical_or_((confidence < 0) | (confidence > 1))
+        if weights is not None:
+            is_bad.logical_and_(weights != 0)  # the others do not count, whatever they are
         self.unreadable.add_(is_bad.sum())
         confidence = confidence.nan_to_num(0.5)
         log_odds = log_odds.nan_to_num(0.0) if self._ranks else confidence

@@ -1,13 +1,16 @@
-"""The callback of Lightning, on a small network."""
+"""The callback of Lightning and metrics that a module logs, on a small network; in one process and in two."""
 
+import os
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import nn
+from torch import distributed, multiprocessing, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from calibrant import catalogue
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import InputError
 from calibrant.files import read_map_file
@@ -69,12 +72,12 @@ def data():
     return DataLoader(TensorDataset(logits, labels), batch_size=64), logits, labels
 
 
-def trained(tmp_path, callbacks, logger=False, **options):
+def trained(tmp_path, callbacks, logger=False, network=None, **options):
     trainer = Trainer(
         max_epochs=2, accelerator="cpu", logger=logger, callbacks=callbacks, default_root_dir=tmp_path,
         enable_progress_bar=False, enable_model_summary=False, **options,
     )  # fmt: skip
-    network = Network()
+    network = network or Network()
     loader, logits, labels = data()
     trainer.fit(network, loader, loader)
     return trainer, network, logits, labels
@@ -110,3 +113,66 @@ def test_steps_that_return_no_logits_are_refused():
     for outputs in (None, torch.tensor(1.0), {"loss": torch.tensor(1.0)}):
         with pytest.raises(InputError, match=r"validation_step must return logits \(n, k\)"):
             logits_and_labels(outputs, (logits, labels))
+
+
+class Logging(Network):
+    """Logs metrics of the catalogue in the manner of TorchMetrics."""
+
+    def __init__(self):
+        super().__init__()
+        from calibrant.integrations.torchmetrics import CalibrantMetric, metric_collection
+
+        self.ece, self.metrics = CalibrantMetric("ece"), metric_collection("nll", "auroc", prefix="all_")
+
+    def validation_step(self, batch):
+        logits = self.scale * batch[0]
+        self.ece.update(logits, batch[1])
+        self.metrics.update(logits, batch[1])
+        self.log("val_ece", self.ece)
+        self.log_dict(self.metrics)
+
+
+def test_metrics_are_logged_by_the_module_and_begin_anew_in_every_epoch(tmp_path):
+    recorder = Recorder()
+    trainer, _, logits, labels = trained(tmp_path, [], recorder, network=Logging(), enable_checkpointing=False)
+    # Weights of the last validation: those at the end.
+    rows = Predictions.from_logits(trainer.lightning_module.scale.detach() * logits, labels)
+    for name, metric in {"val_ece": "ece", "all_nll": "nll", "all_auroc": "auroc"}.items():
+        assert float(trainer.callback_metrics[name]) == pytest.approx(catalogue.metrics[metric](rows), abs=1e-4)
+        assert name in recorder.numbers
+
+
+def _one_of_two(rank, port, folder):
+    """Train as one of two processes that a launcher has started."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "NODE_RANK": "0"}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "1"}
+    callback = CalibrationCallback(metrics=("ece", "nll"))
+    checkpoint = ModelCheckpoint(folder / "kept", monitor="val_nll", mode="min")
+    trainer, *_ = trained(folder, [callback, checkpoint], devices=2, strategy="ddp")
+    numbers = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    kept = {"numbers": numbers, "temperature": float(callback.fitted.temperature), "path": str(callback.path)}
+    torch.save(kept, folder / f"{rank}.pt")
+
+
+@pytest.mark.skipif(not distributed.is_gloo_available(), reason="gloo is not available")
+@pytest.mark.filterwarnings("ignore:This process")  # of Python 3.12, about forks
+def test_two_processes_log_and_fit_on_the_samples_of_both(tmp_path):
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    processes = multiprocessing.get_context("fork")
+    started = [processes.Process(target=_one_of_two, args=(rank, port, tmp_path)) for rank in (0, 1)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(120)
+    assert [process.exitcode for process in started] == [0, 0]
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
+    assert first == second
+    assert set(first["numbers"]) == {"val_ece", "val_nll"}
+    _, logits, labels = data()
+    (checkpoint,) = (tmp_path / "kept").glob("*.ckpt")
+    scale = torch.load(checkpoint, weights_only=True)["state_dict"]["scale"]
+    alone = TemperatureScaling().fit(Predictions.from_logits(scale * logits, labels))
+    assert first["temperature"] == pytest.approx(float(alone.temperature), rel=1e-5)
+    assert float(read_map_file(first["path"]).map.temperature) == pytest.approx(first["temperature"])

@@ -109,6 +109,49 @@ def test_weights_and_ignored_labels_count_as_said():
         assert float(ignoring.compute()) == pytest.approx(wanted, abs=1e-6)
 
 
+# Metrics that depend on the number of samples itself, as the laws of weights say; by how much, here.
+ON_N = {"ace": 1e-3, "aurc": 1e-3, "e_aurc": 1e-3, "ece_l1_debiased": 1e-2, "ece_l2_debiased": 2e-2, "kde_ece": 1e-2}
+
+
+@pytest.mark.parametrize("name", [name for name in catalogue.metrics if name not in {"sece_printed", "skce"}])
+def test_a_whole_weight_repeats_its_sample(name):
+    weights = torch.randint(0, 4, (len(ROWS),), generator=torch.Generator().manual_seed(0))
+    weighted, scaled, repeated = (CalibrantMetric(name, num_classes=K) for _ in range(3))
+    for part in PARTS:
+        weighted.update(ROWS.logits[part], ROWS.labels[part], weights=weights[part])
+        scaled.update(ROWS.logits[part], ROWS.labels[part], weights=0.1 * weights[part].double())
+    again = torch.arange(len(ROWS)).repeat_interleave(weights)
+    repeated.update(ROWS.logits[again], ROWS.labels[again])
+    assert float(weighted.compute()) == pytest.approx(float(repeated.compute()), abs=ON_N.get(name, 1e-7))
+    assert float(scaled.compute()) == pytest.approx(float(weighted.compute()), abs=1e-9)
+
+
+def test_weights_of_nothing_are_refused():
+    logits, labels = ROWS.logits[:4].clone(), ROWS.labels[:4]
+    for name in ("ece", "nll"):
+        for weight in (-1.0, torch.nan, torch.inf):
+            metric = CalibrantMetric(name)
+            metric.update(logits, labels, weights=torch.tensor([1.0, weight, 0.0, 2.0]))
+            with pytest.raises(InputError, match="weights finite and at least 0; of 3 samples 1 had others"):
+                metric.compute()
+        with pytest.raises(InputError, match=r"in the labels' shape \(4,\); got \(3,\)"):
+            CalibrantMetric(name).update(logits, labels, weights=torch.ones(3))
+        for unseen in (torch.zeros(4), torch.tensor([0.0, 0.0, 0.0, 1.0])):
+            metric = CalibrantMetric(name, ignore_index=int(labels[3]))
+            metric.update(logits[[3] * 4], labels[[3] * 4], weights=unseen)
+            with pytest.raises(InputError, match="at least one sample"):
+                metric.compute()
+
+
+def test_what_does_not_count_may_be_unreadable():
+    logits, labels = ROWS.logits[:4].clone(), ROWS.labels[:4].clone()
+    logits[3], labels[3] = torch.nan, 255
+    for name in ("ece", "nll", "auroc"):
+        metric = CalibrantMetric(name, ignore_index=255)
+        metric.update(logits, labels)
+        assert float(metric.compute()) == pytest.approx(catalogue.metrics[name](ROWS[:3]), abs=1e-4)
+
+
 def test_pixels_are_samples():
     logits, labels = ROWS.logits[:24].view(2, 3, 4, K).movedim(-1, 1), ROWS.labels[:24].view(2, 3, 4)
     metric = CalibrantMetric("ece")
@@ -139,7 +182,7 @@ def test_numbers_that_are_none_and_unknown_classes_are_reported(inputs):
     scores[1, 2] = torch.nan
     metric = CalibrantMetric("ece", inputs=inputs)
     metric.update(scores, torch.tensor([0, 1, K, -1]))
-    with pytest.raises(InputError, match=r"3 of 4 samples were not. Give ignore_index="):
+    with pytest.raises(InputError, match=r"of 4 samples 3 had others. Give ignore_index="):
         metric.compute()
 
 
