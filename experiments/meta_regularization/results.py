@@ -1,8 +1,10 @@
 """What the records of the meta-regularisation study say: numbers to check, and the page with its figure."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from experiments.numbers import Estimate, Number, minus, pooled
@@ -94,7 +96,8 @@ Trained: {_times(records)}.
     if images is not None:
         _draw(records, images / "meta-regularization-epochs.png")
     parts.append(
-        "## Over the epochs\n\nThe network's rate falls at three and five sevenths of the epochs.\n\n"
+        "## Over the epochs\n\nThe network's rate falls at three and five sevenths of the epochs. Lines are means "
+        "over as many networks as the brackets say, bands their lowest and highest.\n\n"
         "![Test ECE, test log-loss and mean γ over the epochs](images/meta-regularization-epochs.png)"
     )
     return joined(parts)
@@ -218,32 +221,27 @@ def _draw(records: Sequence[Record], path: Path) -> None:
     from calibrant.plots.layout import SIZES, bare_axes, horizontal_lines, name_axes, new_figure, theme_named
 
     theme = theme_named("light")
-    figure = new_figure(theme, width=11.0, height=4.2)
+    figure = new_figure(theme, width=11.0, height=3.9)
     methods = list(dict.fromkeys(each["cell"]["method"] for each in records))
-    seeds = sorted({each["cell"]["seed"] for each in records})
-    colours = (
-        theme.ink,
-        theme.under,
-        theme.muted,
-        theme.over,
-        theme.band,
-        theme.under_tint,
-        theme.over_tint,
-        theme.faint,
-    )
-    lines = ("-", "--", ":")
+    colours = (theme.ink, theme.under, theme.ink, theme.over, theme.muted, theme.muted, theme.under, theme.over)
+    lines = ("-", "-", "--", "-", "-", "--", "--", "--")
     panels = (("test_ece", 100, "Test ECE, %"), ("test_nll", 1, "Test log-loss"), ("gamma_mean", 1, "Mean γ"))
     for place, (name, scale, words) in enumerate(panels):
         ax = figure.add_subplot(1, len(panels), place + 1)
         bare_axes(ax, theme)
         horizontal_lines(ax, theme)
-        for record in records:
-            method, seed = record["cell"]["method"], record["cell"]["seed"]
-            measured = [each for each in record["numbers"]["epochs"] if name in each]
-            if measured:
-                x, y = [each["epoch"] for each in measured], [scale * each[name] for each in measured]
-                colour, line = colours[methods.index(method)], lines[seeds.index(seed) % len(lines)]
-                ax.plot(x, y, color=colour, linestyle=line, linewidth=1.6, label=f"{method}, seed {seed}")
+        for method, colour, line in zip(methods, colours, lines, strict=False):
+            by_epoch = defaultdict[int, list[float]](list)
+            for record in records:
+                if record["cell"]["method"] == method:
+                    for each in record["numbers"]["epochs"]:
+                        if name in each:
+                            by_epoch[each["epoch"]].append(scale * each[name])
+            if by_epoch:
+                low, mean, high = zip(*[(min(y), fmean(y), max(y)) for y in by_epoch.values()], strict=True)
+                label = f"{method} ({len(next(iter(by_epoch.values())))})"
+                ax.plot(list(by_epoch), mean, color=colour, linestyle=line, linewidth=1.6, label=label)
+                ax.fill_between(list(by_epoch), low, high, color=colour, alpha=0.1, linewidth=0)
         name_axes(ax, theme, "Epoch", words)
         if name != "test_nll":
             ax.set_ylim(bottom=0)

@@ -191,9 +191,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error of any library means that memory has run out."""
     if isinstance(error, MemoryError):  # also the base class of NumPy's and Arrow's
         return True
-    # On the CPU torch raises a RuntimeError. Torch is not imported here, because not every command needs it.
+    # On the CPU torch raises a RuntimeError, worded by its build. It is not imported here: not every command needs it.
     on_accelerator = type(error).__name__ == "OutOfMemoryError"
-    return isinstance(error, RuntimeError) and (on_accelerator or "not enough memory" in str(error))
+    return isinstance(error, RuntimeError) and (on_accelerator or "DefaultCPUAllocator" in str(error))
 
 
 def check_expansion(path: Path, n_bytes: int) -> None:

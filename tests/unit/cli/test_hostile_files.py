@@ -465,6 +465,7 @@ def test_what_nobody_can_be_given_ends_in_a_sentence(calibrant, tmp_path):
         MemoryError("Unable to allocate 381. GiB"),
         pa.ArrowMemoryError("malloc of size 99 failed"),
         RuntimeError("[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: not enough memory: you tried to ..."),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: ..."),
         torch.OutOfMemoryError("CUDA out of memory."),
     ],
 )
