@@ -1,4 +1,4 @@
-"""One law for every map: in onnxruntime it gives what it gives in torch."""
+"""Two laws for every map: in onnxruntime, and from an archive of torch.export, it gives what it gives in torch."""
 
 import json
 import warnings
@@ -10,13 +10,14 @@ from map_examples import EXAMPLES
 from calibrant import catalogue
 from calibrant.errors import CalibrantWarning
 from calibrant.files.map_file import describe
+from calibrant.inference import state_digest
 from calibrant.maps import Map
 from calibrant.predictions import Predictions
 from calibrant.testing import hard_logits, overconfident
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 pytest.importorskip("onnx", reason="onnx is not installed")
-from calibrant.integrations.onnx import bytes_of  # noqa: E402
+from calibrant.integrations import onnx as made  # noqa: E402
 
 K = 4
 
@@ -73,10 +74,23 @@ def test_the_whole_catalogue_is_here():
     assert kinds == set(catalogue.maps)
 
 
+@pytest.fixture
+def traced_once(monkeypatch):
+    """Let the graph and the archive of one map be made of one program: tracing is what takes time."""
+    programs, traced = [], made._traced
+    monkeypatch.setattr(
+        made, "_traced", lambda *given: programs[0] if programs else programs.append(traced(*given)) or programs[0]
+    )
+
+
+@pytest.mark.usefixtures("traced_once")
 @pytest.mark.parametrize("name", MAPS)
-def test_onnxruntime_gives_what_torch_does(name):
+def test_graph_and_archive_give_what_torch_does(name, tmp_path):
     fitted = MAPS[name]
-    session = onnxruntime.InferenceSession(bytes_of(fitted))
+    session = onnxruntime.InferenceSession(made.bytes_of(fitted))
+    about = json.loads(session.get_modelmeta().custom_metadata_map["calibrant"])
+    assert about["method"] == (fitted.kind if fitted.summary is None else fitted.summary.method)
+    assert about["digest"] == state_digest(fitted.state_dict())
     logits = hard_logits(fitted.n_classes).float()
     tiny, huge = torch.finfo(torch.float32).smallest_normal, torch.finfo(torch.float32).max
     logits = torch.cat([logits, logits[:40] * tiny, logits[:40].clamp(-1, 1) * huge / 4])
@@ -94,3 +108,11 @@ def test_onnxruntime_gives_what_torch_does(name):
         assert torch.equal(result.argmax(1), logits.argmax(1))
     (alone,) = session.run(None, {key: values[:1] for key, values in feed.items()})
     assert torch.allclose(torch.from_numpy(alone), result[:1], rtol=1e-5, atol=1e-5)
+
+    made.export(fitted, tmp_path / "map.pt2")
+    files = {"calibrant.json": ""}
+    program = torch.export.load(tmp_path / "map.pt2", extra_files=files).module()
+    assert json.loads(files["calibrant.json"]) == about
+    for n in (1, len(logits)):
+        few = [values[:n] for values in given]
+        assert torch.allclose(program(*few), fitted(*few), rtol=1e-5, atol=1e-5)

@@ -1,8 +1,9 @@
 """Deploy a fitted map without calibrant: as an ONNX graph, as an archive of torch.export, or grafted onto a network.
 
-``export`` writes a map alone, for a server that has the model's scores. ``graft`` puts it behind the output of a
-network's ONNX graph, and for Neural Clamping δ before its input, so that serving code does not change: the inputs and
-the names of the outputs stay. Needs ``onnx`` (``pip install "calibrant[onnx]"``), except for ``.pt2``.
+``export`` writes a map alone, for a server that has the model's scores, or a clamped network whole, as ``.pt2``.
+``graft`` puts a map behind the output of a network's ONNX graph, and for Neural Clamping δ before its input, so that
+serving code does not change: the inputs and the names of the outputs stay. Needs ``onnx``
+(``pip install "calibrant[onnx]"``), except for ``.pt2``.
 """
 
 import json
@@ -10,6 +11,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final, get_args
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 from calibrant.atomic import atomic_path
 from calibrant.checks import check_known, existing_file
 from calibrant.clamping import ClampedModel
-from calibrant.errors import Argument, FileError, InputError, reading
+from calibrant.errors import Argument, FileError, InputError, one_line, reading
 from calibrant.files.map_file import AnyMap
 from calibrant.inference import state_digest
 from calibrant.maps import Map, ProximityMap
@@ -39,7 +41,7 @@ _MOST_BYTES = 2**31 - 1  # of one protobuf message
 
 
 def export(
-    fitted: AnyMap,
+    fitted: AnyMap | ClampedModel,
     path: str | os.PathLike[str],
     *,
     inputs: ScoreKind = "logits",
@@ -52,8 +54,11 @@ def export(
     ``calibrated_probabilities``; a map that needs features takes ``features`` (n, d) too. The metadata has the method,
     its options, calibrant's version and a digest of the fitted numbers, as JSON under the key ``calibrant``.
 
+    Of a :class:`~calibrant.clamping.ClampedModel` the ``.pt2`` file holds x + δ, the network and the map, for inputs of
+    the network; as an ONNX graph it is written by :func:`graft`.
+
     Args:
-        fitted: A fitted map.
+        fitted: A fitted map, or a clamped model with its network.
         path: Path of the file; the folder must exist, and an existing file is replaced.
         inputs: Kind of scores that the graph takes: that which the map was fitted on.
         outputs: Kind of scores that it gives; the same if not given.
@@ -72,9 +77,19 @@ def export(
         tensor([[1., 0., 2.]])
     """
     suffix = check_suffix(path)
-    made = _Deployed(fitted, inputs, outputs or inputs)
-    about = _about(made, class_names)
+    made: _Deployed | _DeployedNetwork
+    if isinstance(fitted, ClampedModel):
+        head = _Deployed(fitted.head, inputs, outputs or inputs)
+        made, about = _DeployedNetwork(fitted, head), _about(head, class_names, clamped=fitted)
+    else:
+        made = _Deployed(fitted, inputs, outputs or inputs)
+        about = _about(made, class_names)
     if suffix == ".onnx":
+        if isinstance(made, _DeployedNetwork):
+            raise InputError(
+                "a clamped network must be exported to .pt2, or grafted onto its own ONNX graph; got "
+                f"{os.fspath(path)}. Call graft(clamped, 'network.onnx', path)."
+            )
         content = _map_graph(made, about).SerializeToString()
         with atomic_path(path) as file:
             file.write_bytes(content)
@@ -131,7 +146,7 @@ def graft(
         )
     made = _Deployed(head, inputs, outputs or inputs)
     grafted = _grafted(made, fitted if isinstance(fitted, ClampedModel) else None, model, output)
-    _describe(grafted, _about(made, class_names))
+    _describe(grafted, _about(made, class_names, clamped=fitted if isinstance(fitted, ClampedModel) else None))
     if path is not None:
         if grafted.ByteSize() > _MOST_BYTES:
             raise FileError(f"{os.fspath(path)} must be below 2 GB, the limit of one ONNX file. Graft a smaller graph.")
@@ -160,7 +175,9 @@ class _Deployed(nn.Module):
             raise InputError(f"what is exported must be a fitted map; got {type(fitted).__name__}. Call fit first.")
         check_known(inputs, get_args(ScoreKind), "inputs")
         check_known(outputs, get_args(ScoreKind), "outputs")
-        self.fitted, self.inputs, self.outputs = fitted.cpu(), inputs, outputs
+        # A copy, whose tensors are no slices of one: an archive would keep the whole behind each.
+        self.fitted = deepcopy(fitted).cpu()._apply(torch.clone)
+        self.inputs, self.outputs = inputs, outputs
 
     def forward(self, scores: Tensor, features: Tensor | None = None) -> Tensor:
         if self.inputs == "probabilities":
@@ -174,6 +191,28 @@ class _Deployed(nn.Module):
         if isinstance(self.fitted, Map):
             return {self.inputs: scores}
         return {self.inputs: scores, "features": torch.ones(4, self.fitted.reference.shape[1])}
+
+
+@final
+class _DeployedNetwork(nn.Module):
+    """A clamped network between its inputs and the scores that its users want."""
+
+    def __init__(self, clamped: ClampedModel, head: _Deployed) -> None:
+        super().__init__()
+        if head.inputs != "logits":
+            raise InputError(f"the map of a clamped network must be given its logits; got inputs={head.inputs!r}.")
+        self.clamped = deepcopy(clamped).cpu()
+        assert isinstance(head.fitted, Map)
+        self.clamped.head, self.outputs = head.fitted, head.outputs
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.clamped(inputs)
+        return logits.softmax(dim=-1) if self.outputs == "probabilities" else logits
+
+    def examples(self) -> dict[str, Tensor]:
+        """Return a few inputs, of the type of the network's weights."""
+        weights = (values.dtype for values in self.clamped.model.state_dict().values() if values.is_floating_point())
+        return {"inputs": torch.zeros(4, *self.clamped.delta.shape, dtype=next(weights, torch.float32))}
 
 
 @final
@@ -192,8 +231,15 @@ def _traced(module: nn.Module, examples: dict[str, Tensor]) -> torch.export.Expo
     """Return the module as a program for any number of samples."""
     samples = torch.export.Dim("n", min=1)
     arguments = tuple(examples.values())
+    module.eval()
     with torch.no_grad(), _without_notices():
-        return torch.export.export(module.eval(), arguments, dynamic_shapes=tuple({0: samples} for _ in arguments))
+        try:
+            return torch.export.export(module, arguments, dynamic_shapes=tuple({0: samples} for _ in arguments))
+        except RuntimeError as error:
+            raise InputError(
+                "a network must be one that torch.export takes, for any number of samples; it raised "
+                f"{one_line(error)}. Write its forward without branches on values and without a fixed batch."
+            ) from error
 
 
 def _written(
@@ -223,14 +269,17 @@ def _without_notices() -> Iterator[None]:
         yield
 
 
-def _about(made: _Deployed, class_names: tuple[str, ...] | None) -> dict[str, Any]:
-    """Return what the metadata says of a map."""
-    summary = made.fitted.summary
+def _about(
+    made: _Deployed, class_names: tuple[str, ...] | None, *, clamped: ClampedModel | None = None
+) -> dict[str, Any]:
+    """Return what the metadata says of a map, and of the δ of a clamped network."""
+    summary, fitted = made.fitted.summary, made.fitted.state_dict()
+    method = made.fitted.kind if summary is None else summary.method
     return {
         "calibrant": version("calibrant"),
-        "method": made.fitted.kind if summary is None else summary.method,
+        "method": method if clamped is None else f"neural_clamping(head={method})",
         "settings": {} if summary is None else summary.settings,
-        "digest": state_digest(made.fitted.state_dict()),
+        "digest": state_digest(fitted if clamped is None else fitted | {"delta": clamped.delta}),
         "inputs": made.inputs,
         "outputs": made.outputs,
         "class_names": None if class_names is None else list(class_names),

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from calibrant.calibrators import TemperatureScaling
-from calibrant.clamping import ClampedModel, InputSpace, save_clamped
+from calibrant.clamping import ClampedModel, InputSpace, load_clamped, save_clamped
 from calibrant.cli.main import run
 from calibrant.errors import FileError, InputError
 from calibrant.files import save_map
@@ -108,6 +108,55 @@ def test_values_changed_in_place_that_others_see_are_decomposed_first(onnxruntim
     assert np.allclose(result, fitted(SCORES), rtol=1e-5)
 
 
+class TestClampedArchive:
+    """x + δ, the network and the map in one archive of torch.export."""
+
+    @pytest.mark.parametrize("clips", [False, True])
+    def test_it_gives_what_the_clamped_network_does_for_any_number_of_samples(self, tmp_path, clips):
+        space = InputSpace(clips=clips)
+        clamped = ClampedModel(network(), torch.tensor([0.4, -0.3]), HALVED, space=space).eval()
+        for outputs in ("logits", "probabilities"):
+            export(clamped, tmp_path / "clamped.pt2", outputs=outputs)
+            program = torch.export.load(tmp_path / "clamped.pt2").module()
+            for n in (1, 2, 5):
+                wanted = clamped(torch.rand(n, 2, generator=torch.Generator().manual_seed(n)))
+                wanted = wanted.softmax(1) if outputs == "probabilities" else wanted
+                given = program(torch.rand(n, 2, generator=torch.Generator().manual_seed(n)))
+                assert torch.allclose(given, wanted, atol=1e-5)
+
+    def test_the_metadata_tells_another_delta(self, onnx, tmp_path):
+        digests = set()
+        for delta in (0.4, 0.5):
+            clamped = ClampedModel(network(), torch.tensor([delta, 0.0]), HALVED)
+            export(clamped, tmp_path / "clamped.pt2")
+            files = {"calibrant.json": ""}
+            torch.export.load(tmp_path / "clamped.pt2", extra_files=files)
+            about = json.loads(files["calibrant.json"])
+            assert about["method"] == "neural_clamping(head=scale)"
+            grafted = graft(clamped, network_graph(onnx))
+            assert json.loads(grafted.metadata_props[0].value) == about
+            digests.add(about["digest"])
+        assert len(digests) == 2
+
+    def test_what_cannot_be_exported_is_refused(self, tmp_path):
+        class Fixed(nn.Module):
+            def forward(self, inputs):
+                return inputs.reshape(4, 2) @ torch.ones(2, 3)
+
+        clamped = ClampedModel(network(), torch.zeros(2), HALVED)
+        save_clamped(clamped, tmp_path / "clamped.safetensors")
+        for model, options, said in (
+            (ClampedModel(Fixed(), torch.zeros(2), HALVED), {}, "for any number of samples; it raised"),
+            (load_clamped(tmp_path / "clamped.safetensors"), {}, "was loaded without its network"),
+            (clamped, {"inputs": "probabilities"}, "must be given its logits; got inputs='probabilities'"),
+        ):
+            with pytest.raises(InputError, match=said):
+                export(model, tmp_path / "no.pt2", **options)
+        with pytest.raises(InputError, match=r"grafted onto its own ONNX graph; got .*no.onnx"):
+            export(clamped, tmp_path / "no.onnx")
+        assert not [*tmp_path.glob("no*")]
+
+
 class TestGraft:
     @pytest.mark.parametrize("opset", [13, 18])
     def test_the_network_gives_calibrated_logits_under_the_same_name(self, onnx, onnxruntime, opset):
@@ -195,6 +244,31 @@ class TestCommand:
             assert np.allclose(result, clamped(inputs).detach(), atol=1e-5)
         code, _, err = calibrant("clamped", "-o", "alone.onnx")
         assert (code, "--onto FILE" in err) == (2, True)
+
+    def test_it_writes_a_clamped_network_whole(self, calibrant, tmp_path):
+        (tmp_path / "own_nets.py").write_text(
+            "import torch\n\ndef build():\n    torch.manual_seed(0)\n"
+            "    return torch.nn.Sequential(torch.nn.Linear(2, 3))\n",
+            encoding="utf-8",
+        )
+        clamped = ClampedModel(network(), torch.tensor([0.4, -0.3]), HALVED).eval()
+        (tmp_path / "clamped").mkdir()
+        save_clamped(clamped, "clamped/clamped.safetensors")
+        code, out, err = calibrant("clamped", "--model", "own_nets:build", "-o", "clamped.pt2")
+        assert (code, err) == (0, ""), out
+        assert "inputs of own_nets:build in, logits out" in out
+        inputs = torch.randn(5, 2)
+        assert torch.allclose(torch.export.load("clamped.pt2").module()(inputs), clamped(inputs), atol=1e-5)
+        save_map(HALVED, "map.safetensors")
+        for arguments, said in (
+            (("clamped", "-o", "c.pt2"), "--model NETWORK"),
+            (("clamped", "--model", "own_nets:build", "-o", "c.onnx"), "--onto FILE"),
+            (("clamped", "--model", "own_nets:build", "--onto", "n.onnx", "-o", "c.onnx"), "left out with --onto"),
+            (("clamped", "--weights", "w.safetensors", "-o", "c.pt2"), "together with --model"),
+            (("map.safetensors", "--model", "own_nets:build", "-o", "c.pt2"), "a map of scores alone"),
+        ):
+            code, _, err = calibrant(*arguments)
+            assert (code, said in err) == (2, True), err
 
     def test_bad_input_is_one_line(self, calibrant, onnx, tmp_path):
         save_map(HALVED, "map.safetensors")
