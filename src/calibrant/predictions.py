@@ -22,7 +22,7 @@ from calibrant.checks import (
 )
 from calibrant.errors import Argument, InputError, warn
 from calibrant.labels import as_words, class_numbers
-from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
+from calibrant.numerics.softmax import TOP_LABEL, Normalised, SoftmaxRows, Wanted
 from calibrant.numerics.uniform_share import choose_share, floored
 
 # Samples in a block: what is kept per sample stays within a few megabytes, whatever the number of samples.
@@ -193,7 +193,7 @@ class Predictions:
     labels: Tensor
     class_names: tuple[str, ...] | None = None
     weights: Tensor | None = field(default=None, repr=False, kw_only=True)
-    normalised: bool = field(default=False, init=False)  # logits are log-probabilities, as from_probs makes them
+    normalised: Normalised = field(default=Normalised.NO, init=False)  # whether the logits are log-probabilities
     given_as_probs: bool = field(default=False, init=False)  # built by from_probs, and unchanged since
 
     def __post_init__(self) -> None:
@@ -225,7 +225,9 @@ class Predictions:
         weights = None if self.weights is None else check_weights(self.weights, logits)
         _set(self, logits=logits.contiguous(), labels=labels, class_names=names, weights=weights, span=span)
 
-    def _with(self, logits: Tensor, labels: Tensor, weights: Tensor | None, *, normalised: bool | None = None) -> Self:
+    def _with(
+        self, logits: Tensor, labels: Tensor, weights: Tensor | None, *, normalised: Normalised | None = None
+    ) -> Self:
         """Build from checked samples of the same classes."""
         made, is_same = object.__new__(type(self)), normalised is None
         _set(made, logits=logits, labels=labels, class_names=self.class_names, weights=weights)
@@ -308,7 +310,7 @@ class Predictions:
     ) -> Self:
         """Build from the logarithms of given probabilities; warn if a label's probability is 0."""
         made = cls.from_logits(log_probs, labels, class_names=class_names, weights=weights)
-        _set(made, normalised=True, given_as_probs=True)
+        _set(made, normalised=Normalised.ROUNDED, given_as_probs=True)
         impossible = int((probs.gather(1, made.labels[:, None]) == 0).sum())
         if impossible:
             warn(
@@ -400,17 +402,19 @@ class Predictions:
             weights = torch.cat([*parts])
         if self.normalised == other.normalised and self.given_as_probs == other.given_as_probs:
             return self._with(logits, labels, weights)
-        return self._with(logits, labels, weights, normalised=self.normalised and other.normalised)
+        return self._with(logits, labels, weights, normalised=min(self.normalised, other.normalised))
 
-    def with_logits(self, logits: Tensor, *, normalised: bool | None = False) -> Self:
+    def with_logits(self, logits: Tensor, *, normalised: Normalised | bool | None = False) -> Self:
         """Return the same samples with other logits, (n, k), finite and on the same device.
 
-        ``normalised``: True for log-probabilities, False for other logits, None for the numbers that they already have.
+        ``normalised``: whether these are log-probabilities (True: rounded ones); None for the numbers that they already
+        have.
         """
         if logits.shape != self.logits.shape:
             raise InputError(f"logits must keep the shape {tuple(self.logits.shape)}; got {tuple(logits.shape)}.")
         check_finite(logits, "logits")
-        return self._with(logits.contiguous(), self.labels, self.weights, normalised=normalised)
+        known = None if normalised is None else Normalised(normalised)
+        return self._with(logits.contiguous(), self.labels, self.weights, normalised=known)
 
     def with_weights(self, weights: Any) -> Self:
         """Return the same samples with other weights, (n,), or with none."""
@@ -420,8 +424,9 @@ class Predictions:
         """Return the samples with a share of the uniform distribution mixed in; confidences keep order and ties."""
         if not share:
             return self
-        number = self.logits.new_tensor(share)
-        return self.with_logits(torch.cat([floored(block.logits, number) for block in self.blocks()]), normalised=True)
+        number, normalised = self.logits.new_tensor(share), bool(self.normalised)
+        parts = [floored(block.logits, number, normalised=normalised) for block in self.blocks()]
+        return self.with_logits(torch.cat(parts), normalised=True)
 
     def __repr__(self) -> str:
         return f"Predictions(n={len(self)}, classes={self.n_classes}, {self.logits.dtype}, {self.logits.device})"
@@ -445,9 +450,13 @@ class Predictions:
         known: SoftmaxRows | None = self.__dict__.get("_softmax_rows")
         if known is None or not known.wanted.covers(wanted):
             wanted = wanted if known is None else known.wanted | wanted
-            least = LABEL_FLOOR if self.given_as_probs else 0.0
+            least, floor = (LABEL_FLOOR, PROB_FLOOR) if self.given_as_probs else (0.0, 0.0)
             known = SoftmaxRows(
-                self.logits, self.labels, wanted, normalised=self.normalised, least=least, weights=self.weights
+                *(self.logits, self.labels, wanted),
+                normalised=self.normalised,
+                least=least,
+                floor=floor,
+                weights=self.weights,
             )
             object.__setattr__(self, "_softmax_rows", known)
         return known
@@ -516,7 +525,8 @@ class Predictions:
     @cached_property
     def probs(self) -> Tensor:
         """Probabilities, (n, k), in the logits' own type."""
-        return self.logits.softmax(dim=1)
+        # A confidence that is known exactly is not rounded again by a division.
+        return self.logits.exp() if self.normalised == Normalised.EXACT else self.logits.softmax(dim=1)
 
     @cached_property
     def top(self) -> TopLabel:

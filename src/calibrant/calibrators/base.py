@@ -88,7 +88,8 @@ def cross_validation_splits(predictions: Predictions, folds: int) -> Iterator[tu
 
 def top_label(predictions: Predictions) -> tuple[Tensor, Tensor]:
     """Return the log-odds of the predicted class, as the map computes them, and whether it is the label, (n,) each."""
-    parts = [predicted_log_odds(to_working_precision(block.logits)) for block in predictions.blocks()]
+    normalised = predictions.normalised
+    parts = [predicted_log_odds(to_working_precision(block.logits), normalised) for block in predictions.blocks()]
     predicted, log_odds = (torch.cat(column).squeeze(1) for column in zip(*parts, strict=True))
     return log_odds, predicted == predictions.labels
 
@@ -304,8 +305,8 @@ class Calibrator(ABC):
         fitted = self.fit_without_scores(samples)
         assert fitted.summary is not None, "every fit leaves a summary"
         # A method with another criterion than the log-loss may raise it: a note, but no warning.
-        warns = self.settings().get("criterion", "nll") == "nll"
-        summary = with_scores(fitted.summary, samples, lambda logits, _: fitted(logits), warns=warns)
+        warns, known = self.settings().get("criterion", "nll") == "nll", samples.normalised
+        summary = with_scores(fitted.summary, samples, lambda logits, _: fitted.apply_as(logits, known), warns=warns)
         if note := self._lost_accuracy(samples):
             warn(note)
             summary = dataclasses.replace(summary, notes=(*summary.notes, note))

@@ -77,7 +77,10 @@ class FeatureCalibrator(ABC):
         fitted = ProximityMap(reference, surface, n_classes=k, neighbours=self.neighbours, closeness=self.closeness)
         seconds, notes = time.perf_counter() - start, tuple(map(str, warned))
         summary = FitSummary(self.name, self.settings(), len(predictions), seconds, notes=notes)
-        fitted.summary = with_scores(summary, predictions, lambda logits, places: fitted(logits, given[places]))
+        known = predictions.normalised
+        fitted.summary = with_scores(
+            summary, predictions, lambda logits, places: fitted.apply_as(logits, given[places], known)
+        )
         return fitted
 
     @final

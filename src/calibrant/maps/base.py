@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from calibrant.checks import as_tensor, check_bool, set_facts
 from calibrant.errors import InputError
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.softmax import argmax_rows, positions, to_working_precision, top_leads
+from calibrant.numerics.softmax import Normalised, argmax_rows, positions, to_working_precision, top_leads
 from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import Predictions
 
@@ -166,7 +166,7 @@ class Map(FittedModule, ABC):
 
     Args:
         n_classes: Number of classes.
-        gives_log_probs: Whether the result is log-probabilities; None: if the logits are.
+        gives_log_probs: Whether the result is log-probabilities (True: rounded ones); None: if the logits are.
         keeps_predicted: Whether the class of the largest logit, the first on a tie, stays that.
         buffers: Fitted numbers.
     """
@@ -179,12 +179,17 @@ class Map(FittedModule, ABC):
     uniform_share: Tensor | None
 
     def __init__(
-        self, n_classes: int, *, gives_log_probs: bool | None = False, keeps_predicted: bool = False, **buffers: Tensor
+        self,
+        n_classes: int,
+        *,
+        gives_log_probs: Normalised | bool | None = False,
+        keeps_predicted: bool = False,
+        **buffers: Tensor,
     ) -> None:
         super().__init__()
         self.n_classes = n_classes
         # Log-probabilities keep equal confidences equal to the last bit.
-        self.gives_log_probs = gives_log_probs
+        self.gives_log_probs = None if gives_log_probs is None else Normalised(gives_log_probs)
         self.keeps_predicted = keeps_predicted
         self.summary: FitSummary | None = None
         self.register_buffer("uniform_share", None)
@@ -208,9 +213,21 @@ class Map(FittedModule, ABC):
     def calibrated(self, logits: Tensor) -> Tensor:
         """Return the calibrated logits, (..., k) in float32 or float64 -> the same."""
 
+    def calibrated_as(self, logits: Tensor, normalised: Normalised) -> Tensor:  # noqa: ARG002
+        """Return the same of logits that may be known to be log-probabilities, if the map makes use of that."""
+        return self.calibrated(logits)
+
     @final  # type: ignore[misc]  # torch declares it as an attribute
     def forward(self, logits: Tensor) -> Tensor:
         """Return calibrated logits, (..., k) -> (..., k) of the same type; of whole numbers, in float32."""
+        return self.apply_as(logits, Normalised.NO)
+
+    @final
+    def apply_as(self, logits: Tensor, normalised: Normalised) -> Tensor:
+        """Return the same as the call of logits that may be known to be log-probabilities, as those of predictions are.
+
+        A map that only changes the confidence then gives samples of the same given confidence the same new one.
+        """
         if not isinstance(logits, Tensor):
             raise InputError(
                 f"a map takes a tensor of logits; got {type(logits).__name__}. For arrays there are "
@@ -223,13 +240,15 @@ class Map(FittedModule, ABC):
             )
         precise = to_working_precision(logits)
         if self.uniform_share is not None:
-            precise = floored(precise, self.uniform_share.to(precise))
-        return self._result(precise, logits)
+            precise = floored(precise, self.uniform_share.to(precise), normalised=bool(normalised))
+            normalised = Normalised.ROUNDED
+        return self._result(precise, logits, normalised)
 
-    def _result(self, precise: Tensor, logits: Tensor) -> Tensor:
+    def _result(self, precise: Tensor, logits: Tensor, normalised: Normalised) -> Tensor:
         """Return the calibrated logits in the type of the given ones, from logits of working precision."""
+        calibrated = self.calibrated_as(precise, normalised)
         unchecked = self.keeps_predicted_exactly and logits.dtype == precise.dtype
-        return as_result(self.calibrated(precise), logits, keeps_predicted=self.keeps_predicted and not unchecked)
+        return as_result(calibrated, logits, keeps_predicted=self.keeps_predicted and not unchecked)
 
     @final
     @torch.no_grad()
@@ -250,7 +269,7 @@ class Map(FittedModule, ABC):
         if isinstance(self, Scale | Identity) and _is_plain(predictions.logits):  # needs no memory beside its result
             calibrated = self(predictions.logits)
         else:
-            calibrated = torch.cat([self(block.logits) for block in predictions.blocks()])
+            calibrated = torch.cat([self.apply_as(block.logits, block.normalised) for block in predictions.blocks()])
         return predictions.with_logits(calibrated, normalised=self.gives_log_probs)
 
     def predict_proba(self, *scores: object, logits: Any = None, probs: Any = None) -> Any:
@@ -318,8 +337,12 @@ class ChainMap(Map, kind="chain", keeps_predicted_exactly=True):
         require(len(self.maps) > 0, "a chain must have at least one map", torch.tensor(len(self.maps)))
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        for part in self.maps:
-            logits = part(logits)
+        return self.calibrated_as(logits, Normalised.NO)
+
+    def calibrated_as(self, logits: Tensor, normalised: Normalised) -> Tensor:
+        for part in cast("Sequence[Map]", self.maps):
+            logits = part.apply_as(logits, normalised)
+            normalised = normalised if part.gives_log_probs is None else part.gives_log_probs
         return logits
 
 
@@ -341,9 +364,9 @@ class Scale(Map, kind="scale", may_be_infinite=("temperature",)):
     def calibrated(self, logits: Tensor) -> Tensor:
         return logits / self.temperature.to(logits)
 
-    def _result(self, precise: Tensor, logits: Tensor) -> Tensor:
+    def _result(self, precise: Tensor, logits: Tensor, normalised: Normalised) -> Tensor:
         if not (precise is logits and _is_plain(logits)):
-            return super()._result(precise, logits)
+            return super()._result(precise, logits, normalised)
         result = self.calibrated(logits)
         if self.temperature < 1:
             result = result.clamp(torch.finfo(result.dtype).min, torch.finfo(result.dtype).max)

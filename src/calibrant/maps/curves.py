@@ -10,7 +10,7 @@ from torch.nn.functional import logsigmoid
 
 from calibrant.maps.base import FittedModule, Map, require, rises
 from calibrant.numerics.binning import bin_index
-from calibrant.numerics.softmax import logaddexp
+from calibrant.numerics.softmax import Normalised, logaddexp, odds_of_largest
 
 # The predicted class is kept ahead of the next by this share, so that rounding cannot change the prediction.
 _AHEAD = 1e-4
@@ -30,22 +30,36 @@ def below_the_largest(logits: Tensor) -> tuple[Tensor, Tensor]:
     return (logits - highest).clamp_(min=torch.finfo(logits.dtype).min / 4), predicted
 
 
-def top_log_odds(logits: Tensor) -> Top:
-    """Return the predicted class, its log-odds and the shares of the others, of logits (..., k)."""
-    predicted, log_odds, depths = _top_and_others(logits)
-    return Top(predicted, log_odds, depths + log_odds)
+def top_log_odds(logits: Tensor, normalised: Normalised = Normalised.NO) -> Top:
+    """Return the predicted class, its log-odds and the shares of the others, of logits (..., k).
 
-
-def predicted_log_odds(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the predicted class and its log-odds, (..., 1) each, as :func:`top_log_odds` does."""
-    return _top_and_others(logits)[:2]
-
-
-def _top_and_others(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The predicted class, its log-odds, and the others' logits minus its own, with minus infinity in its place."""
+    Of log-probabilities the log-odds are those of the given confidence, where it has enough digits.
+    """
     depths, predicted = below_the_largest(logits)
+    rest = _log_rest(depths, predicted)
+    log_odds = -rest
+    if normalised:
+        odds, known = odds_of_largest(logits.gather(-1, predicted), rest.exp(), normalised)
+        log_odds = torch.where(known, -odds.log(), log_odds)
+    return Top(predicted, log_odds, depths - rest)
+
+
+def predicted_log_odds(logits: Tensor, normalised: Normalised = Normalised.NO) -> tuple[Tensor, Tensor]:
+    """Return the predicted class and its log-odds, (n, 1) each, as :func:`top_log_odds` does, of logits (n, k)."""
+    if not normalised:
+        return top_log_odds(logits)[:2]
+    highest, predicted = logits.max(dim=-1, keepdim=True)
+    odds, known = odds_of_largest(highest, torch.full_like(highest, math.nan), normalised)
+    log_odds = -odds.log()
+    if len(unknown := (~known[:, 0]).nonzero()[:, 0]):  # of most samples no sum is needed
+        log_odds[unknown] = top_log_odds(logits[unknown], normalised).log_odds
+    return predicted, log_odds
+
+
+def _log_rest(depths: Tensor, predicted: Tensor) -> Tensor:
+    """Put minus infinity in the place of the predicted class, and return the log-odds against it, (..., 1)."""
     others = depths.scatter_(-1, predicted, -math.inf)
-    return predicted, -others.logsumexp(dim=-1, keepdim=True), others
+    return others.gather(-1, 1 - predicted) if depths.shape[-1] == 2 else others.logsumexp(dim=-1, keepdim=True)
 
 
 def class_log_odds(logits: Tensor) -> Tensor:
@@ -218,14 +232,17 @@ class TopLabelMap(Map, kind="top_label", keeps_predicted_exactly=True):
     """
 
     def __init__(self, curve: Curve, *, n_classes: int) -> None:
-        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=True)
+        super().__init__(n_classes, gives_log_probs=Normalised.EXACT, keeps_predicted=True)
         self.curve = curve
 
     def check_numbers(self) -> None:
         check_columns(self.curve, 1)
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        top = top_log_odds(logits)
+        return self.calibrated_as(logits, Normalised.NO)
+
+    def calibrated_as(self, logits: Tensor, normalised: Normalised) -> Tensor:
+        top = top_log_odds(logits, normalised)
         return with_top_log_odds(top, self.curve(top.log_odds))
 
 

@@ -12,7 +12,7 @@ from calibrant.errors import InputError
 from calibrant.maps.base import FitSummary, FittedModule, Setting, as_result, require, rises
 from calibrant.maps.curves import top_log_odds, with_top_log_odds
 from calibrant.numerics.neighbours import Closeness, blocks_of, closeness_of, nearest_distances, unit_rows
-from calibrant.numerics.softmax import to_working_precision
+from calibrant.numerics.softmax import Normalised, to_working_precision
 from calibrant.predictions import Predictions
 
 
@@ -157,6 +157,10 @@ class ProximityMap(FittedModule, kind="proximity"):
 
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:
         """Return calibrated log-probabilities, (..., k) and (..., d) -> (..., k) of the logits' type, or float32."""
+        return self.apply_as(logits, features, Normalised.NO)
+
+    def apply_as(self, logits: Tensor, features: Tensor, normalised: Normalised) -> Tensor:
+        """Return the same as the call of logits that may be known to be log-probabilities, as maps do."""
         if logits.shape[-1] != self.n_classes:
             raise InputError(
                 f"this map was fitted for {self.n_classes} classes; got logits of {logits.shape[-1]}. "
@@ -168,7 +172,7 @@ class ProximityMap(FittedModule, kind="proximity"):
                 f"{tuple(features.shape)}."
             )
         precise = to_working_precision(logits)
-        top = top_log_odds(precise)
+        top = top_log_odds(precise, normalised)
         changed = self.surface(top.log_odds.squeeze(-1), self.proximity(features).to(precise))
         return as_result(with_top_log_odds(top, changed.unsqueeze(-1)), logits, keeps_predicted=True)
 
@@ -182,8 +186,8 @@ class ProximityMap(FittedModule, kind="proximity"):
         """
         given = as_features(features, rows=len(predictions)).to(predictions.logits.device)
         blocks = blocks_of(len(predictions), self.reference, self.neighbours)
-        calibrated = torch.cat([self(predictions.logits[rows], given[rows]) for rows in blocks])
-        return predictions.with_logits(calibrated, normalised=True)
+        parts = [self.apply_as(predictions.logits[rows], given[rows], predictions.normalised) for rows in blocks]
+        return predictions.with_logits(torch.cat(parts), normalised=Normalised.EXACT)
 
     def extra_repr(self) -> str:
         return f"classes={self.n_classes}, rows={len(self.reference)}, neighbours={self.neighbours}, {self.closeness}"

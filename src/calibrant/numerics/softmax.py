@@ -3,6 +3,7 @@
 import math
 import threading
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property, lru_cache
 from typing import Self, final
 
@@ -261,8 +262,35 @@ class Layout:
 # Numbers in a block: few enough for a processor's last cache, many beside the cost of a call; on a GPU blocks bound
 # memory.
 _BLOCK, _GPU_BLOCK = 1 << 21, 1 << 26
+_ABOVE_ROUNDING = 1 + 2e-5  # exceeds the rounding of float32 logarithms near that of 1e-30
 _UNDERFLOW = 1e-30  # below this the sum of the other classes' exponentials has lost digits
-_DIGITS_LEFT = 2.0**-12  # odds against the top class below which a float32 confidence has too few digits to give them
+
+
+class Normalised(IntEnum):
+    """Whether logits are log-probabilities; the largest is then the confidence, whatever the others add up to."""
+
+    NO = 0
+    ROUNDED = 1  # of probabilities that were rounded: a confidence near 1 has lost the digits of the odds against it
+    EXACT = 2  # the largest has all the digits of its type, however close to 0
+
+
+# Odds against the top class below which a float32 confidence has too few digits to give them, and a float64 one.
+_DIGITS_LEFT, _DOUBLE_DIGITS_LEFT = 2.0**-12, 2.0**-26
+
+
+def odds_of_largest(highest: Tensor, rest: Tensor, normalised: Normalised) -> tuple[Tensor, Tensor]:
+    """Return the odds against log-probabilities, and where these are better than ``rest``, the sum of the others.
+
+    They depend on the given confidence alone, so that samples with the same one stay tied; sums of the others differ in
+    the last digit. A float64 confidence may have been rounded to fewer digits than it can hold, unless the sum agrees.
+    """
+    odds = torch.expm1(-highest)
+    if normalised == Normalised.EXACT:
+        return odds, torch.ones_like(odds, dtype=torch.bool)
+    known = odds > _DIGITS_LEFT
+    if odds.dtype == torch.float64:
+        known |= (odds > _DOUBLE_DIGITS_LEFT) & ((odds - rest).abs() <= 2 * torch.finfo(odds.dtype).eps)
+    return odds, known
 
 
 @final
@@ -296,9 +324,10 @@ class SoftmaxRows:
         logits: Shape (n, k), k >= 2, finite.
         labels: Shape (n,).
         wanted: Optional sums to compute.
-        normalised: The logits are logarithms of given probabilities. The confidence is then the given one, not one
-            minus a sum of the others, so that samples with the same given confidence keep it.
+        normalised: Whether the logits are log-probabilities. The confidence is then the given one, not one minus a sum
+            of the others, so that samples with the same given confidence keep it.
         least: Smallest probability of a label that the log-loss counts; smaller ones are counted as this.
+        floor: Smallest probability among the logits. Where all others have it, their sum is rounded alike.
         weights: Shape (n,), float64, of the samples in the sums over them (``other_sums``).
     """
 
@@ -308,13 +337,15 @@ class SoftmaxRows:
         labels: Tensor,
         wanted: Wanted,
         *,
-        normalised: bool = False,
+        normalised: Normalised = Normalised.NO,
         least: float = 0.0,
+        floor: float = 0.0,
         weights: Tensor | None = None,
     ) -> None:
         n, k = logits.shape
         dtype, device = working_dtype(logits), logits.device
         self.wanted, self._normalised = wanted, normalised
+        self._least_rest = (k - 1) * floor * _ABOVE_ROUNDING
         self._most_nll = -math.log(least) if least else math.inf
         self.top = torch.empty(n, dtype=torch.int64, device=device)  # class of the largest logit, the first on a tie
         # Sum of the others' exponentials; log-odds of the top class; label's logit minus the top one; all (n,).
@@ -346,8 +377,10 @@ class SoftmaxRows:
         rest = self.rest[rows]
         layout.sum_classes(others, rest)
         if self._normalised:
-            odds_against = torch.expm1(-highest)  # against the given confidence, where it has enough digits
-            torch.where(odds_against > _DIGITS_LEFT, odds_against, rest, out=rest)
+            if self._least_rest:
+                rest.clamp_(min=self._least_rest)
+            odds, known = odds_of_largest(highest, rest, self._normalised)
+            torch.where(known, odds, rest, out=rest)
         _log_odds(rest, gaps.T if layout.transposed else gaps, top, out=self.log_odds[rows])
         if self.wanted.entropy:
             layout.sum_products(others, gaps, memory=scratch, out=self._weighted_gap[rows])

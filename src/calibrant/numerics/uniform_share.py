@@ -49,12 +49,13 @@ def mixed(log_probs: Tensor, share: Tensor) -> Tensor:
     return logaddexp(log_probs + torch.log1p(-share), share.log() - math.log(log_probs.shape[-1]))
 
 
-def floored(logits: Tensor, share: Tensor) -> Tensor:
+def floored(logits: Tensor, share: Tensor, *, normalised: bool = False) -> Tensor:
     """Return log-probabilities with a share of the uniform distribution mixed in, (..., k) -> (..., k).
 
-    The predicted class stays: where rounding would let another class draw level with it, that one is put behind.
+    The predicted class stays: where rounding would let another class draw level with it, that one is put behind. With
+    ``normalised`` the logits are log-probabilities, and equal ones stay equal.
     """
-    raised = mixed(logits.log_softmax(dim=-1), share)
+    raised = mixed(logits if normalised else logits.log_softmax(dim=-1), share)
     # Two classes can only draw level at a probability of a half or less, so this is the next number below.
     behind = raised.amax(dim=-1, keepdim=True) * (1 + torch.finfo(raised.dtype).eps)
     is_top = logits == logits.amax(dim=-1, keepdim=True)

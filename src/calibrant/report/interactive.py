@@ -23,7 +23,6 @@ from calibrant.evidence import corp
 from calibrant.metrics.states import BinnedByPrediction, RankedSamples, weighted
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
-from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel, counted_samples
 from calibrant.report.page import to_plain
 
@@ -224,13 +223,13 @@ def _temperatures(predictions: Predictions) -> dict[str, Any] | None:
 
     Given probabilities with zeros are mixed with a share of the uniform distribution, as temperature scaling does.
     """
-    share = predictions.logits.new_tensor(predictions.uniform_share)
-    grid, fitted = _temperature_grid(predictions, share)
+    share = predictions.uniform_share
+    grid, fitted = _temperature_grid(predictions)
     cells = torch.zeros(len(grid), 3, len(fractions()) - 1, dtype=torch.float64)
     loss = torch.zeros(len(grid), dtype=torch.float64)
     most = -np.log(LABEL_FLOOR) if predictions.given_as_probs else np.inf
     for block in predictions.blocks():
-        logits = floored(block.logits, share) if share else block.logits
+        logits = block.mixed_with_uniform(share).logits
         confidences = top_confidences(logits, grid)
         gap = (logits.amax(1) - logits.gather(1, block.labels[:, None])[:, 0]).double()
         for place, confidence in enumerate(confidences):
@@ -242,13 +241,13 @@ def _temperatures(predictions: Predictions) -> dict[str, Any] | None:
         "nll": _rounded(loss / _size(predictions), 6),
         "cells": [_packed_cells(sums, _COARSE * _size(predictions)) for sums in cells],
         "fitted": fitted,
-        "uniform_share": predictions.uniform_share,
+        "uniform_share": share,
     }
 
 
-def _temperature_grid(predictions: Predictions, share: Tensor) -> tuple[Tensor, float | None]:
+def _temperature_grid(predictions: Predictions) -> tuple[Tensor, float | None]:
     """Return temperatures, and the one with the lowest log-loss, which is among them; None if there is none."""
-    logits = floored(predictions.logits, share) if share else predictions.logits
+    logits = predictions.mixed_with_uniform(predictions.uniform_share).logits
     fitted: float | None = None
     try:
         fit = fit_inverse_temperature(logits, predictions.labels, weights=predictions.weights)
