@@ -165,7 +165,8 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
     for name in (*options.extra, *where, *weights):
         if name not in content.names:
             raise UnknownNameError(
-                f"{content.title} must have the {content.noun} {name!r}; found {shown_names(content)}."
+                f"{content.title} must have the {content.noun} {name!r}; found {shown_names(content)}"
+                f"{nearest(name, content.names)}."
             )
     try:
         predictions = assemble(content, choice, options)
@@ -286,6 +287,8 @@ def _numbers(column: Column, name: str) -> Tensor:
 
     row, word = column.first(is_not_numeric) or (0, column.distinct[0])
     hint = " Write the decimal comma as a point." if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", word) else ""
+    if not word.strip():
+        raise InputError(f"{name!r} must hold numbers; the cell at row {row} is empty. Fill it in, or remove the row.")
     raise InputError(f"{name!r} must hold numbers; got the text {word!r} at row {row}.{hint}")
 
 

@@ -170,7 +170,7 @@ def open_jsonl(path: Path) -> Content:
         table.validate(full=True)
         while any(pa.types.is_struct(column.type) for column in table.schema):
             table = table.flatten()
-    return content_of(path, table.schema, table.select)
+        return content_of(path, table.schema, table.select)  # older pyarrow decodes the names of columns only here
 
 
 def _check_nesting(path: Path) -> None:

@@ -48,10 +48,18 @@ def test_compare_fits_and_evaluates_by_weight(calibrant, file):
     assert "--weights w" in out  # of the command that fits the recommended method
 
 
-@pytest.mark.parametrize(("name", "message"), [("v", "must have the column 'v'"), ("w", "got -1 at row 2")])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("v", "must have the column 'v'"),
+        ("wieght", "; the nearest is 'weight'."),
+        ("w", "got -1 at row 2"),
+        ("weight", "the cell at row 1 is empty"),
+    ],
+)
 def test_bad_weights_in_a_file_are_refused(calibrant, tmp_path, name, message):
     path = tmp_path / "bad.csv"
-    path.write_text("logit_0,logit_1,label,w\n1,0,0,1\n0,1,1,2\n1,0,1,-1\n")
+    path.write_text("logit_0,logit_1,label,w,weight\n1,0,0,1,1\n0,1,1,2,\n1,0,1,-1,1\n")
     code, _, err = calibrant("evaluate", path, "--weights", name)
     assert code == 2
     assert message in " ".join(err.split())
