@@ -1,4 +1,4 @@
-"""Fig. 1a-c of the paper, and what of its section 2.1 can be looked at without training a network."""
+"""Fig. 1a-c of the paper, and what of its sections 2.1 and 4 can be looked at without training a network."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +8,7 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.datasets import load_resnet110
 from calibrant.metrics import AUROC, ECE, refinement_terms
 from experiments.dark_side.hypothetical import Side, hypothetical
+from experiments.dark_side.learned import learned_confidence
 from experiments.dark_side.results import numbers_of, page_of
 from experiments.numbers import Number
 from experiments.records import Record
@@ -23,11 +24,12 @@ HYPOTHETICAL: dict[str, tuple[float, float, Side]] = {
 }
 DRAWN, QUICK_DRAWN = 100_000, 1_000
 BINS = 100  # of the paper's assumption
+HEAD: dict[str, Scalar] = {"units": 100, "epochs": 40, "learning_rate": 0.001}
 
 
 @final
 class DarkSideStudy(Study):
-    """Hypothetical classifiers, and the shares of overconfident bins of a real one."""
+    """Hypothetical classifiers; overconfident bins of a real one, and ConfidNet behind it."""
 
     name: ClassVar[str] = "dark-side"
     title: ClassVar[str] = "On the Dark Side of Calibration, Singh et al. 2021"
@@ -50,6 +52,13 @@ class DarkSideStudy(Study):
         grid += [
             {"what": "bins", "network": "resnet110", "map": name, "bins": BINS} for name in ("none", "temperature")
         ]
+        head = HEAD | {"epochs": 3} if quick else HEAD
+        grid += [
+            {"what": "confidnet", "network": "resnet110", "inputs": inputs, "samples": samples, **head, "seed": seed}
+            for seed in ((0,) if quick else (0, 1, 2))
+            for samples in ((300,) if quick else (300, 750, 1500, 5000))
+            for inputs in ("features", "log-probabilities")
+        ]
         return [Cell(settings) for settings in grid]
 
     def prepare(self, place: Place, *, quick: bool) -> RunCells:  # noqa: ARG002  # nothing to load
@@ -63,6 +72,8 @@ class DarkSideStudy(Study):
 
 
 def _run(cell: Settings) -> dict[str, Any]:
+    if cell["what"] == "confidnet":
+        return learned_confidence(cell)
     if cell["what"] == "bins":
         calibration, test = load_resnet110()
         seen = TemperatureScaling().fit(calibration).transform(test) if cell["map"] == "temperature" else test

@@ -2,11 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
 from experiments.__main__ import main
 from experiments.dark_side.hypothetical import Hypothetical, hypothetical
+from experiments.dark_side.learned import _features, _head
 from scipy.stats import beta
 
+from calibrant.datasets import load_resnet110
 from calibrant.metrics import AUROC, ECE
+from calibrant.predictions import Predictions
 
 
 def test_at_d_of_one_a_classifier_is_calibrated():
@@ -34,14 +38,28 @@ def test_a_classifier_has_the_numbers_that_it_was_built_for(auroc, error, side):
     assert float(AUROC()(answers)) == pytest.approx(auroc, abs=0.005)
 
 
+def test_features_come_back_from_the_logits_that_they_gave():
+    weight, bias = _head()
+    features = torch.rand(50, 64, generator=torch.manual_seed(0))
+    logits = features.double() @ weight.T + bias
+    rows = Predictions.from_logits(logits, torch.zeros(50, dtype=torch.int64))
+    assert torch.allclose(_features(rows), features, atol=1e-5)
+    _, test = load_resnet110()  # as stored, rounded
+    again = _features(test).double() @ weight.T + bias
+    assert float((again - test.logits).abs().max()) < 0.01
+    assert float((_features(test) < -0.005).double().mean()) == 0  # behind a ReLU
+
+
 def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     records = str(tmp_path / "records.jsonl")
     assert main(["run", "dark-side", "--quick", "--records", records]) == 0
     assert main(["check", "dark-side", "--quick", "--records", records]) == 0
     assert main(["table", "dark-side", "--quick", "--records", records, "--out", str(tmp_path)]) == 0
-    assert "| temperature |" in (tmp_path / "dark-side-study.md").read_text(encoding="utf-8")
+    page = (tmp_path / "dark-side-study.md").read_text(encoding="utf-8")
+    assert "| temperature |" in page
+    assert "| log-probabilities | 300 |" in page
     assert (tmp_path / "images" / "dark-side-hypothetical.png").exists()
-    assert "5 cells done" in capfd.readouterr().out
+    assert "7 cells done" in capfd.readouterr().out
 
 
 def test_the_records_say_what_published_toml_says_they_say(capsys):
