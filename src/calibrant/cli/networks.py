@@ -1,15 +1,16 @@
 """Networks and their inputs from files: made by a function, exported, or trained by ``calibrant train``."""
 
+import ast
 import importlib
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from safetensors.torch import load_file
@@ -53,14 +54,13 @@ def read_network(text: str, weights: Path | None, device: torch.device) -> Netwo
     if weights is not None and (is_archive or path.is_dir()):
         raise InputError(f"--weights must be left out with --model {text}, which has its own.")
     if path.is_dir():
-        settings = RunFolder(path).settings()
-        scale = settings.pixel_scale
-        space = None if scale is None else InputSpace(high=scale.peak)
-        return Network(load_network(path).to(device), True, space, settings.class_names)
+        return _of_run(path, load_network(path), device)
     if is_archive:
         model = _exported(path, device)
     elif ":" in text:
         model = _made_by(text)
+        if weights is not None and weights.is_dir():
+            return _of_run(weights, load_network(weights, model), device)
         if weights is not None:
             _load_weights(model, weights)
         model = model.to(device)
@@ -73,22 +73,60 @@ def read_network(text: str, weights: Path | None, device: torch.device) -> Netwo
     return Network(model)
 
 
+def _of_run(folder: Path, model: nn.Module, device: torch.device) -> Network:
+    settings = RunFolder(folder).settings()
+    scale = settings.pixel_scale
+    space = None if scale is None else InputSpace(high=scale.peak)
+    return Network(model.to(device), True, space, settings.class_names)
+
+
 def _made_by(text: str) -> nn.Module:
     """Call the function that a text names, or take the network of that name."""
-    module_name, _, name = text.partition(":")
+    named, arguments, options = _named(text)
+    return named if isinstance(named, nn.Module) else _made(text, named, arguments, options)
+
+
+def network_factory(text: str) -> Callable[[], nn.Module]:
+    """Return the function behind ``package.module:factory`` or ``…:factory(width=64)``; each call makes a network."""
+    named, arguments, options = _named(text)
+    if isinstance(named, nn.Module):
+        raise InputError(
+            f"--model must name a function that makes a new network for every run; {text} is a network. Write a "
+            "function that returns one."
+        )
+    return partial(_made, text, named, arguments, options)
+
+
+def _named(text: str) -> tuple[object, list[Any], dict[str, Any]]:
+    """Return what a text names, and the arguments in brackets after it, which are plain values."""
+    module_name, _, call = text.partition(":")
+    name, bracket, _ = call.partition("(")
     if not name or not all(part.isidentifier() for part in (*module_name.split("."), *name.split("."))):
         raise InputError(f"--model must be {_KINDS}; got {text!r}.")
-    factory = _imported(module_name, name)
-    if isinstance(factory, nn.Module):
-        return factory
+    arguments: list[Any] = []
+    options: dict[str, Any] = {}
+    if bracket:
+        try:
+            tree = cast("ast.Call", ast.parse(call, mode="eval").body)
+            arguments = [ast.literal_eval(value) for value in tree.args]
+            options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in tree.keywords}
+        except (ValueError, SyntaxError, AttributeError) as error:
+            raise InputError(
+                f"the arguments of --model must be plain values, as in nets:build(width=64); got {text!r}."
+            ) from error
+    return _imported(module_name, name), arguments, options
+
+
+def _made(text: str, factory: object, arguments: list[Any], options: dict[str, Any]) -> nn.Module:
     if not callable(factory):
         raise InputError(f"{text} must be a function that makes the network; it is of type {type(factory).__name__}.")
     try:
-        made = factory()
+        made = factory(*arguments, **options)
     except Exception as error:
+        how = "" if arguments or options else " without arguments"
         raise InputError(
-            f"{text} must make the network when called without arguments; it raised {one_line(error)}. Wrap it in a "
-            "function that gives it what it needs."
+            f"{text} must make the network when called{how}; it raised {one_line(error)}. Give it what it needs, as in "
+            "'nets:build(width=64)'."
         ) from error
     if not isinstance(made, nn.Module):
         raise InputError(f"{text} must make a torch.nn.Module; it returned a {type(made).__name__}.")

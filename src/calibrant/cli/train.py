@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, final
+from typing import TYPE_CHECKING, Annotated, Any, final, get_args
 
 from calibrant.cli.options import Device, check_folder, check_seed, choose_device, flag, option
 from calibrant.errors import FileError, FitError, InputError
@@ -15,17 +15,31 @@ from calibrant.errors import FileError, FitError, InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from calibrant.datasets import Dataset
     from calibrant.training import EpochRecord, Recipe, Run
     from calibrant.training.device import ProcessGroup
 
 EXAMPLES = """\
 calibrant train --dataset digits --model digits_cnn --epochs 5 -o runs
 calibrant train --dataset cifar10 --data ~/data --download -o runs/resnet20
-calibrant train --dataset digits --loss ce --loss 'focal(gamma=3)' -o runs"""
+calibrant train --dataset digits --loss ce --loss 'focal(gamma=3)' -o runs
+calibrant train --model 'nets:build(width=64)' --data train.npz \\
+    --test test.npz -o runs/own"""
 
 _DATA, _RECIPE, _RUNNING = "Data", "Training recipe", "Running"
 _LINES = 10  # printed by a run where there is no terminal
-_MODEL = "Name from `calibrant list models`. May be repeated."
+_MODEL = (
+    "Name from `calibrant list models`, or a function of your own: module:factory or 'module:factory(width=64)'. May "
+    "be repeated."
+)
+_DATASET = (
+    "Name from `calibrant list datasets`, with options if any: 'medmnist(flag=pathmnist)'. Left out for a data set of "
+    "your own."
+)
+_DATA_FILE = "Folder (or file) of the data set; or, without --dataset, your own training samples (npz)."
+_TEST = "Your own test samples (npz), with --data of your own."
+_VALIDATION = "Your own calibration samples (npz); by default --split takes them from the others."
+_LAYOUT = "Channels of your own images: auto, channels_first or channels_last."
 _LOSS = "Name from `calibrant list losses`, with options if any: 'focal(gamma=3)'. May be repeated."
 _SEED = "Random seed of the weights, the batches and the augmentation. May be repeated."
 _OUT = "Folder of the run; of several runs, a folder each inside it. The same command resumes a stopped run."
@@ -81,19 +95,74 @@ class RecipeChanges:
         return recipe.changed(given)
 
 
+@final
+@dataclass(frozen=True)
+class DataOptions:
+    """A published data set, or files of one's own."""
+
+    dataset: Annotated[str | None, option("NAME", _DATASET, _DATA)] = None
+    data: Annotated[Path | None, option("PATH", _DATA_FILE, _DATA)] = None
+    download: Annotated[bool, flag("--download", "Download missing files into --data first.", _DATA)] = False
+    unchecked: Annotated[bool, flag("--unchecked", _UNCHECKED, _DATA)] = False
+    test: Annotated[Path | None, option("FILE", _TEST, _DATA)] = None
+    validation: Annotated[Path | None, option("FILE", _VALIDATION, _DATA)] = None
+    inputs: Annotated[str, option("NAME", "Array of your own inputs.", _DATA)] = "inputs"
+    labels: Annotated[str, option("NAME", "Array of your own labels.", _DATA)] = "labels"
+    layout: Annotated[str, option("NAME", _LAYOUT, _DATA)] = "auto"
+
+    def check(self) -> None:
+        """Check that the options belong together."""
+        from calibrant.checks import check_known
+        from calibrant.datasets import ImageLayout
+
+        check_known(self.layout, get_args(ImageLayout), "--layout")
+        of_own = ("test", "validation", "inputs", "labels", "layout")
+        if self.dataset is not None:
+            if any(getattr(self, name) != getattr(DataOptions, name) for name in of_own):
+                raise InputError(
+                    f"--{', --'.join(of_own)} must be left out with --dataset, whose files have all parts."
+                )
+        elif self.data is None or self.data.suffix.lower() != ".npz" or self.download or self.unchecked:
+            raise InputError(
+                "--dataset must name a data set, or --data a file of your own (.npz), without --download and "
+                f"--unchecked; got --data {self.data}. Your own: --data train.npz --test test.npz."
+            )
+        elif self.test is None:
+            raise InputError(f"--test must name your own test samples (npz) with --data {self.data}; got none.")
+
+    def read(self, stage: Callable[[str], None]) -> "Dataset":
+        """Read the data set, after downloading it if that is wanted."""
+        from calibrant import catalogue
+        from calibrant.datasets import download
+        from calibrant.training import read_arrays
+
+        if self.dataset is None:
+            assert self.data is not None
+            assert self.test is not None
+            stage(f"reading {self.data}")
+            layout: Any = self.layout
+            arrays = {"inputs": self.inputs, "labels": self.labels}
+            return read_arrays(self.data, self.test, self.validation, **arrays, layout=layout)
+        reader = catalogue.datasets.parse(self.dataset)
+        if self.data is None and not reader.is_embedded:
+            raise FileError(
+                f"--data must name the folder of {reader.title}. Download the files from {reader.homepage}."
+            )
+        if self.download:
+            stage(f"downloading {reader.title}")
+            download(reader, self.data or Path())
+        stage(f"reading {reader.title}")
+        return reader.read(self.data or Path(), checked=not self.unchecked)
+
+
 def train(  # noqa: PLR0913, PLR0917  # a command line has many options
-    dataset: Annotated[
-        str, option("NAME", "Name from `calibrant list datasets`, with options if any: 'medmnist(flag=pathmnist)'.")
-    ],
     out: Annotated[Path, option("FOLDER", _OUT, names=("--out", "-o"))],
     model: Annotated[list[str] | None, option("NAME", _MODEL, show_default="resnet20")] = None,
     loss: Annotated[list[str] | None, option("NAME", _LOSS, show_default="ce")] = None,
     gamma: Annotated[float | None, option("X", "Option gamma of a single loss that is given without options.")] = None,
     seed: Annotated[list[int] | None, option("N", _SEED, callback=check_seed, show_default="0")] = None,
-    data: Annotated[Path | None, option("FOLDER", "Folder (or file) of the data set.", _DATA)] = None,
-    download: Annotated[bool, flag("--download", "Download missing files into --data first.", _DATA)] = False,
-    unchecked: Annotated[bool, flag("--unchecked", _UNCHECKED, _DATA)] = False,
-    split: Annotated[str, option("NAME", _SPLIT, _DATA)] = "holdout",
+    source: DataOptions = DataOptions(),
+    split: Annotated[str | None, option("NAME", _SPLIT, _DATA, show_default="holdout")] = None,
     split_seed: Annotated[int, option("N", "Random seed of the split.", _DATA, callback=check_seed)] = 0,
     train_samples: Annotated[
         int | None, option("N", "Number of training samples, drawn by --split-seed.", _DATA, min=1, show_default="all")
@@ -113,21 +182,22 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     Writes weights, the history, and the logits of calibration and test samples, ready for `calibrant evaluate`,
     `compare` and `diagnose`.
     """
-    from calibrant import catalogue
     from calibrant.checks import check_known
     from calibrant.cli.output import print_warnings, spinner, standard_error
     from calibrant.datasets import all_splits
-    from calibrant.datasets import download as download_dataset
     from calibrant.models import all_models
     from calibrant.training import RECIPES, RuntimeOptions, deterministic_algorithms, train_runs
     from calibrant.training.device import init_distributed
     from calibrant.training.folder import RunFolder
 
     check_known(recipe, RECIPES, "--recipe")
+    split = split or ("holdout" if source.validation is None else "official")
     check_known(split, all_splits(), "--split")
+    source.check()
     models, losses, seeds = model or ["resnet20"], loss or ["ce"], seed or [0]
     for name in models:
-        check_known(name, all_models(), "--model")
+        if ":" not in name:
+            check_known(name, all_models(), "--model")
     if gamma is not None:
         if len(losses) > 1 or "(" in losses[0]:
             raise InputError(
@@ -141,16 +211,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     err = standard_error()
     with print_warnings(err):
         with spinner(err) as stage:
-            reader = catalogue.datasets.parse(dataset)
-            if data is None and not reader.is_embedded:
-                raise FileError(
-                    f"--data must name the folder of {reader.title}. Download the files from {reader.homepage}."
-                )
-            if download:
-                stage(f"downloading {reader.title}")
-                download_dataset(reader, data or Path())
-            stage(f"reading {reader.title}")
-            samples = reader.read(data or Path(), checked=not unchecked)
+            samples = source.read(stage)
         compiled = not (no_compile or deterministic)
         runtime = RuntimeOptions(compiled=compiled, traced=trace, evaluate_every=evaluate_every)
         with init_distributed(chosen) as processes, deterministic_algorithms() if deterministic else nullcontext():
@@ -176,6 +237,7 @@ def _runs(
 ) -> "list[Run]":
     """Return a run for every network, loss and seed; several have separate folders, named after them."""
     from calibrant import catalogue
+    from calibrant.cli.networks import network_factory
     from calibrant.training import Run
 
     given = list(product(models, losses, seeds))
@@ -187,9 +249,10 @@ def _runs(
     for model, loss, seed in given:
         folder = out
         if len(given) > 1:
-            loss_name = re.sub(r"[^\w.]+", "-", re.sub(r"[=\s]", "", loss)).strip("-")
-            folder = out / f"{model}-{loss_name}-seed{seed}"
-        runs.append(Run(folder, model, catalogue.parse_any_loss(loss), replace(recipe, seed=seed)))
+            names = (re.sub(r"[^\w.]+", "-", re.sub(r"[=\s]", "", text)).strip("-") for text in (model, loss))
+            folder = out / f"{'-'.join(names)}-seed{seed}"
+        factory = network_factory(model) if ":" in model else None
+        runs.append(Run(folder, model, catalogue.parse_any_loss(loss), replace(recipe, seed=seed), factory))
     return runs
 
 

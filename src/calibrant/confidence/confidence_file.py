@@ -2,8 +2,9 @@
 
 The tensors of a head are its weights, under ``head.``, and those of a fine-tuned copy, under ``encoder.``; those of a
 trust score are its reference samples and their classes. The metadata is one JSON document: the format's version, the
-kind, its sizes, the summary of the fit, and a fingerprint of the classifier. A digest of all of it is checked on
-reading, and sizes are compared with the numbers before anything is made of them. Nothing in a file is executed.
+kind, its sizes, the summary of the fit, a fingerprint of the classifier, and the layer that takes its features. A
+digest of all of it is checked on reading, and sizes are compared with the numbers before anything is made of them.
+Nothing in a file is executed.
 """
 
 import os
@@ -17,6 +18,7 @@ from calibrant.checks import existing_file
 from calibrant.confidence.confidnet import (
     ChosenEpoch,
     ConfidenceHead,
+    FeatureConfidence,
     LearnedConfidence,
     check_head_sizes,
     encoder_copy,
@@ -28,7 +30,7 @@ from calibrant.inference import device_of, network_digest
 
 AnyConfidence: TypeAlias = ConfidenceHead | LearnedConfidence | NeighbourConfidence
 
-_CONTAINER = Container("calibrant.confidence", 2, "a confidence", "Make one with save_confidence.")
+_CONTAINER = Container("calibrant.confidence", 3, "a confidence", "Make one with save_confidence.")
 
 
 def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None:
@@ -41,23 +43,20 @@ def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None
         path: File to write; the folder must exist, and an existing file is replaced.
     """
     _CONTAINER.check_path(path)
-    if isinstance(fitted, NeighbourConfidence):
-        sizes = {"kind": "trust_score", "sizes": fitted.settings(), "fit": describe_fit(fitted.summary)}
-        _CONTAINER.write(path, sizes, fitted.state_dict())
-        return
-    if not isinstance(fitted, ConfidenceHead | LearnedConfidence):
+    if not isinstance(fitted, FeatureConfidence | LearnedConfidence):
         raise InputError(f"what is saved must be a fitted confidence; got {type(fitted).__name__}. Call fit first.")
     whole = fitted if isinstance(fitted, LearnedConfidence) else None
-    head = fitted if isinstance(fitted, ConfidenceHead) else fitted.head
+    head = fitted if isinstance(fitted, FeatureConfidence) else fitted.head
+    assert isinstance(head, ConfidenceHead | NeighbourConfidence)
+    document: dict[str, Any] = {"sizes": head.settings(), "fit": describe_fit(head.summary)}
+    if whole is not None:
+        document |= {"network": network_digest(whole.model), "layer": whole.layer}
+    if isinstance(head, NeighbourConfidence):
+        _CONTAINER.write(path, {"kind": "trust_score", **document}, head.state_dict())
+        return
     encoder = None if whole is None else whole.encoder
-    document = {
-        "kind": "confidnet",
-        "sizes": head.settings(),
-        "fit": describe_fit(head.summary),
-        "choice": None if head.choice is None else asdict(head.choice),
-        "network": None if whole is None else network_digest(whole.model),
-        "fine_tuned": encoder is not None,
-    }
+    choice = None if head.choice is None else asdict(head.choice)
+    document = {"kind": "confidnet", "network": None, **document, "choice": choice, "fine_tuned": encoder is not None}
     tensors = {f"head.{name}": values for name, values in head.state_dict().items()}
     if encoder is not None:
         tensors |= {f"encoder.{name}": values for name, values in encoder.state_dict().items()}
@@ -70,7 +69,8 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
     Args:
         path: File written by :func:`save_confidence`.
         model: The classifier that it was fitted for, with the weights it had, which is not copied; for what
-            ``ConfidNet.fit`` made. Its device becomes that of the result, which is else on the CPU.
+            ``ConfidNet.fit`` or ``TrustScore.fit_network`` made. Its device becomes that of the result, which is else
+            on the CPU.
     """
     file = existing_file(path, holding="a confidence")
     with reading(file, "confidence saved by calibrant"):
@@ -79,8 +79,10 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
             if values.is_complex() or (values.is_floating_point() and not torch.isfinite(values).all()):
                 raise InputError(f"the numbers {name!r} must be real and finite; they are not.")
         loaded = _rebuilt(document, tensors).eval()
-        network = document.get("network")
-    if network is None or not isinstance(loaded, ConfidenceHead):
+        network, layer = document.get("network"), document.get("layer")
+        if not isinstance(layer, str | None):
+            raise InputError(f"the layer must be a name; it says {layer!r}.")
+    if network is None:
         if model is not None:
             raise InputError(f"{file} holds a confidence of features; load it without a classifier.")
         return loaded
@@ -91,11 +93,11 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
             f"{file} was fitted for another classifier: the weights are not those of the model given. Load its weights "
             "into the model first; cast it to another type, if at all, after this."
         )
-    encoder = encoder_copy(model, trained=False) if document["fine_tuned"] else None
+    encoder = encoder_copy(model, trained=False, layer=layer) if document.get("fine_tuned") else None
     with reading(file, "confidence saved by calibrant"):
         if encoder is not None:
             encoder.load_state_dict(_after("encoder.", tensors))
-        return LearnedConfidence(model, loaded.to(device_of(model)), encoder=encoder).eval()
+        return LearnedConfidence(model, loaded.to(device_of(model)), encoder=encoder, layer=layer).eval()
 
 
 def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> ConfidenceHead | NeighbourConfidence:

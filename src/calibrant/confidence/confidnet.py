@@ -7,8 +7,10 @@ import copy
 import dataclasses
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, final, get_args
 
@@ -20,11 +22,16 @@ from calibrant.checks import as_features, check_at_least, check_known, check_lab
 from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError, one_line
 from calibrant.inference import (
     HOW_TO_WRAP,
+    NAME_LAYER,
     SampleSource,
     device_of,
+    extract_logits,
+    features_of,
+    find_layer,
     forward_errors,
     frozen,
     labelled_batches,
+    logits_and_features,
     sample_source,
     set_evaluating,
     to_device,
@@ -91,8 +98,18 @@ class ChosenEpoch:
         return tuple(lines)
 
 
+class FeatureConfidence(nn.Module, ABC):
+    """Base class of what is fitted on features: a confidence in each prediction, as log-odds."""
+
+    summary: FitSummary | None
+
+    @abstractmethod
+    def log_odds(self, features: Tensor, predicted: Tensor) -> Tensor:
+        """Return the log-odds, (n,), that the predicted classes (n,) of samples with features (n, d) are correct."""
+
+
 @final
-class ConfidenceHead(nn.Module):
+class ConfidenceHead(FeatureConfidence):
     """Head from features to the log-odds of a correct prediction, (n, d) -> (n,): linear layers with ReLU between.
 
     It uses no logits and changes no prediction. :class:`LearnedConfidence` puts it behind the classifier.
@@ -114,7 +131,7 @@ class ConfidenceHead(nn.Module):
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.default_generator.manual_seed(seed)
             self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
-        self.summary: FitSummary | None = None
+        self.summary = None
         self.choice: ChosenEpoch | None = None
 
     def settings(self) -> dict[str, Any]:
@@ -131,6 +148,12 @@ class ConfidenceHead(nn.Module):
         for layer in hidden:
             values = layer(values).relu()
         return last(values).squeeze(-1)
+
+    def log_odds(self, features: Tensor, predicted: Tensor) -> Tensor:
+        """Return :meth:`forward` of the features; the prediction is not used."""
+        del predicted
+        log_odds: Tensor = self(features)
+        return log_odds
 
     @torch.no_grad()
     def confidence(self, features: Tensor) -> Tensor:
@@ -166,26 +189,29 @@ class LearnedConfidence(nn.Module):
     change the predictions: call ``eval()`` before use. :meth:`top_label` does so by itself.
 
     Args:
-        model: The classifier, with ``features`` and ``head``.
-        head: Head from features to log-odds.
+        model: The classifier, with ``features`` and ``head`` unless a layer is named.
+        head: What ConfidNet or TrustScore fitted on the features; log-odds of a trust score are its logarithm.
         encoder: Fine-tuned copy whose features the head uses; None for those of the classifier.
+        layer: Name of the layer of the classifier whose inputs are the features; None for ``features``.
     """
 
-    def __init__(self, model: nn.Module, head: ConfidenceHead, *, encoder: nn.Module | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, head: FeatureConfidence, *, encoder: nn.Module | None = None, layer: str | None = None
+    ) -> None:
         super().__init__()
-        with_features(model)
-        if not isinstance(head, ConfidenceHead):
-            raise InputError(f"head must be a ConfidenceHead, as ConfidNet fits it; got {type(head).__name__}.")
-        if encoder is not None:
-            with_features(encoder)
-        self.model, self.head, self.encoder = model, head, encoder
+        if not isinstance(head, FeatureConfidence):
+            raise InputError(f"head must be what ConfidNet or TrustScore fitted; got {type(head).__name__}.")
+        for network in (model,) if encoder is None else (model, encoder):
+            _check_has_features(network, layer)
+        self.model, self.head, self.encoder, self.layer = model, head, encoder, layer
         self.training = model.training
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         if self.encoder is not None:
-            return self.model(inputs), self.head(features_of(self.encoder, inputs))
-        features = features_of(self.model, inputs)
-        return with_features(self.model).head(features), self.head(features)
+            logits, features = extract_logits(self.model(inputs)), features_of(self.encoder, inputs, self.layer)
+        else:
+            logits, features = logits_and_features(self.model, inputs, self.layer)
+        return logits, self.head.log_odds(features, logits.argmax(dim=1))
 
     @torch.no_grad()
     def confidence(self, inputs: Tensor) -> Tensor:
@@ -211,8 +237,11 @@ class LearnedConfidence(nn.Module):
         return TopLabel(sigmoid(joined), torch.cat(correct), joined)
 
 
-def encoder_copy(model: nn.Module, *, trained: bool) -> nn.Module:
-    """Copy the network without its last layer, in evaluation mode; its weights take gradients if ``trained``."""
+def encoder_copy(model: nn.Module, *, trained: bool, layer: str | None = None) -> nn.Module:
+    """Copy the network without its last layer, in evaluation mode; its weights take gradients if ``trained``.
+
+    The last layer is ``head``, or the ``layer`` whose inputs are the features; layers behind it are not needed.
+    """
     try:
         encoder = copy.deepcopy(getattr(model, "_orig_mod", model))  # where torch.compile keeps the network itself
     except Exception as error:
@@ -220,24 +249,12 @@ def encoder_copy(model: nn.Module, *, trained: bool) -> nn.Module:
             f"a network that is fine-tuned must let itself be copied; copying raised {one_line(error)}. Give "
             "fine_tune_epochs=0, or a network without what cannot be copied."
         ) from error
-    encoder.head = nn.Identity()
+    above, _, name = (layer or "head").rpartition(".")
+    setattr(encoder.get_submodule(above), name, nn.Identity())
     set_evaluating(encoder)
     for weights in encoder.parameters():
         weights.requires_grad_(trained and weights.is_floating_point())
     return encoder
-
-
-def features_of(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Return the activations before the last layer, (n, d), checked for their shape."""
-    features: object = with_features(model).features(inputs)
-    if not isinstance(features, Tensor) or features.ndim != 2 or not features.is_floating_point():
-        got = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
-        raise InputError(f"features must be real numbers of shape (n, d), a row an input; got {got}. {HOW_TO_WRAP}")
-    if len(features) != len(inputs):
-        raise InputError(
-            f"features must have a row for each of {len(inputs)} inputs; got {len(features)}. {HOW_TO_WRAP}"
-        )
-    return features
 
 
 class _Gathered(NamedTuple):
@@ -257,28 +274,45 @@ def _gathered_from_predictions(predictions: Predictions, features: object) -> _G
     return _Gathered(checked, *(part.to(checked.device) for part in known))
 
 
-def _gathered_from_model(model: nn.Module, source: SampleSource, *, batch_size: int) -> _Gathered:
-    network = with_features(model)
-    parts: list[_Gathered] = []
+def _gathered_from_model(
+    model: nn.Module, source: SampleSource, *, batch_size: int, layer: str | None = None
+) -> _Gathered:
+    batches = feature_batches(model, source, batch_size=batch_size, layer=layer)
+    parts = [_gathered_from_predictions(predictions, features) for predictions, features in batches]
+    return _Gathered(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def feature_batches(
+    model: nn.Module, source: SampleSource, *, batch_size: int, layer: str | None = None
+) -> Iterator[tuple[Predictions, Tensor]]:
+    """Run the frozen network over all samples: yield predictions and features (m, d), checked, of every batch."""
+    _check_has_features(model, layer)
+    is_first = True
     with frozen(model), torch.no_grad():
         for inputs, labels, positions in labelled_batches(source, device=device_of(model), batch_size=batch_size):
             try:
-                if not parts:
-                    _check_features_lead_to_logits(model, inputs[:_TRIED])
-                features = as_features(features_of(model, inputs))
-                logits = network.head(features)
+                if is_first:
+                    _check_features_lead_to_logits(model, inputs[:_TRIED], layer)
+                is_first = False
+                logits, features = logits_and_features(model, inputs, layer)
+                features = as_features(features)
                 predictions = Predictions.from_logits(logits, check_labels(labels, logits.shape[1]))
             except InputError as error:
                 first, last = int(positions[0]), int(positions[-1])
                 raise InputError(f"rows {first:,} to {last:,} of the data: {error}") from error
-            parts.append(_gathered_from_predictions(predictions, features))
-    return _Gathered(*(torch.cat(column) for column in zip(*parts, strict=True)))
+            yield predictions, features
 
 
-def _check_features_lead_to_logits(model: nn.Module, inputs: Tensor) -> None:
+def _check_has_features(model: nn.Module, layer: str | None) -> None:
+    with_features(model, NAME_LAYER) if layer is None else find_layer(model, layer)
+
+
+def _check_features_lead_to_logits(model: nn.Module, inputs: Tensor, layer: str | None) -> None:
+    """Check on a few inputs that a network has features, and logits that follow from them where it has a ``head``."""
     with forward_errors(model, inputs):
-        features = as_features(features_of(model, inputs))
-        through, whole = with_features(model).head(features), model(inputs)
+        through, features = logits_and_features(model, inputs, layer)
+        as_features(features)
+        whole = through if layer is not None else model(inputs)
     if not isinstance(whole, Tensor) or whole.ndim != 2 or whole.shape[1] < 2:
         got = f"shape {tuple(whole.shape)}" if isinstance(whole, Tensor) else type(whole).__name__
         raise InputError(f"a network must return logits of shape (n, k), at least two classes; got {got}.")
@@ -397,16 +431,20 @@ class ConfidNet:
         check_known(self.choose_by, get_args(ChooseEpochBy), "choose_by")
         object.__setattr__(self, "seed", check_seed(self.seed))
 
-    def fit(self, model: nn.Module, data: object, *, progress: Progress | None = None) -> LearnedConfidence:
+    def fit(
+        self, model: nn.Module, data: object, *, layer: str | None = None, progress: Progress | None = None
+    ) -> LearnedConfidence:
         """Fit the head, and return the classifier with a learned confidence beside its logits.
 
         The weights, modes and gradients of the classifier are unchanged, also after an error.
 
         Args:
-            model: Any module with ``features(x)``, (n, ...) -> (n, d), and ``head``, such that ``forward(x)`` is
-                ``head(features(x))``.
+            model: Any module with a layer to name; or one with ``features(x)``, (n, ...) -> (n, d), and ``head``, such
+                that ``forward(x)`` is ``head(features(x))``.
             data: ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``, with inputs as the network takes them. A
                 loader is read once, in its order; fine-tuning needs samples by number and refuses a loader.
+            layer: Name of the layer whose inputs are the features, mostly the last: ``"fc"``, ``"classifier.6"``. None
+                for a model with ``features`` and ``head``.
             progress: Called after every epoch with a text and the number of epochs so far.
 
         Warns:
@@ -418,10 +456,9 @@ class ConfidNet:
                 "fine-tuning reads the samples several times, and needs them by number; got a DataLoader. Pass its "
                 "data set, or (inputs, labels)."
             )
-        head, encoder = self._fit(
-            lambda: _gathered_from_model(model, source, batch_size=self.batch_size), progress, model, source
-        )
-        return LearnedConfidence(model, head, encoder=encoder)
+        gather = partial(_gathered_from_model, model, source, batch_size=self.batch_size, layer=layer)
+        head, encoder = self._fit(gather, progress, model, source, layer)
+        return LearnedConfidence(model, head, encoder=encoder, layer=layer)
 
     def fit_features(
         self, predictions: Predictions, features: object, *, progress: Progress | None = None
@@ -446,6 +483,7 @@ class ConfidNet:
         progress: Progress | None,
         model: nn.Module | None = None,
         source: SampleSource | None = None,
+        layer: str | None = None,
     ) -> tuple[ConfidenceHead, nn.Module | None]:
         """Return the fitted head, and the fine-tuned encoder where there is a better one than the classifier's."""
         begun = time.perf_counter()
@@ -464,11 +502,11 @@ class ConfidNet:
 
             epoch, value = self._train([head], log_odds_of_features, known, parts, progress)
             if self.fine_tune_epochs and model is not None and source is not None:
-                tuned = encoder_copy(model, trained=True)
+                tuned = encoder_copy(model, trained=True, layer=layer)
 
                 def log_odds_of_inputs(chosen: Tensor) -> Iterator[Tensor]:
                     for inputs, _, _ in source.read(chosen.cpu(), self.batch_size):
-                        yield head(features_of(tuned, to_device(inputs, device_of(head))))
+                        yield head(features_of(tuned, to_device(inputs, device_of(head)), layer))
 
                 fine_tuned, value = self._train([head, tuned], log_odds_of_inputs, known, parts, progress, value)
                 tuned.requires_grad_(requires_grad=False).zero_grad()

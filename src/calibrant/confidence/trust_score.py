@@ -17,7 +17,9 @@ from calibrant.checks import (
     check_real_number,
     check_same_length,
 )
+from calibrant.confidence.confidnet import FeatureConfidence, LearnedConfidence, feature_batches
 from calibrant.errors import CalibrantWarning, InputError
+from calibrant.inference import sample_source
 from calibrant.maps import FitSummary
 from calibrant.numerics.neighbours import blocks_of, nearest_distances
 from calibrant.numerics.softmax import sigmoid
@@ -63,7 +65,7 @@ def nearest_sample_distances(points: Tensor, reference: Tensor, neighbours: int)
 
 
 @final
-class NeighbourConfidence(nn.Module):
+class NeighbourConfidence(FeatureConfidence):
     """Module from features (n, d) and predicted classes (n,) to the logarithm of the trust score (n,).
 
     It holds the features of the training samples it searches, in their own dtype: 50,000 samples of 512 float32
@@ -91,7 +93,7 @@ class NeighbourConfidence(nn.Module):
         order = classes.argsort(stable=True)
         self.register_buffer("reference", features[order])
         self.register_buffer("classes", classes[order])
-        self.summary: FitSummary | None = None
+        self.summary = None
 
     def settings(self) -> dict[str, Any]:
         return {"n_classes": self.n_classes}
@@ -121,6 +123,11 @@ class NeighbourConfidence(nn.Module):
         own, other = self._nearest(features, predicted, stacklevel=5)
         # At distance 0 from both, neither is nearer.
         return torch.where((own == 0) & (other == 0), 0.0, other.log() - own.log())
+
+    def log_odds(self, features: Tensor, predicted: Tensor) -> Tensor:
+        """Return :meth:`forward`: it has the order of log-odds, and is above 0 where the predicted class is nearest."""
+        log_score: Tensor = self(features, predicted)
+        return log_score
 
     @torch.no_grad()
     def scores(self, features: Tensor, predicted: Tensor) -> Tensor:
@@ -242,6 +249,31 @@ class TrustScore:
         seconds = time.perf_counter() - begun
         fitted.summary = FitSummary(self.name, self.settings(), len(points), seconds, notes=(note,))
         return fitted
+
+    def fit_network(
+        self, model: nn.Module, data: object, *, layer: str | None = None, batch_size: int = 512
+    ) -> LearnedConfidence:
+        """Run a network over its training samples, and return it with a trust score beside its logits.
+
+        Args:
+            model: Any module with a layer to name, or one with ``features`` and ``head``; it is left unchanged.
+            data: ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``, with inputs as the network takes them.
+            layer: Name of the layer whose inputs are the features, mostly the last: ``"fc"``, ``"classifier.6"``. None
+                for a model with ``features`` and ``head``.
+            batch_size: Samples at a time; a loader has its own.
+
+        Example:
+            >>> inputs, labels = torch.randn(90, 4), torch.arange(90) % 3
+            >>> network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+            >>> trusted = TrustScore().fit_network(network, (inputs, labels), layer="2")
+            >>> trusted.confidence(inputs[:5]).shape
+            torch.Size([5])
+        """
+        batches = feature_batches(model, sample_source(data), batch_size=batch_size, layer=layer)
+        parts = [(features, part.labels.to(features.device), part.n_classes) for part, features in batches]
+        features, labels = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+        fitted = self.fit(features, labels, n_classes=parts[0][2])
+        return LearnedConfidence(model, fitted, layer=layer)
 
     def settings(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

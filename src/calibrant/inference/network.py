@@ -1,5 +1,6 @@
 """A frozen network: its device, mode and weights, its logits and features, and whether it takes the samples."""
 
+import difflib
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping
@@ -21,8 +22,10 @@ HOW_TO_WRAP = (
     "Wrap it: an nn.Module whose method features(x) gives the activations before the last layer, (n, d), and whose "
     "head is that layer, so that forward(x) is head(features(x))."
 )
+NAME_LAYER = f"Name its last layer, as in layer='fc'. Or: {HOW_TO_WRAP}"
 _RETURN_LOGITS = "Wrap the network in a module that returns them."
 _SHOWN_NAMES = 3
+_SHOWN_LAYERS = 5
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -141,8 +144,8 @@ def extract_logits(output: object) -> Tensor:
     return logits
 
 
-def with_features(model: object) -> "Network":
-    """Return the network as one with ``features`` and ``head``; if it has none, the error says how to wrap it."""
+def with_features(model: object, advice: str = HOW_TO_WRAP) -> "Network":
+    """Return the network as one with ``features`` and ``head``; if it has none, the error ends with the advice."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     features, head = getattr(model, "features", None), getattr(model, "head", None)
@@ -152,9 +155,99 @@ def with_features(model: object) -> "Network":
     if missing:
         raise InputError(
             f"model must expose its features and its last layer; {type(model).__name__} has no "
-            f"{' and no '.join(missing)}. {HOW_TO_WRAP}"
+            f"{' and no '.join(missing)}. {advice}"
         )
     return cast("Network", model)
+
+
+class _Reached(Exception):  # noqa: N818  # no error: it ends a forward run at the layer whose inputs are wanted
+    pass
+
+
+def find_layer(model: nn.Module, name: str) -> nn.Module:
+    """Return the layer of that name among a network's ``named_modules``; the error shows the nearest names.
+
+    Example:
+        >>> find_layer(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), "1")
+        Linear(in_features=4, out_features=2, bias=True)
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
+    layers = {_original_name(path): module for path, module in model.named_modules() if path}
+    if name in layers:
+        return layers[name]
+    nearest = difflib.get_close_matches(str(name), layers, n=_SHOWN_LAYERS, cutoff=0.5)
+    shown = nearest or [path for path in layers if "." not in path][-_SHOWN_LAYERS:]
+    what = "nearest are" if nearest else "among them are"
+    has = f"of its {len(layers)} layers, {what} {', '.join(shown)}" if layers else "it has no layers"
+    raise InputError(f"layer must name a layer of {type(model).__name__}; got {name!r}, and {has}.", argument="layer")
+
+
+def features_of(model: nn.Module, inputs: Tensor, layer: str | None = None) -> Tensor:
+    """Return the features (n, d), checked: what ``layer`` takes, where the run ends; or what ``features`` gives."""
+    if layer is None:
+        return _checked_features(with_features(model, NAME_LAYER).features(inputs), inputs)
+    return _layer_inputs(model, inputs, layer, stops=True)[1]
+
+
+def logits_and_features(model: nn.Module, inputs: Tensor, layer: str | None = None) -> tuple[Tensor, Tensor]:
+    """Return logits (n, k) and features (n, d) of one forward run, the features checked as by :func:`features_of`.
+
+    Example:
+        >>> network = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> logits, features = logits_and_features(network, torch.zeros(5, 4), layer="2")
+        >>> tuple(logits.shape), tuple(features.shape)
+        ((5, 2), (5, 3))
+    """
+    if layer is None:
+        features = features_of(model, inputs)
+        return with_features(model).head(features), features
+    output, features = _layer_inputs(model, inputs, layer)
+    return extract_logits(output), features
+
+
+def _layer_inputs(model: nn.Module, inputs: Tensor, layer: str, *, stops: bool = False) -> tuple[object, Tensor]:
+    """Run a network, and return its output and what a layer of it takes; with ``stops``, the run ends there."""
+    taken: list[list[object]] = []
+
+    def keep(_layer: nn.Module, args: tuple[object, ...], options: dict[str, object]) -> None:
+        taken.append([value for value in (*args, *options.values()) if value is not None])
+        if stops:
+            raise _Reached
+
+    # A compiled network would not call a hook that it was not compiled with.
+    network = getattr(model, "_orig_mod", model)
+    hook = find_layer(network, layer).register_forward_pre_hook(keep, with_kwargs=True)
+    output: object = None
+    try:
+        output = network(inputs)
+    except _Reached:
+        pass
+    finally:
+        hook.remove()
+    if len(taken) != 1:
+        advice = "Name one that a run calls once, such as the last." if taken else "Name one that its forward calls."
+        raise InputError(
+            f"layer must be called once in a run of the network; {layer!r} is called {len(taken)} times. {advice}",
+            argument="layer",
+        )
+    if len(taken[0]) != 1:
+        raise InputError(
+            f"layer must take one tensor; {layer!r} takes {len(taken[0])} inputs. Name another, such as the last.",
+            argument="layer",
+        )
+    return output, _checked_features(taken[0][0], inputs, layer)
+
+
+def _checked_features(features: object, inputs: Tensor, layer: str | None = None) -> Tensor:
+    advice = HOW_TO_WRAP if layer is None else "Name a later layer, behind pooling and flattening: mostly the last."
+    what = "features" if layer is None else f"the inputs of layer {layer!r}"
+    if not isinstance(features, Tensor) or features.ndim != 2 or not features.is_floating_point():
+        got = f"shape {tuple(features.shape)}" if isinstance(features, Tensor) else type(features).__name__
+        raise InputError(f"{what} must be real numbers of shape (n, d), a row an input; got {got}. {advice}")
+    if len(features) != len(inputs):
+        raise InputError(f"{what} must have a row for each of {len(inputs)} inputs; got {len(features)}. {advice}")
+    return features
 
 
 def network_state(model: nn.Module) -> dict[str, Tensor]:

@@ -3,14 +3,17 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeAlias, final
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeAlias, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import Positive, check_options
+from calibrant.checks import Positive, check_known, check_labels, check_options, existing_file, numpy_archive
 from calibrant.datasets.dataset import Augmentation, Dataset, PixelScale, Samples, Split
-from calibrant.errors import InputError
+from calibrant.datasets.image_arrays import ImageLayout, as_images
+from calibrant.errors import FileError, InputError
 from calibrant.losses import Loss
 from calibrant.paper import Paper
 
@@ -149,6 +152,122 @@ def store_of(inputs: Tensor, scale: PixelScale | None, augmentation: Augmentatio
     """Store inputs on a device; those with a pixel scale are images."""
     inputs = inputs.to(device)
     return PlainStore(inputs) if scale is None else ImageStore(inputs, Standardise(scale).to(device), augmentation)
+
+
+_CLASS_NAMES = "class_names"
+_IMAGE_AXES = (3, 4)  # (n, h, w), and (n, c, h, w) or (n, h, w, c)
+
+
+def read_arrays(
+    training: Path,
+    test: Path,
+    validation: Path | None = None,
+    *,
+    inputs: str = "inputs",
+    labels: str = "labels",
+    layout: ImageLayout = "auto",
+) -> Dataset:
+    """Read a data set of one's own from ``.npz`` files.
+
+    Images are stored as uint8, (n, h, w), (n, h, w, c) or (n, c, h, w), and are scaled to mean 0 and deviation 1 of the
+    training images. Floating-point numbers, (n, d) or (n, ...), reach the network unchanged, in float32. Labels are
+    class numbers from 0, or the names of the classes. Names in the order of the numbers may stand in the array
+    ``class_names`` of the training file; else they are the numbers up to the largest, or the sorted names.
+
+    Args:
+        training: File to train on.
+        test: File to evaluate on.
+        validation: File to calibrate on; without it, a split takes these samples from the others.
+        inputs: Name of the array of inputs.
+        labels: Name of the array of labels.
+        layout: Place of the channels of images; ``auto`` finds one or three of them, and refuses what is ambiguous.
+
+    Raises:
+        FileError: If a file is missing, or its arrays are not as described.
+    """
+    files = {"training": training, "test": test} | ({} if validation is None else {"validation": validation})
+    parts = {use: _read_part(file, inputs, labels, layout) for use, file in files.items()}
+    _, stored, class_names = parts["training"]
+    if class_names is None and stored.dtype.kind == "U":
+        class_names = np.unique(stored)
+    elif class_names is None:
+        largest = max(int(classes.max()) for _, classes, _ in parts.values() if classes.dtype.kind != "U")
+        class_names = np.arange(largest + 1)
+    names = tuple(map(str, class_names.reshape(-1).tolist()))
+    if len(set(names)) < max(len(names), 2):
+        raise FileError(f"{training} must have at least two classes, of different names; got {', '.join(names)}.")
+    samples = {
+        use: Samples(values, _class_numbers(classes, names, f"{files[use]}: {labels!r}"))
+        for use, (values, classes, _) in parts.items()
+    }
+    types = {part.inputs.dtype for part in samples.values()}
+    if len(types) > 1:
+        raise FileError(f"inputs must be of one type in all files; got {' and '.join(sorted(map(str, types)))}.")
+    scale = PixelScale.of(samples["training"].inputs) if types == {torch.uint8} else None
+    parts_of = samples["training"], samples["test"], samples.get("validation")
+    return Dataset(training.name, names, *parts_of, pixel_scale=scale)
+
+
+def _read_part(path: Path, inputs: str, labels: str, layout: ImageLayout) -> tuple[Tensor, Any, Any]:
+    """Return inputs, labels (n,) as they are stored, and class names, if the file has any."""
+    file = existing_file(path, holding="inputs and labels")
+    if file.suffix.lower() != ".npz":
+        raise FileError(f"a file of your own data must end in .npz; got {file}. Write one with numpy.savez.")
+    with numpy_archive(file) as archive:
+        if absent := [name for name in (inputs, labels) if name not in archive.names]:
+            raise FileError(
+                f"{file} must have the arrays {inputs!r} and {labels!r}; it lacks {' and '.join(absent)} and has "
+                f"{', '.join(archive.names) or 'nothing'}. Name the arrays: --inputs NAME --labels NAME."
+            )
+        has_names = _CLASS_NAMES in archive.names
+        values, classes, *names = archive.read([inputs, labels, *([_CLASS_NAMES] if has_names else [])])
+    samples = _as_inputs(values, f"{file}: {inputs!r}", layout)
+    where = f"{file}: {labels!r}"
+    if classes.shape != (len(samples),):
+        raise FileError(f"{where} must have shape ({len(samples)},), a label an input; got {classes.shape}.")
+    if classes.dtype.kind == "S":
+        classes = np.char.decode(classes, "utf-8")
+    elif classes.dtype.kind == "f" and (classes == np.floor(classes)).all():
+        classes = classes.astype(np.int64)
+    if classes.dtype.kind not in "biuU":
+        raise FileError(f"{where} must be whole numbers from 0, or the names of the classes; got {classes.dtype}.")
+    return samples, classes, names[0] if names else None
+
+
+def _as_inputs(values: Any, where: str, layout: ImageLayout) -> Tensor:
+    """Return pixels as (n, c, h, w) uint8, other numbers as float32; ``where`` names them in messages."""
+    if values.dtype == np.uint8 and values.ndim in _IMAGE_AXES:
+        if layout == "auto" or values.ndim == min(_IMAGE_AXES):
+            return as_images(values, where=where, layout=layout)
+        pixels = values if layout == "channels_first" else values.transpose(0, 3, 1, 2)
+        return torch.from_numpy(np.ascontiguousarray(pixels))
+    if values.dtype.kind != "f" or values.ndim < 2 or not values.size:
+        raise FileError(
+            f"{where} must be images, uint8 of shape (n, h, w), (n, h, w, c) or (n, c, h, w), or floating-point "
+            f"numbers of shape (n, d) or (n, ...); got {values.dtype} of shape {values.shape}. If they are "
+            "numbers and no pixels, save inputs.astype('float32')."
+        )
+    with np.errstate(over="ignore"):
+        numbers = np.ascontiguousarray(values, dtype=np.float32)
+    if not (is_finite := np.isfinite(numbers)).all():
+        place = tuple(map(int, np.argwhere(~is_finite)[0]))
+        raise FileError(
+            f"{where} must be finite in float32; got {values[place]} at row {place[0]}. Remove such samples."
+        )
+    return torch.from_numpy(numbers)
+
+
+def _class_numbers(labels: Any, names: tuple[str, ...], where: str) -> Tensor:
+    """Return labels (n,) as int64 class numbers; ``where`` names them in messages."""
+    try:
+        if labels.dtype.kind != "U":
+            return check_labels(torch.from_numpy(labels.astype(np.int64)), len(names))
+        distinct, codes = np.unique(labels, return_inverse=True)
+        for word in distinct.tolist():
+            check_known(word, names, "a label")
+    except InputError as error:
+        raise FileError(f"{where}: {error}") from error
+    return torch.tensor([names.index(word) for word in distinct.tolist()])[torch.from_numpy(codes.reshape(-1))]
 
 
 @final

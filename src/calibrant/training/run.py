@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from calibrant import catalogue
 from calibrant.calibrators import TemperatureScaling
@@ -17,19 +17,22 @@ from calibrant.datasets.dataset import Dataset, Samples, Split, split_dataset
 from calibrant.datasets.digits import Digits, load_digits
 from calibrant.errors import CalibrantError, FileError, FitError, InputError
 from calibrant.files import load
-from calibrant.inference import with_features
+from calibrant.inference import evaluating, forward_errors, load_weights
 from calibrant.losses import CrossEntropyLoss, Loss, MetaLoss, loss_settings
 from calibrant.maps import Scale
 from calibrant.metrics import accuracy, auroc, ece, nll
 from calibrant.models import DigitsCNN, build_model
 from calibrant.models.zoo import model_shapes
 from calibrant.predictions import Predictions
-from calibrant.training.data import Standardise, TrainingData
+from calibrant.training.data import Standardise, TrainingData, store_of
 from calibrant.training.device import SINGLE_PROCESS, ProcessGroup
 from calibrant.training.folder import RunFolder
 from calibrant.training.recipe import Recipe, RunSettings, data_digest
 from calibrant.training.record import EpochRecord
 from calibrant.training.session import RuntimeOptions, Session
+
+_OWN = ":"  # in the name of a network of one's own, module:factory
+_IMAGE = 3  # axes: channels, rows, columns
 
 
 def train_together(
@@ -78,6 +81,7 @@ class Run:
     model: str
     loss: Loss | MetaLoss
     recipe: Recipe
+    factory: Callable[[], nn.Module] | None = None  # makes a network of one's own; None for one of calibrant.models
 
 
 def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
@@ -135,8 +139,12 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
     stored = {name: data.on(device, name) for name in dict.fromkeys(recipes[run].augmentation for run in unfinished)}
     sessions: dict[Session, Run] = {}
     for run in unfinished:
-        model, on_device, name = _built(settings[run]), stored[recipes[run].augmentation], str(run.folder)
-        sessions[Session(model, run.loss, on_device, recipes[run], runtime, processes, name=name)] = run
+        on_device, name = stored[recipes[run].augmentation], str(run.folder)
+        own = run.factory is not None
+        model = _built(settings[run]) if run.factory is None else _own_network(run.factory, settings[run], data)
+        # What a network of one's own does cannot be captured without knowing it.
+        how = replace(runtime, compiled=False) if own else runtime
+        sessions[Session(model, run.loss, on_device, recipes[run], how, processes, name=name)] = run
     # Only after all networks are built: a run that is refused leaves no folder behind.
     for run in runs if processes.is_first else ():
         folders[run].begin(settings[run], device)
@@ -207,8 +215,8 @@ def load_learned_loss(folder: Path) -> MetaLoss:
         raise FileError(f"{folder} must name a known loss in its settings; it does not ({error}).") from error
     if not isinstance(loss, MetaLoss):
         raise FileError(f"{folder} must be a run with a meta-learned loss; its loss is {loss.name}.")
-    head = with_features(_built(settings)).head
-    loss.build(head.in_features, head.out_features, seed=settings.recipe.seed)
+    n_classes, n_features = RunFolder(folder).weights()["head.weight"].shape
+    loss.build(n_features, n_classes, seed=settings.recipe.seed)
     try:
         loss.load_state_dict(parameters)
     except RuntimeError as error:
@@ -216,13 +224,25 @@ def load_learned_loss(folder: Path) -> MetaLoss:
     return loss.eval()
 
 
-def load_network(folder: Path) -> nn.Module:
+def load_network(folder: Path, model: nn.Module | None = None) -> nn.Module:
     """Load the trained network of a run, from stored pixels (or word numbers) to logits, in evaluation mode.
 
     Args:
         folder: Written by :func:`train_runs` or ``calibrant train``; a FileError if it is not that of a finished run.
+        model: A new network, where the run trained one of your own: no file decides what code is run. It is changed.
     """
     settings, weights = RunFolder(folder).settings(), RunFolder(folder).weights()
+    if model is not None:
+        try:
+            load_weights(model, weights, casts=False)
+        except InputError as error:
+            raise FileError(f"{folder} must hold the weights of this {type(model).__name__}: {error}") from error
+        return _from_stored(model, settings)
+    if _OWN in settings.model:
+        raise FileError(
+            f"{folder} was trained with a network of your own, {settings.model}; no file decides what code is run, so "
+            f"name it too: load_network(folder, model), or --model {settings.model} --weights {folder}."
+        )
     try:
         # Compared before the network is built, which could be of any size.
         fits = model_shapes(settings.model, **_sizes(settings)) == {n: tuple(t.shape) for n, t in weights.items()}
@@ -234,6 +254,11 @@ def load_network(folder: Path) -> nn.Module:
             f"{folder} must hold the weights of a {settings.model}; it holds others: names or sizes differ."
         )
     model.load_state_dict(weights)
+    return _from_stored(model, settings)
+
+
+def _from_stored(model: nn.Module, settings: RunSettings) -> nn.Module:
+    """Return a trained network behind the scaling of its stored inputs, in evaluation mode."""
     # As in training: sums run in another order in another layout, and the logits would differ in the last digit.
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     scale = settings.pixel_scale
@@ -263,8 +288,38 @@ def _built(settings: RunSettings) -> nn.Module:
     return build_model(settings.model, seed=settings.recipe.seed, **_sizes(settings))
 
 
+def _own_network(factory: Callable[[], nn.Module], settings: RunSettings, data: TrainingData) -> nn.Module:
+    """Make a network of one's own with initial weights that follow from the seed, and try it on two samples."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(settings.recipe.seed)
+        model = factory()
+        if not isinstance(model, nn.Module):
+            raise InputError(f"{settings.model} must make a torch.nn.Module; it returned a {type(model).__name__}.")
+        few = store_of(data.training.inputs[:2], data.pixel_scale, "none", torch.device("cpu"))
+        inputs = few.plain(torch.arange(min(2, len(data.training))))
+        with evaluating(model), torch.no_grad(), forward_errors(model, inputs):
+            logits: object = model(inputs)
+    wanted = (len(inputs), len(settings.class_names))
+    if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted or not logits.is_floating_point():
+        got = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        raise InputError(
+            f"{settings.model} must return logits, a tensor of shape (n, {wanted[1]}) for {wanted[1]} classes; for "
+            f"{wanted[0]} inputs it gave {got}. If labels do not show all classes, name them in the array class_names."
+        )
+    if bool((logits >= 0).all()) and bool(((logits.sum(dim=1) - 1).abs() < 1e-4).all()):
+        raise InputError(f"{settings.model} must return logits; got probabilities. Leave out its last softmax.")
+    if not any(weight.requires_grad for weight in model.parameters()):
+        raise InputError(f"{settings.model} must have weights to train; none of its parameters takes gradients.")
+    return model
+
+
 def _sizes(settings: RunSettings) -> dict[str, Any]:
     shape, n_words = settings.input_shape, settings.n_words
+    if not n_words and len(shape) != _IMAGE:
+        raise InputError(
+            f"{settings.model} takes images, (channels, height, width); inputs have shape {shape}. Give a network of "
+            "your own: --model module:factory."
+        )
     images = {} if n_words else {"in_channels": shape[0], "image_size": shape[-1]}
     return {"n_classes": len(settings.class_names), "n_words": n_words, **images}
 

@@ -114,7 +114,7 @@ def test_weights_are_loaded_if_they_are_of_this_very_network(here):
         ("my_nets:answer", "must be a function that makes the network; it is of type int"),
         ("my_nets:gives", "must make a torch.nn.Module; it returned a list"),
         ("my_nets:needs", "when called without arguments; it raised TypeError: needs() missing 1"),
-        ("my_nets:breaks", "it raised OSError: no such disk. Wrap it"),
+        ("my_nets:breaks", "it raised OSError: no such disk. Give it what it needs"),
         ("my_nets", "package.module:factory, an archive of torch.export (.pt2), or a folder"),
         ("my_nets.py", "which is none of them. Name the function in it that makes the network: my_nets:NAME"),
         (":build", "got ':build'"),

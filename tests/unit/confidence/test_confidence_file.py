@@ -85,7 +85,7 @@ def test_the_classifier_itself_is_not_in_the_file(path, network, samples):
     save_confidence(QUICK.fit(network, samples), path)
     document, held = contents(path)
     assert all(name.startswith("head.") for name in held)
-    assert document["format"] == "calibrant.confidence/2"
+    assert document["format"] == "calibrant.confidence/3"
     assert document["network"].startswith("sha256:")
 
 
@@ -120,7 +120,7 @@ def test_something_else_is_not_saved(path):
     ("change", "message"),
     [
         (lambda document, _: document.update(kind="guess"), "it says 'guess'"),
-        (lambda document, _: document.update(format="calibrant.confidence/3"), "written by a newer calibrant"),
+        (lambda document, _: document.update(format="calibrant.confidence/4"), "written by a newer calibrant"),
         (lambda document, _: document.update(format="calibrant.map/1"), "must be a confidence"),
         (lambda document, _: document["sizes"].update(n_features=5), "8 units on 5 features"),
         (lambda document, _: document["sizes"].update(layers="many"), "layers must be a whole number"),

@@ -295,7 +295,7 @@ def test_training_that_diverges_is_reported(network, samples):
 
 
 def test_a_network_without_features_is_reported_how_to_be_wrapped(samples):
-    with pytest.raises(InputError, match=r"Linear has no method features and no layer head. Wrap it: an nn.Module"):
+    with pytest.raises(InputError, match=r"Linear has no method features and no layer head. Name its last layer"):
         QUICK.fit(nn.Linear(4, 2), samples)
     with pytest.raises(InputError, match=r"model must be a torch.nn.Module; got function"):
         QUICK.fit(lambda inputs: inputs, samples)
@@ -425,7 +425,7 @@ def test_inputs_that_the_network_cannot_take_are_reported_by_their_shape(network
 
 
 def test_a_head_of_another_kind_is_refused(network):
-    with pytest.raises(InputError, match="head must be a ConfidenceHead"):
+    with pytest.raises(InputError, match="head must be what ConfidNet or TrustScore fitted"):
         LearnedConfidence(network, nn.Linear(4, 1))
 
 
