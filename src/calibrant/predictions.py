@@ -386,6 +386,12 @@ class Predictions:
             object.__setattr__(made, "_kept", {key: value[rows] for key, value in kept.items()})
         return made
 
+    def part(self, rows: slice | Tensor) -> Self:
+        """Return some of the samples, with the :attr:`uniform_share` of all: a fold, on which it hardly depends."""
+        made = self[rows]
+        object.__setattr__(made, "uniform_share", self.uniform_share)
+        return made
+
     def __add__(self, other: Self) -> Self:
         """Return the samples of both; those without weights have weight 1 where the others have weights."""
         if other.n_classes != self.n_classes:

@@ -83,7 +83,7 @@ def fold_positions(labels: Tensor, folds: int, seed: int) -> list[tuple[Tensor, 
 def cross_validation_splits(predictions: Predictions, folds: int) -> Iterator[tuple[Predictions, Predictions]]:
     """Yield the samples outside and inside each fold in turn, to fit on and to evaluate."""
     for others, held_out in fold_positions(predictions.labels, folds, 0):
-        yield predictions[others], predictions[held_out]
+        yield predictions.part(others), predictions[held_out]
 
 
 def top_label(predictions: Predictions) -> tuple[Tensor, Tensor]:

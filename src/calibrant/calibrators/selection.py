@@ -360,7 +360,7 @@ def rank(
     uncalibrated.eligible = predictions.zero_cells is None or not predictions.zero_cells.cells
     first = None if default is None else tried[list(candidates).index(default)]
     for others, held_out in fold_positions(predictions.labels, folds, seed):
-        parts = predictions[others], predictions[held_out], held_out
+        parts = predictions.part(others), predictions[held_out], held_out
         uncalibrated.try_fold(*parts, uncalibrated)
         for candidate in tried:
             if candidate is uncalibrated or candidate.dropped:

@@ -34,8 +34,8 @@ def apply(
     """Calibrate predictions with a map.
 
     Logits give logits, and probabilities give probabilities, none of them 0. Labels are not needed; they are copied to
-    the output, and so is everything else that the file has for each sample, such as features. Columns keep their names
-    and order.
+    the output, and so is everything else that the file has for each sample, such as features or weights, which change
+    no sample: --weights only names a column that is no score. Columns keep their names and order.
     """
     from dataclasses import replace
 

@@ -16,7 +16,7 @@ from calibrant.atomic import atomic_text
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import FileError, InputError, reading
 from calibrant.files import save
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, check_unweighted
 
 __all__ = ["save_run"]
 
@@ -45,7 +45,7 @@ def save_run(
     seed: int = 0,
     options: Mapping[str, bool | int | float | str | None] | None = None,
 ) -> Path:
-    """Write a run of your own training loop into a folder, for ``calibrant diagnose``.
+    """Write a run of your own training loop into a folder, for ``calibrant diagnose``, which counts all samples alike.
 
     Args:
         folder: Folder of this run; it is made. ``calibrant diagnose`` reads it, or the folder that holds several.
@@ -70,6 +70,7 @@ def save_run(
     for part, predictions in (("calibration", calibration), ("test", test)):
         if not isinstance(predictions, Predictions):
             raise InputError(f"{part} must be Predictions of every class; got {type(predictions).__name__}.")
+        check_unweighted(predictions, "a diagnosis")
     check_at_least(seed, 0, "seed")
     target = Path(folder)
     if (target / "settings.json").exists():

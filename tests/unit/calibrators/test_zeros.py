@@ -12,7 +12,9 @@ from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
-from calibrant import catalogue
+from calibrant import catalogue, predictions
+from calibrant.calibrators import IsotonicRegression, TemperatureScaling
+from calibrant.calibrators.selection import rank
 from calibrant.errors import CalibrantWarning
 from calibrant.evaluation import evaluate
 from calibrant.files import load_map, save_map
@@ -239,3 +241,15 @@ class TestModelsWithZeros:
         floor = catalogue.parse_calibrator("temperature").fit(test).transform(test)
         assert split.total == pytest.approx(nll(test), rel=1e-9)
         assert split.refinement == pytest.approx(nll(floor), rel=0.1)
+
+
+def test_the_share_is_chosen_once_for_all_folds_and_methods(monkeypatch):
+    calls = []
+    monkeypatch.setattr(predictions, "choose_share", lambda *given: calls.append(given) or choose_share(*given))
+    rows = with_zeros()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        ranking = rank(rows, [TemperatureScaling(), IsotonicRegression()], folds=3)
+    assert len(calls) == 1
+    assert not any(result.failure for result in ranking.results)
+    assert rows.part(torch.arange(50)).uniform_share == rows.uniform_share

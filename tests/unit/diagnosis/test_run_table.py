@@ -60,6 +60,13 @@ def test_a_saved_run_is_read_back(tmp_path):
     np.testing.assert_allclose(run.test.probs, parts(1, 1.0)["test"].probs, atol=1e-6)
 
 
+def test_weights_are_refused_because_a_diagnosis_ignores_them(tmp_path):
+    plain = Predictions.from_logits(np.eye(3), [0, 1, 2])
+    with pytest.raises(InputError, match="without weights"):
+        save_run(tmp_path / "run", name="ce", calibration=plain, test=plain.with_weights([1, 2, 3]))
+    assert not (tmp_path / "run").exists()
+
+
 def test_mistakes_in_a_table_are_named(table, tmp_path):
     def written(text, name="bad.csv"):
         (tmp_path / name).write_text(text)
