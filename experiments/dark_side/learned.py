@@ -14,16 +14,15 @@ from torch import Tensor
 
 from calibrant.confidence import ConfidNet
 from calibrant.datasets import load_resnet110
-from calibrant.evidence import estimate
 from calibrant.metrics import AUROC
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions
+from experiments.evaluation import with_intervals
 from experiments.runner import Settings
 
 __all__ = ["learned_confidence"]
 
 WEIGHTS = Path(__file__).parents[1] / "training" / "resnet110-ce.safetensors"
 HIGHEST = 10  # log-probabilities that the other input has
-RESAMPLES = 200
 
 
 def learned_confidence(cell: Settings) -> dict[str, Any]:
@@ -43,16 +42,11 @@ def learned_confidence(cell: Settings) -> dict[str, Any]:
     head = method.fit_features(calibration[drawn], inputs(calibration)[drawn])
     assert head.choice is not None
     return {
-        "auroc": _auroc(head.top_label(test, inputs(test))),
-        "softmax": _auroc(test.top),
+        "auroc": with_intervals(head.top_label(test, inputs(test)), (AUROC(),))["auroc"],
+        "softmax": with_intervals(test.top, (AUROC(),))["auroc"],
         "wrong": int((~calibration[drawn].top.correct).sum()),
         "epoch": head.choice.epoch,
     }
-
-
-def _auroc(answers: TopLabel) -> list[float]:
-    found = estimate(answers, (AUROC(),), resamples=RESAMPLES, seed=0)["auroc"]
-    return [float(f"{number:.6g}") for number in (found.value, found.low, found.high)]
 
 
 def _features(predictions: Predictions) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.numbers import Estimate, Number, minus, pooled
-from experiments.page import claims, interval, joined, number_by_number, provenance
+from experiments.page import interval, joined, number_by_number, provenance
 from experiments.published import findings, read_published
 from experiments.records import Record
 
@@ -90,7 +90,7 @@ log-probabilities, sorted, where no class has to be learned. AUROC on the 10,000
 
 {_learned(records)}
 """
-    return joined([introduction, "\n".join(lines), text, claims(entries), number_by_number(entries)])
+    return joined([introduction, "\n".join(lines), text, number_by_number(entries)])
 
 
 def _bins(records: Sequence[Record]) -> str:
@@ -112,7 +112,7 @@ def _learned(records: Sequence[Record]) -> str:
         auroc = pooled([_percent(one["auroc"]) for one in heads])
         wrong = mean(one["wrong"] for one in heads)
         lines.append(
-            f"| {inputs} | {samples:,} | {wrong:.0f} | {interval(auroc, 1)} | "
+            f"| {inputs} | {samples:,} | {wrong:,.0f} | {interval(auroc, 1)} | "
             f"{interval(numbers[f'confidnet.{inputs}.{samples} - softmax'], 1, signed=True)} |"
         )
     return "\n".join(lines)

@@ -11,19 +11,16 @@ from typing import Any, ClassVar, NamedTuple, final
 import torch
 from torch import Tensor
 
-from calibrant import catalogue
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.datasets import CIFAR100, Dataset, DigitsReader, split_dataset
 from calibrant.errors import FitError, InputError
-from calibrant.evidence import estimate
 from calibrant.losses import MetaLoss
 from calibrant.metrics import ACE, AUROC, ECE, MCE, NLL, SCE, Accuracy, Metric
-from calibrant.models import build_model
-from calibrant.predictions import Predictions
-from calibrant.training import RECIPES, EpochRecord, RuntimeOptions, Session, TrainingData
+from calibrant.training import EpochRecord, Session, TrainingData
 from calibrant.training.recipe import Selection
 from calibrant.training.record import features_of
 from calibrant.training.session import selected_epoch
+from experiments.evaluation import calibrated_rows, rounded, session_of
 from experiments.meta_regularization.results import numbers_of, page_of
 from experiments.numbers import Number
 from experiments.records import Record
@@ -47,8 +44,10 @@ LENGTH: dict[str, Scalar] = {"length": "paper", "epochs": 350, "batch_size": 128
 SEEDS = range(3)
 RULES: tuple[Selection, ...] = ("last", "best", "best-nll")
 MEASURED: tuple[Metric, ...] = (Accuracy(), NLL(), ECE(), MCE(), ACE(), SCE(), AUROC())
-METHODS = {"TS": TemperatureScaling(), "TS (grid)": TemperatureScaling("ece-meta-regularization")}
-RESAMPLES = 200
+METHODS: dict[str, Calibrator] = {
+    "TS": TemperatureScaling(),
+    "TS (grid)": TemperatureScaling("ece-meta-regularization"),
+}
 
 
 @final
@@ -103,13 +102,17 @@ class _Trainer:
     """Trains one network per cell on one data set, all given cells together."""
 
     def __init__(self, dataset: Dataset, device: torch.device) -> None:
-        self._n_classes = dataset.n_classes
+        self._dataset = dataset
         self._data = TrainingData.of(dataset, split_dataset(dataset, "8:1:1", seed=0)).on(device)
-        self._shape = tuple(dataset.training.inputs.shape[1:])
 
     def run(self, cells: Sequence[Settings], report: Report) -> None:
         """Report each cell's numbers: of every selection rule, uncalibrated and after a temperature; and its epochs."""
-        sessions = {self._session(cell): place for place, cell in enumerate(cells)}
+        sessions = {
+            session_of(
+                cell, self._dataset, self._data, recipe="meta-regularization", evaluate_every=int(cell["judge_every"])
+            ): place
+            for place, cell in enumerate(cells)
+        }
         kept: dict[Session, dict[str, _Snapshot]] = {session: {} for session in sessions}
         gammas: dict[Session, list[dict[str, float]]] = {session: [] for session in sessions}  # of test samples
         labels = {name: part.labels.cpu() for name, part in self._data.held_out.items()}
@@ -140,40 +143,9 @@ class _Trainer:
 
         train_side_by_side(list(sessions), after_epoch=after_epoch, after_failure=after_failure)
 
-    def _session(self, cell: Settings) -> Session:
-        seed = int(cell["seed"])
-        changes = {"epochs": int(cell["epochs"]), "batch_size": int(cell["batch_size"]), "seed": seed}
-        channels, *_, size = self._shape
-        model = build_model(
-            str(cell["network"]), n_classes=self._n_classes, in_channels=channels, image_size=size, seed=seed
-        )
-        return Session(
-            model,
-            catalogue.parse_any_loss(str(cell["loss"])),
-            self._data,
-            RECIPES["meta-regularization"].changed(changes),
-            RuntimeOptions(evaluate_every=int(cell["judge_every"])),
-            name=str(cell["method"]),
-        )
-
 
 def _evaluated(snapshot: _Snapshot, labels: Mapping[str, Tensor]) -> dict[str, Any]:
-    calibration, test = (
-        Predictions.from_logits(snapshot.logits[part], labels[part]) for part in ("calibration", "test")
-    )
-    fitted: dict[str, Any] = {name: method.fit(calibration) for name, method in METHODS.items()}
-    rows = {"none": test} | {name: each.transform(test) for name, each in fitted.items()}
-    return {
-        "epoch": snapshot.epoch,
-        "T": {name: _rounded(float(each.temperature)) for name, each in fitted.items()},
-        "rows": {
-            name: {
-                metric: [_rounded(number) for number in (each.value, each.low, each.high)]
-                for metric, each in estimate(row, MEASURED, resamples=RESAMPLES, seed=0).items()
-            }
-            for name, row in rows.items()
-        },
-    }
+    return {"epoch": snapshot.epoch} | calibrated_rows(snapshot.logits, labels, METHODS, MEASURED)
 
 
 def _gammas(session: Session) -> dict[str, float]:
@@ -181,7 +153,7 @@ def _gammas(session: Session) -> dict[str, float]:
     if not isinstance(session.loss, MetaLoss):
         return {}
     found = session.loss.describe(features_of(session.model, session.data.held_out["test"]))
-    return {f"test_{name}": _rounded(value) for name, value in found.items()}
+    return {f"test_{name}": rounded(value) for name, value in found.items()}
 
 
 def _in_short(record: EpochRecord) -> dict[str, Any]:
@@ -191,8 +163,4 @@ def _in_short(record: EpochRecord) -> dict[str, Any]:
         for name in ("accuracy", "nll", "ece")
     }
     numbers = {"loss": record.loss, "training_accuracy": record.accuracy, "rate": record.learning_rate} | told
-    return {"epoch": record.epoch} | {name: _rounded(value) for name, value in (numbers | dict(record.learned)).items()}
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")
+    return {"epoch": record.epoch} | {name: rounded(value) for name, value in (numbers | dict(record.learned)).items()}

@@ -12,16 +12,14 @@ from typing import Any, ClassVar, NamedTuple, final
 import torch
 from torch import Tensor
 
-from calibrant import catalogue
 from calibrant.calibrators import Calibrator, HistogramBinning, StructuredVectorScaling, TemperatureScaling
 from calibrant.datasets import CIFAR10, CIFAR100, SVHN, Dataset, DatasetReader, DigitsReader, Newsgroups, split_dataset
 from calibrant.errors import FitError, InputError
-from calibrant.evidence import estimate
 from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Metric
-from calibrant.models import build_model
 from calibrant.predictions import Predictions
-from calibrant.training import RECIPES, EpochRecord, RuntimeOptions, Session, TrainingData
+from calibrant.training import EpochRecord, Session, TrainingData
 from calibrant.training.data import DeviceData
+from experiments.evaluation import calibrated_rows, rounded, session_of
 from experiments.numbers import Number
 from experiments.overconfidence.results import numbers_of, page_of
 from experiments.records import Record
@@ -67,7 +65,6 @@ METHODS: dict[str, Calibrator] = {
     "HB (equal mass)": HistogramBinning(),
     "SVS": StructuredVectorScaling(),
 }
-RESAMPLES = 200
 
 
 @final
@@ -200,43 +197,16 @@ def _samples(cell: Settings) -> tuple[str, int | None]:
 
 
 def _session(cell: Settings, loaded: _Loaded) -> Session:
-    seed, shape, n_words = int(cell["seed"]), loaded.dataset.training.inputs.shape, loaded.dataset.n_words
-    sizes = {} if n_words else {"in_channels": shape[1], "image_size": shape[-1]}
-    model = build_model(str(cell["network"]), n_classes=loaded.dataset.n_classes, n_words=n_words, seed=seed, **sizes)
-    changes = {name: cell[name] for name in ("epochs", "batch_size", "seed") if name in cell}
-    return Session(
-        model,
-        catalogue.parse_any_loss(str(cell["loss"])),
-        loaded.parts,
-        RECIPES[str(cell["recipe"])].changed(changes),
-        RuntimeOptions(evaluate_every=int(cell["evaluate_every"])),
-        name=str(cell["method"]),
-    )
+    every = int(cell["evaluate_every"])
+    return session_of(cell, loaded.dataset, loaded.parts, recipe=str(cell["recipe"]), evaluate_every=every)
 
 
 def _evaluated(logits: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> dict[str, Any]:
-    calibration, test = (Predictions.from_logits(logits[part], labels[part]) for part in ("calibration", "test"))
-    fitted = {name: method.fit(calibration) for name, method in METHODS.items()}
-    rows = {"none": test} | {name: each.transform(test) for name, each in fitted.items()}
-    temperatures = {name: float(fitted[name].temperature) for name in ("TS (grid)", "TS")}
-    return {
-        "calibration_ece": _rounded(float(ECE()(calibration))),
-        "T": {name: _rounded(value) for name, value in temperatures.items()},
-        "rows": {
-            name: {
-                metric: [_rounded(number) for number in (each.value, each.low, each.high)]
-                for metric, each in estimate(row, MEASURED, resamples=RESAMPLES, seed=0).items()
-            }
-            for name, row in rows.items()
-        },
-    }
+    calibration = Predictions.from_logits(logits["calibration"], labels["calibration"])
+    return {"calibration_ece": rounded(ECE()(calibration))} | calibrated_rows(logits, labels, METHODS, MEASURED)
 
 
 def _in_short(record: EpochRecord) -> dict[str, float]:
     test = record.held_out["test"]
     numbers = {"loss": record.loss, "accuracy": test.accuracy, "ece": test.ece, "optimal_ece": test.optimal_ece}
-    return {"epoch": record.epoch} | {name: _rounded(value) for name, value in numbers.items()}
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")
+    return {"epoch": record.epoch} | {name: rounded(value) for name, value in numbers.items()}
