@@ -31,6 +31,7 @@ from calibrant.predictions import Predictions, counted_samples
 
 # A larger share of the test samples in both sets is no chance.
 _BY_CHANCE = 0.01
+_NUMBERS = 1 << 20  # logits that are read at a time
 # So many outputs that occur once are not all in another set by chance.
 _FEWEST_OUTPUTS = 5
 # Standard errors between the two accuracies; chance alone exceeds them in 6 of 100,000 cases.
@@ -129,7 +130,8 @@ def samples_in_both(first: Predictions, second: Predictions) -> int:
 def _fingerprints(samples: Predictions) -> tuple[np.ndarray, int]:
     """Return a number for each sample that occurs once, which others have by chance only; and how many occur twice."""
     direction = torch.rand(samples.n_classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    parts = [block.logits.double() @ direction.to(samples.logits.device) for block in samples.blocks()]
+    blocks = samples.blocks(max(1, _NUMBERS // samples.n_classes))
+    parts = [block.logits.double() @ direction.to(samples.logits.device) for block in blocks]
     # Rounded, because products of matrices of other shapes differ in their last digits.
     values = np.round((torch.cat(parts) + torch.pi * samples.labels).cpu().numpy(), 9)
     distinct, counts = np.unique(values, return_counts=True)

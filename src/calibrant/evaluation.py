@@ -28,13 +28,14 @@ from calibrant.metrics import (
 from calibrant.metrics.states import Binned, BinnedByPrediction, TopStatistic
 from calibrant.notebook import HasReport
 from calibrant.numerics.binning import sums_by
-from calibrant.numerics.softmax import row_products
+from calibrant.numerics.softmax import row_blocks, row_products
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, counted_samples
 
 # Its paper misprints the formula, so it is not a calibration error; computed only when requested by name.
 _EXCLUDED_FROM_REPORTS = {"sece_printed"}
 _FOLDS = 5
 _PERMUTATION_SEED = 1973  # seed of the canonical order of the samples; not used elsewhere
+_NUMBERS = 1 << 20  # logits that are read at a time
 _LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the model is miscalibrated
 WORTHWHILE = 0.01  # least relative change of a proper score that is worth a step, as `smallest_effect` has it
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
@@ -199,7 +200,8 @@ def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLa
     else:
         generator = torch.Generator().manual_seed(_PERMUTATION_SEED)
         weights = torch.rand(1, predictions.n_classes, generator=generator, dtype=torch.float64)
-        key = torch.cat([row_products(block.logits.double(), weights) for block in predictions.blocks()])
+        blocks = row_blocks(len(predictions), _NUMBERS // predictions.n_classes)
+        key = torch.cat([row_products(predictions.logits[rows].double(), weights) for rows in blocks])
         second = predictions.labels
     order = torch.arange(len(second), device=second.device)
     order = order if predictions.weights is None else predictions.weights.argsort(stable=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import NamedTuple, TypeAlias, final
+from typing import NamedTuple, Self, TypeAlias, final
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from calibrant.evidence.intervals import (
 )
 from calibrant.metrics import SECE, ECEL2Debiased, Metric, Tally
 from calibrant.metrics.base import RankMetric, check_metrics
+from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import (
     BinnedMoments,
     BinStatistic,
@@ -38,9 +39,10 @@ from calibrant.metrics.states import (
     Statistic,
     Sums,
     TopStatistic,
+    full_predictions,
 )
 from calibrant.numerics.binning import sums_by
-from calibrant.numerics.softmax import TOP_LABEL
+from calibrant.numerics.softmax import TOP_LABEL, row_blocks
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
 Interval: TypeAlias = tuple[float, float]
@@ -104,18 +106,19 @@ def estimate(
     """
     metrics, predictions = check_metrics(metrics), counted_samples(predictions)
     progress("one pass over the samples")
-    values = Tally(metrics).add(predictions).values()
     top = [metric for metric in metrics if isinstance(metric.statistic, TopStatistic)]
     rest = [metric for metric in metrics if metric not in top]
+    # Kernel features take longer than all other statistics: the states of groups, gathered below, give the values too.
+    counted = [metric for metric in metrics if not isinstance(metric.statistic, KernelFeatures)]
+    values = Tally(counted).add(predictions).values()
     draws = draw_groups(len(predictions), resamples, np.random.default_rng([seed, 3]))
     estimates: dict[str, Estimate] = {}
     if top:
         progress("resampling the top label")
         estimates |= _estimate_top_label(predictions.top, top, values, draws, seed)
     if rest:
-        assert isinstance(predictions, Predictions), "the tally refuses anything else"
         progress("resampling all classes")
-        estimates |= _estimate_all_classes(predictions, rest, values, draws, seed)
+        estimates |= _estimate_all_classes(full_predictions(predictions), rest, values, draws, seed)
     return {metric.name: estimates[metric.name] for metric in metrics}
 
 
@@ -290,45 +293,72 @@ def _estimate_all_classes(
     predictions: Predictions, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
 ) -> dict[str, Estimate]:
     """Estimate metrics of all classes: the bootstrap draws groups of samples, the null hypothesis draws labels."""
-    statistics = {metric.statistic for metric in metrics}
-    groups = states_by_group(predictions, statistics, draws.group)
-    weights = draws.weights.to(predictions.logits.device)
-    labelled = [statistic for statistic in statistics if isinstance(statistic, LabelStatistic)]
-    subset, calibrated = _states_if_calibrated(predictions, labelled, seed) if labelled else (predictions, {})
-    estimates: dict[str, Estimate] = {}
+    by_statistic: dict[Statistic, list[Metric]] = {}
     for metric in metrics:
-        statistic = metric.statistic
-        numbers = sum(field[0].numel() for field in groups[statistic].tensors())
-        chunks = weights.split(max(1, _BLOCK // numbers))
-        bootstrapped = torch.cat([metric.value(groups[statistic].reweighted(chunk)) for chunk in chunks])
-        observed, null_values = values[metric.name], None
-        interval = bootstrap_interval(observed, bootstrapped, biased_up=metric.family == "calibration")
-        if statistic in calibrated:
-            observed = observed if subset is predictions else metric(subset)
-            null_values = metric.value(calibrated[statistic])
-        n = predictions.effective_size
-        estimates[metric.name] = _make_estimate(metric, values[metric.name], interval, n, observed, null_values)
-    return estimates
+        by_statistic.setdefault(metric.statistic, []).append(metric)
+    predictions.softmax_rows(reduce(or_, (statistic.wanted for statistic in by_statistic), TOP_LABEL))
+    weights = draws.weights.to(predictions.logits.device)
+    intervals: dict[str, Interval] = {}
+    for statistic, its_metrics in by_statistic.items():  # the states of one at a time: they may be large
+        groups = states_by_group(predictions, [statistic], draws.group)[statistic]
+        chunks = weights.split(max(1, _BLOCK // sum(field[0].numel() for field in groups.tensors())))
+        for metric in its_metrics:
+            name = metric.name
+            if name not in values:
+                values[name] = float(metric.value(groups.unstacked()))
+            bootstrapped = torch.cat([metric.value(groups.reweighted(chunk)) for chunk in chunks])
+            intervals[name] = bootstrap_interval(values[name], bootstrapped, biased_up=metric.family == "calibration")
+        del groups
+    observed, null_values = dict(values), dict[str, Tensor]()
+    if any(isinstance(statistic, LabelStatistic) for statistic in by_statistic):
+        drawn = _DrawnLabels.of(predictions, seed)
+        for statistic, its_metrics in by_statistic.items():
+            if isinstance(statistic, LabelStatistic):
+                states = drawn.states(statistic)
+                null_values |= {metric.name: metric.value(states) for metric in its_metrics}
+                del states
+        if drawn.chosen is not None:
+            subset = predictions[drawn.chosen]
+            observed |= {metric.name: metric(subset) for metric in metrics if metric.name in null_values}
+    n = predictions.effective_size
+    return {
+        m.name: _make_estimate(m, values[m.name], intervals[m.name], n, observed[m.name], null_values.get(m.name))
+        for m in metrics
+    }
 
 
-def _states_if_calibrated(
-    predictions: Predictions, statistics: Sequence[LabelStatistic], seed: int
-) -> tuple[Predictions, dict[Statistic, Sums]]:
-    """Return the samples that labels were drawn for from the model itself, and the states under them, stacked."""
-    rng = np.random.default_rng([seed, 4])
-    subset = predictions
-    if len(predictions) > _LABELLED:
-        chosen = np.sort(rng.choice(len(predictions), _LABELLED, replace=False))
-        subset = predictions[torch.from_numpy(chosen).to(predictions.logits.device)]
-    sums: dict[Statistic, Sums] = {}
-    for part in subset.blocks(math.ceil(len(subset) / _BLOCKS)):
-        part.softmax_rows(reduce(or_, (statistic.wanted for statistic in statistics)))  # one pass for all of them
-        labels = draw_labels(part, _DRAWS_PER_BLOCK, rng)
-        picked = torch.from_numpy(rng.integers(_DRAWS_PER_BLOCK, size=_STATES)).to(labels.device)
-        for statistic in statistics:
-            drawn = statistic.states_for_labels(part, labels)[picked]
-            if statistic in sums:
-                sums[statistic].add_(drawn)
+@final
+@dataclass(frozen=True)
+class _DrawnLabels:
+    """Labels that the model itself would give the samples."""
+
+    predictions: Predictions
+    chosen: Tensor | None  # the samples that have them; None: all
+    parts: list[tuple[slice | Tensor, Tensor, Tensor]]  # which samples, labels (draws, n), and the draw of each state
+
+    @classmethod
+    def of(cls, predictions: Predictions, seed: int) -> Self:
+        rng = np.random.default_rng([seed, 4])
+        n, chosen = len(predictions), None
+        if n > _LABELLED:
+            chosen = torch.from_numpy(np.sort(rng.choice(n, _LABELLED, replace=False))).to(predictions.logits.device)
+            n = _LABELLED
+        parts: list[tuple[slice | Tensor, Tensor, Tensor]] = []
+        for rows in row_blocks(n, math.ceil(n / _BLOCKS)):
+            part = rows if chosen is None else chosen[rows]
+            labels = draw_labels(predictions[part], _DRAWS_PER_BLOCK, rng)
+            picked = torch.from_numpy(rng.integers(_DRAWS_PER_BLOCK, size=_STATES)).to(labels.device)
+            parts.append((part, labels, picked))
+        return cls(predictions, chosen, parts)
+
+    def states(self, statistic: LabelStatistic) -> Sums:
+        """Return the states under the drawn labels, stacked."""
+        sums: Sums | None = None
+        for part, labels, picked in self.parts:
+            drawn = statistic.states_for_labels(self.predictions[part], labels)
+            if sums is None:
+                sums = drawn[picked]
             else:
-                sums[statistic] = drawn
-    return subset, sums
+                sums.add_(drawn, picked)
+        assert sums is not None, "there is a sample"
+        return sums

@@ -22,7 +22,7 @@ from calibrant.numerics.binning import (
     triweight_damping,
 )
 from calibrant.numerics.inverse_temperature import root_of_decreasing
-from calibrant.numerics.softmax import positions
+from calibrant.numerics.softmax import positions, row_blocks
 from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
 
@@ -228,7 +228,7 @@ class KernelFeatures(LabelStatistic):
 
     def __call__(self, samples: Predictions | TopLabel) -> FeatureSums:
         samples = full_predictions(samples)
-        blocks = samples.blocks(max(1, _BLOCK // samples.n_classes))
+        blocks = samples.blocks(max(1, _BLOCK // max(self.features, samples.n_classes)))
         return FeatureSums.merge([self._of_block(block) for block in blocks])
 
     def frequencies(self, k: int) -> Tensor:
@@ -239,7 +239,10 @@ class KernelFeatures(LabelStatistic):
     def of(self, probs: Tensor, frequencies: Tensor) -> Tensor:
         """Features of probability vectors, (n, k) -> (n, features); each has length one."""
         angle = probs @ frequencies.to(probs.dtype)
-        return torch.cat([torch.cos(angle), torch.sin(angle)], dim=1).mul_(math.sqrt(2 / self.features))
+        features = probs.new_empty(len(probs), self.features)
+        for place, wave in zip(features.chunk(2, dim=1), (torch.cos, torch.sin), strict=True):
+            wave(angle, out=place)
+        return features.mul_(math.sqrt(2 / self.features))
 
     def _probs_and_features(self, samples: Predictions) -> tuple[Tensor, Tensor]:
         """Return probabilities, (n, k), and their features, (n, features), in float64; kept unless they are large."""
@@ -247,11 +250,14 @@ class KernelFeatures(LabelStatistic):
         def features() -> Tensor:
             return self.of(probs, self.frequencies(samples.n_classes).to(probs.device))
 
-        if len(samples) * max(self.features, samples.n_classes) > _KEPT:
+        if self._is_large(samples):
             probs = samples.logits.double().softmax(dim=1)
             return probs, features()
         probs = samples.cached("probs in float64", lambda: samples.logits.double().softmax(dim=1))
         return probs, samples.cached(self, features)
+
+    def _is_large(self, samples: Predictions) -> bool:
+        return len(samples) * max(self.features, samples.n_classes) > _KEPT
 
     def _of_block(self, block: Predictions) -> FeatureSums:
         probs, features = self._probs_and_features(block)
@@ -264,6 +270,10 @@ class KernelFeatures(LabelStatistic):
         return FeatureSums(product.new_tensor(float(len(block))), residual.square().sum(), product)
 
     def by_group(self, samples: Predictions, group: Tensor) -> FeatureSums:
+        if self._is_large(samples):
+            stacked = super().by_group(samples, group)
+            assert isinstance(stacked, FeatureSums)
+            return stacked
         probs, features = self._probs_and_features(samples)
         residual = weighted(_label_residual(probs, samples.labels), samples.weights)
         members = torch.bincount(group)
@@ -286,12 +296,15 @@ class KernelFeatures(LabelStatistic):
         # Most labels drawn are the class that is predicted: only the others are moved.
         most_likely = probs.argmax(dim=1)
         kept = torch.zeros_like(expected.T).index_add_(0, most_likely, features) - expected.T
-        moved = positions((labels != most_likely).flatten())
-        sample, first = moved % len(samples), moved // len(samples) * samples.n_classes
-        some, sums = features.index_select(0, sample), kept.repeat(len(labels), 1)
-        sums.index_add_(0, first + labels.flatten().index_select(0, moved), some)
-        sums.index_add_(0, first + most_likely.index_select(0, sample), some, alpha=-1)
-        product = sums.view(len(labels), samples.n_classes, -1).transpose(1, 2)
+        sums = kept.repeat(len(labels), 1).view(len(labels), samples.n_classes, -1)
+        for draws in row_blocks(len(labels), _BLOCK // (16 * len(samples))):
+            drawn, some_sums = labels[draws], sums[draws].flatten(0, 1)
+            moved = positions((drawn != most_likely).flatten())
+            sample, first = moved % len(samples), moved // len(samples) * samples.n_classes
+            some = features.index_select(0, sample)
+            some_sums.index_add_(0, first + drawn.flatten().index_select(0, moved), some)
+            some_sums.index_add_(0, first + most_likely.index_select(0, sample), some, alpha=-1)
+        product = sums.transpose(1, 2)
         count = len(samples) if weights is None else float(weights.sum())
         squared_weights = count if weights is None else float(weights.square().sum())
         return FeatureSums(torch.full_like(squares, count), squares, product, torch.full_like(squares, squared_weights))
@@ -330,7 +343,8 @@ class SKCE(Metric, name="skce", title="Squared kernel calibration error", paper=
         all_pairs = state.count.square()
         pairs = all_pairs - state.squared_weights
         pairs = torch.where(pairs > _ALONE * all_pairs, pairs, torch.inf)  # of a single sample there are none
-        return (state.product.square().sum((-1, -2)) - state.squares) / pairs
+        # Not the sum of squares, which would be another array as large as the state.
+        return (torch.linalg.vector_norm(state.product, dim=(-1, -2)).square() - state.squares) / pairs
 
 
 def skce(*predictions: Predictions, **arrays: Unpack[Arrays]) -> float:

@@ -23,7 +23,7 @@ from torch import Tensor
 from calibrant.checks import check_bins
 from calibrant.errors import InputError
 from calibrant.numerics.binning import bin_ends, bin_index, counts_by, sums_between, sums_by
-from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted, run_ends, sigmoid, sort_in_place
+from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted, row_blocks, run_ends, sigmoid, sort_in_place
 from calibrant.predictions import Predictions, TopLabel
 
 S = TypeVar("S", bound="State")
@@ -47,6 +47,7 @@ def weighted(values: Tensor, weights: Tensor | None) -> Tensor:
 
 
 _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
+_NUMBERS = 1 << 20  # probabilities computed at a time
 
 
 class State(ABC):
@@ -89,10 +90,15 @@ class Sums(State):
     def __getitem__(self, index: int | Tensor) -> Self:  # of stacked states
         return type(self)(*(field[index] for field in self.tensors()))
 
-    def add_(self, other: Self) -> None:
-        """Add stacked states one by one, in place: they may be large."""
+    def unstacked(self) -> Self:
+        """Return the sum of all stacked states."""
+        return type(self)(*(field.sum(dim=0) for field in self.tensors()))
+
+    def add_(self, other: Self, chosen: Tensor) -> None:
+        """Add to every stacked state the chosen one of the others, in place, some at a time: they may be large."""
         for field, more in zip(self.tensors(), other.tensors(), strict=True):
-            field.add_(more)
+            for states in row_blocks(len(field), _NUMBERS // max(1, field[0].numel())):
+                field[states] += more[chosen[states]]
 
     def reweighted(self, weights: Tensor) -> Self:
         """Return r weighted sums of g stacked states, from weights (r, g)."""
@@ -216,9 +222,16 @@ class Statistic(ABC):
     def by_group(self, samples: Predictions, group: Tensor) -> Sums:
         """Gather the states of groups 0 to g - 1, (n,), none of them empty, stacked; if the state is a sum."""
         members = group.argsort(stable=True).split(torch.bincount(group).tolist())
-        states = [self(samples[chosen]) for chosen in members]
-        assert isinstance(states[0], Sums), "only sums can be taken by group"
-        return type(states[0]).stack(states)  # type: ignore[arg-type]  # all of the kind of the first
+        stacked: Sums | None = None
+        for place, chosen in enumerate(members):  # one at a time: the states may be large
+            state = self(samples[chosen])
+            assert isinstance(state, Sums), "only sums can be taken by group"
+            if stacked is None:
+                stacked = type(state)(*(field.new_empty(len(members), *field.shape) for field in state.tensors()))
+            for fields_of_all, field in zip(stacked.tensors(), state.tensors(), strict=True):
+                fields_of_all[place] = field
+        assert stacked is not None, "there is a group"
+        return stacked
 
 
 class LabelStatistic(Statistic):
@@ -583,14 +596,16 @@ class BinnedClasswise(BinStatistic, LabelStatistic):
         return self._of_entries(samples, None, samples.softmax_rows(self.wanted).other_sums[None])[0]
 
     def by_group(self, samples: Predictions, group: Tensor) -> ClassBins:
-        probs, soft = samples.probs, samples.softmax_rows(self.wanted)
-        confidence = soft.confidence
-        if samples.weights is not None:
-            probs, confidence = weighted(probs.double(), samples.weights), weighted(confidence, samples.weights)
-        sums = torch.zeros(int(group.max()) + 1, samples.n_classes, dtype=probs.dtype, device=group.device)
-        sums.index_add_(0, group, probs)
+        soft, k = samples.softmax_rows(self.wanted), samples.n_classes
+        confidence = weighted(soft.confidence, samples.weights)
+        dtype = samples.logits.dtype if samples.weights is None else torch.float64
+        sums = torch.zeros(int(group.max()) + 1, k, dtype=dtype, device=group.device)
+        for rows in row_blocks(len(samples), _NUMBERS // k):
+            probs = samples.logits[rows].softmax(dim=1).to(dtype)
+            weights = None if samples.weights is None else samples.weights[rows]
+            sums.index_add_(0, group[rows], weighted(probs, weights))
         # Leaves the sums of the probabilities that are not the largest of their sample.
-        sums.view(-1).index_add_(0, soft.top + group * samples.n_classes, -confidence.to(sums.dtype))
+        sums.view(-1).index_add_(0, soft.top + group * k, -confidence.to(dtype))
         return self._of_entries(samples, group, sums.double())
 
     def _of_entries(self, samples: Predictions, group: Tensor | None, other_sums: Tensor) -> ClassBins:
