@@ -155,12 +155,13 @@ def plot_risk_coverage(
     rising = max(float(of.risk[: len(of.risk) // 2 + 1].max()) for of, _, _ in curves) < 0.6 * top
     # Below, the legend stands where the best curve is not: it leaves the axis where coverage equals accuracy.
     low_corner: Corner = "lower right" if float(first.risk[-1]) > 0.5 else "lower left"
-    layout.key(ax, colours, handles, place="upper left" if rising else low_corner)
-    if second is None:
-        _mark_operating_point(ax, first, colours)
-    ax.set(xlim=(0, 1), ylim=(0, 1.08 * top))
+    is_marked = second is None and _mark_operating_point(ax, first, colours)
+    layout.key(ax, colours, handles, place="upper left" if rising or is_marked else low_corner)
+    # Above a curve that is high on the left too, the legend has room of its own: below it would cover the note.
+    ax.set(xlim=(0, 1), ylim=(0, (1.42 if is_marked and not rising else 1.08) * top))
     layout.percent_axis(ax.xaxis)
     layout.percent_axis(ax.yaxis)
+    ax.set_yticks([tick for tick in ax.get_yticks() if tick <= min(1.0, ax.get_ylim()[1])])
     layout.name_axes(ax, colours, "Coverage: samples answered, most confident first, %", "Risk: wrong among them, %")
     numbers = [f"AURC {layout.percent(first.aurc, 2)}", f"{layout.percent(first.e_aurc, 2)} above the best ranking"]
     detail = DOT.join([*(numbers if second is None else []), layout.size_text(first.n, first.effective_n)])
@@ -168,12 +169,15 @@ def plot_risk_coverage(
     return ax
 
 
-def _mark_operating_point(ax: Axes, diagram: RiskCoverage, theme: Theme) -> None:
-    """Mark how many samples can be answered at the largest round error rate that is at most half of the whole one."""
+def _mark_operating_point(ax: Axes, diagram: RiskCoverage, theme: Theme) -> bool:
+    """Mark how many samples can be answered at the largest round error rate that is at most half of the whole one.
+
+    Return whether there is such a point.
+    """
     target = next((risk for risk in _RISKS if risk <= float(diagram.risk[-1]) / 2), None)
     place = None if target is None or diagram.n < _FEWEST else diagram.widest_at(target)
     if target is None or place is None:
-        return
+        return False
     x, y = float(diagram.coverage[place]), float(diagram.risk[place])
     ax.plot(x, y, marker="D", markersize=6, color=theme.ink, markeredgecolor=theme.background, zorder=6)
     threshold = layout.percent(float(diagram.threshold[place]))
@@ -182,6 +186,7 @@ def _mark_operating_point(ax: Axes, diagram: RiskCoverage, theme: Theme) -> None
     box: Look = {"facecolor": theme.background, "edgecolor": "none", "alpha": 0.6, "pad": 1}
     offset = (-10, 8) if x > 0.45 else (12, -6)
     layout.note(ax, theme, words, (x, y), offset, xycoords="data", color=theme.ink, zorder=7, bbox=box, **side)
+    return True
 
 
 def plot_bins_sweep(
