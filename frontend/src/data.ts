@@ -61,7 +61,12 @@ export interface Series { name: string; x: number[]; mean: (number | null)[]; lo
 /** Lines over what varies: one group of them is shown at a time. */
 export interface CurveGroups { title: string; x_title: string; log: boolean; groups: { title: string; share: boolean; series: Series[] }[]; names?: string[] }
 export interface Diagnosis { baseline: string; maps: string[]; n: number; candidates: Candidate[]; curves: CurveGroups[] }
-export interface Charts { schema: string; n_bins: number; views: View[]; methods: Method[]; baseline: string; clamping?: Clamping; diagnosis?: Diagnosis }
+/** The samples with one value of a column; cells only of the worst of a column. */
+export interface Slice {
+  column: string; value: string; n: number; accuracy: number; confidence: number; ece: Estimate; floor: number | null; p: number | null; miscalibrated: boolean;
+  to_rest: { value: number | null; low: number | null; high: number | null; p: number | null }; side: Side; cells: Cells | null;
+}
+export interface Charts { schema: string; n_bins: number; views: View[]; methods: Method[]; baseline: string; slices?: Slice[]; clamping?: Clamping; diagnosis?: Diagnosis }
 
 /** Several reports by the id of their element; equal temperatures stand once in shared, views have their place. */
 export interface Several { shared: Temperatures[]; reports: Record<string, Omit<Charts, "views"> & { views: (Omit<View, "temperatures"> & { temperatures: number | null })[] }> }

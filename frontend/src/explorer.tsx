@@ -7,6 +7,7 @@ import { DiagnosisCharts } from "./diagnosis";
 import type { Charts, View } from "./data";
 import { Pick } from "./pick";
 import { number, share } from "./plot";
+import { SliceCharts } from "./slices";
 import { ClassTable, MethodTable } from "./tables";
 
 export function Slider(props: { label: string; min: number; max: number; value: number; text: string; onMove: (value: number) => void; disabled?: boolean }) {
@@ -40,6 +41,7 @@ export function Explorer({ charts }: { charts: Charts }) {
         <fieldset class="views"><legend>Predictions shown</legend>{charts.views.map((one, i) => (
           <label><input type="radio" name="view" checked={i === chosen} onChange={() => choose(i)} /><span>{one.title}</span></label>))}</fieldset>)}
       {view && <ViewCharts key={view.name} view={view} first={chosen ? charts.views[0] : undefined} start={Math.min(charts.n_bins, MOST_BINS)} />}
+      {charts.slices && <SliceCharts slices={charts.slices} bins={Math.min(charts.n_bins, MOST_BINS)} onPick={picks?.slice} />}
       {charts.methods.length > 0 && <MethodTable methods={charts.methods} baseline={charts.baseline} />}
       {view?.classes && <ClassTable key={`${view.name}-classes`} classes={view.classes} onPick={picks?.predicted} />}
     </>

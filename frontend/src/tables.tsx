@@ -13,7 +13,7 @@ export interface Column<Row> {
 }
 
 /** A table that a reader searches and sorts; the first rows of many are shown. */
-export function SortTable<Row>(props: { name: string; title: string; rows: Row[]; columns: Column<Row>[]; id: keyof Row & string; sought: (row: Row) => string; hint: string; first: number; falls?: boolean; legend: string; nothing: string }) {
+export function SortTable<Row>(props: { name: string; title: string; rows: Row[]; columns: Column<Row>[]; id: keyof Row & string; sought: (row: Row) => string; hint: string; first: number; falls?: boolean; legend: string; nothing: string; above?: ComponentChildren }) {
   const { rows, columns } = props, [sought, seek] = useState(""), [all, showAll] = useState(false), [order, setOrder] = useState({ at: props.first, falls: props.falls ?? true });
   const sorted = useMemo(() => {
     const worth = (row: Row) => { const value = columns[order.at].worth(row); return value === null || Number.isNaN(value) ? -Infinity : value; };
@@ -24,6 +24,7 @@ export function SortTable<Row>(props: { name: string; title: string; rows: Row[]
   return (
     <section class={props.name}>
       <h2>{props.title}</h2>
+      {props.above}
       {rows.length > 1 && <label class="search">Search <input type="search" value={sought} placeholder={props.hint} onInput={(event) => seek(event.currentTarget.value)} /></label>}
       <div class="scroll" tabIndex={0} role="region" aria-label={props.title}>
         <table>

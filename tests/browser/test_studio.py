@@ -186,6 +186,77 @@ def test_errors_say_what_to_do(studio, tmp_path):
     assert "--max-upload" in studio.inner_text("[role=alert]")
 
 
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory, arrays):
+    """A table as people have them: scores by class name, labels in words, weights, regions and a column to split by."""
+    probs, labels = arrays
+    names, path = ["cat", "dog", "fox", "owl"], tmp_path_factory.mktemp("animals") / "animals.csv"
+    rows = [
+        [*(f"{p:.17g}" for p in row), names[label], str(1 + i % 3), "few" if i < 2 else ("north", "south")[i % 2],
+         ("val", "test")[i % 4 > 0]]
+        for i, (row, label) in enumerate(zip(probs, labels, strict=True))
+    ]  # fmt: skip
+    header = ";".join([*(f"score_{name}" for name in names), "animal", "weight", "region", "fold"])
+    path.write_text("\n".join([header, *(";".join(row) for row in rows)]) + "\n")
+    return path
+
+
+def test_columns_weights_slices_and_onnx(studio, animals):
+    studio.set_input_files("input[type=file]", animals)
+    studio.locator(".field:has(input[aria-invalid=true]) .trouble", has_text="Separator: ;").wait_for()
+    studio.get_by_label("Separator").fill(";")
+    studio.wait_for_selector("form table")
+    studio.locator("input[value=probs]").check()
+    studio.get_by_label("Scores", exact=True).fill("score_")
+    for column, role in (("animal", "labels"), ("weight", "weights"), ("region", "by"), ("fold", "split")):
+        studio.get_by_label(f"Use of {column}").select_option(role)
+    check_accessibility(studio)
+    evaluate(studio)
+    options = {"separator": ";", "kind": "probs", "scores": "score_", "labels": "animal", "weights": "weight"}
+    test = load(animals, **options, where={"fold": "test"})
+    shown = studio.inner_text(".number")
+    assert f"{ece(test):.4f}" in shown
+    assert f"{ece(test.with_weights(None)):.4f}" not in shown
+    values = studio.locator(".slice-table tbody tr")
+    assert values.last.locator("td").nth(1).inner_text() == "few"  # it is not tested
+    assert values.last.locator("td").nth(8).inner_text() == "–"
+    studio.locator(".slice-table th button", has_text="samples").click()  # sort by it
+    assert values.first.locator("td").nth(1).inner_text() != "few"
+    studio.locator(".panels button", has_text="south").click()
+    count = sum(line.endswith("south;test") for line in animals.read_text().splitlines())
+    studio.wait_for_selector(f"text={count} samples of region = south with confidence above 0.0 %")
+    check_accessibility(studio)
+    studio.reload()  # the address has all of it
+    studio.wait_for_selector(".slice-table")
+    assert "--split fold=val,test --by region" in studio.locator(".lines code").first.text_content()
+    studio.get_by_role("button", name="Calibrate", exact=True).first.click()
+    studio.get_by_label("Temperature scaling", exact=True).check()
+    studio.get_by_role("button", name="Fit and compare").click()
+    pytest.importorskip("onnx")
+    studio.get_by_role("button", name="ONNX of temperature").click()
+    with studio.expect_download() as waiting:
+        studio.get_by_role("link", name="temperature.onnx").click()
+    assert b"calibrated_probabilities" in Path(waiting.value.path()).read_bytes()
+    assert "calibrant export map-" in studio.locator("details.lines", has_text="The same ONNX").inner_html()
+
+
+def test_bad_weights_are_refused_at_their_control_and_a_pair_of_arrays_is_read(studio, tmp_path, arrays):
+    probs, labels = arrays
+    np.savez(tmp_path / "mine.npz", probs=probs, labels=labels, w=np.zeros(len(labels)))
+    upload(studio, tmp_path / "mine.npz")
+    studio.get_by_label("Weights").select_option("w")
+    studio.wait_for_selector("th select.used >> nth=2")
+    studio.get_by_role("button", name="Evaluate").last.click()
+    studio.locator(".field:has-text('Weights') .trouble", has_text="must not all be 0").wait_for()
+    for name, array in (("scores", probs), ("labels", labels)):
+        np.save(tmp_path / f"{name}.npy", array)
+    studio.set_input_files("input[type=file]", [tmp_path / "labels.npy", tmp_path / "scores.npy"])
+    studio.locator("h2", has_text="scores.npy").wait_for()
+    studio.locator("input[value=probs]").check()
+    evaluate(studio)
+    assert f"{ece(load(tmp_path / 'mine.npz')):.4f}" in studio.inner_text(".number")
+
+
 def test_a_hostile_name_is_shown_as_text(studio, tmp_path, arrays):
     upload(studio, saved(tmp_path / HOSTILE_NAME, arrays))
     evaluate(studio)
@@ -233,7 +304,7 @@ def test_the_keyboard_reaches_everything(studio, tmp_path, arrays):
     upload(studio, saved(tmp_path / "mine.npz", arrays))
     studio.locator("h1").focus()
     reached = []
-    for _ in range(40):
+    for _ in range(80):  # also past the files of the other tests
         studio.keyboard.press("Tab")
         reached.append(studio.evaluate("document.activeElement.textContent || document.activeElement.name || ''"))
         if reached[-1] == "Evaluate" and len(reached) > 5:

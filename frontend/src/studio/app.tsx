@@ -4,7 +4,7 @@ import { Slider } from "../explorer";
 import { share, whole } from "../plot";
 import { Clamp } from "./clamp";
 import type { Answer, Samples, Source } from "./client";
-import { run } from "./client";
+import { openSession, run } from "./client";
 import { Learn } from "./learn";
 import { Open } from "./open";
 import { Overlay } from "./overlay";
@@ -39,7 +39,7 @@ function Evaluate({ source, bins, seed, onCalibrate }: Step) {
   const [wanted, want] = useState<Wanted>({ low: 0.9, high: 1, wrong: true }), samples = useRef<HTMLElement>(null);
   const picks = useMemo(() => {
     const show = (chosen: Wanted) => { want(chosen); samples.current?.scrollIntoView({ behavior: "smooth" }); };
-    return { bin: (low: number, high: number) => show({ low, high, wrong: false }), predicted: (name: string) => show({ low: 0, high: 1, wrong: false, predicted: name }) };
+    return { bin: (low: number, high: number) => show({ low, high, wrong: false }), predicted: (name: string) => show({ low: 0, high: 1, wrong: false, predicted: name }), slice: (column: string, value: string) => show({ low: 0, high: 1, wrong: false, within: { column, value } }) };
   }, []);
   if (error) return <Trouble message={error} onAgain={again} />;
   if (!done) return <Progress job={job} onCancel={cancel} />;
@@ -75,20 +75,21 @@ function Walk({ source, bins, seed, onCalibrate }: Step) {
   return done ? <Learn answer={done.answer} onCalibrate={onCalibrate} /> : <Progress job={job} onCancel={cancel} />;
 }
 
-interface Wanted { low: number; high: number; wrong: boolean; predicted?: string }
+interface Wanted { low: number; high: number; wrong: boolean; predicted?: string; within?: { column: string; value: string } }
 
 /** The samples in a range of confidence, those that contradict it most first. */
 function SampleList({ source, wanted, onWant, classes }: { source: Source; wanted: Wanted; onWant: (wanted: Wanted) => void; classes: string[] }) {
-  const { low, high, wrong, predicted } = wanted;
-  const given = { source, low, high, ...(wrong ? { correct: false } : {}), ...(predicted === undefined ? {} : { predicted: classes.indexOf(predicted) }) };
+  const { low, high, wrong, predicted, within } = wanted;
+  const given = { source, low, high, ...(wrong ? { correct: false } : {}), ...(predicted === undefined ? {} : { predicted: classes.indexOf(predicted) }), ...(within && { within }) };
   const { done, error } = useTask<Samples>("samples", given), answer = done?.answer;
-  const which = `${wrong ? "wrong " : ""}samples${predicted === undefined ? "" : ` predicted as ${predicted}`} with confidence above ${share(low)} and up to ${share(high)}`;
+  const which = `${wrong ? "wrong " : ""}samples${predicted === undefined ? "" : ` predicted as ${predicted}`}${within ? ` of ${within.column} = ${within.value}` : ""} with confidence above ${share(low)} and up to ${share(high)}`;
   return (
     <>
       <h2>Samples</h2>
       <div class="controls"><Slider label="Confidence above" min={0} max={99} value={Math.round(100 * low)} text={share(low, 0)} onMove={(value) => onWant({ ...wanted, low: value / 100, high: Math.max(high, value / 100 + 0.01) })} />
         <label><input type="checkbox" checked={wrong} onChange={() => onWant({ ...wanted, wrong: !wrong })} /> wrong ones only</label>
         {predicted !== undefined && <button type="button" onClick={() => onWant({ low, high, wrong })}>all classes</button>}
+        {within && <button type="button" onClick={() => onWant({ low, high, wrong })}>all slices</button>}
         {high < 1 && <button type="button" onClick={() => onWant({ ...wanted, high: 1 })}>up to 100 %</button>}</div>
       {error && <Trouble message={error} />}
       {!answer && !error && <p role="status">Looking …</p>}
@@ -121,17 +122,29 @@ function Calibrate({ state, source, go }: { state: State; source: Source; go: (c
 }
 
 function Compared({ job, answer, curves, onCurves }: { job: string; answer: Answer; curves: string[]; onCurves: (names: string[]) => void }) {
-  const { charts, recommended } = answer, files = answer.files ?? {}, views = charts.views;
+  const { charts, recommended } = answer, files = answer.files ?? {}, views = charts.views, [onnx, setOnnx] = useState<boolean | null>(null), [exported, setExported] = useState<Answer["lines"] | null>(null);
+  useEffect(() => { openSession().then((session) => setOnnx(session.onnx), () => undefined); }, []);
   return (
     <>
       {answer.notes.map((note) => <p class="legend">{note}</p>)}
       <Rendered html={answer.html} charts={charts}><Overlay views={views} start={charts.n_bins} chosen={curves.length ? curves : views.slice(0, 3).map((view) => view.name)} onChoose={onCurves} /></Rendered>
       <section><h2>Take home</h2>
         <Files job={job} files={files}>{(link) => <>
-          <p>Maps, one file each (<code>calibrant apply map.safetensors new.csv</code>):</p>
-          <ul class="files">{Object.entries(files).filter(([name]) => name.startsWith("map-")).map(([name, title]) => <li key={name}>{link(name, title)}{title === recommended && <span class="badge">recommended</span>}</li>)}</ul>
+          <p>Maps, one file each (<code>calibrant apply map.safetensors new.csv</code>), or as ONNX graphs that run without Calibrant:</p>
+          <ul class="files">{Object.entries(files).filter(([name]) => name.startsWith("map-")).map(([name, title]) => <li key={name}>{link(name, title)}{title === recommended && <span class="badge">recommended</span>}{onnx && <Onnx job={job} file={name} title={title} onDone={setExported} />}</li>)}</ul>
+          {exported && <Lines lines={exported} title="The same ONNX file on the command line and in Python" />}
+          {onnx === false && <p class="legend">ONNX files need the package onnx: <code>pip install "calibrant[onnx]"</code>, then start the studio again.</p>}
           <p>{link("report.html", "This report as one file")}, the {link("calibration.npz", "calibration")} and {link("test.npz", "test")} samples as they were used.</p></>}</Files></section>
       <Lines lines={answer.lines} />
     </>
   );
+}
+
+/** A map as an ONNX graph, which is written when it is asked for; then the link to it. */
+function Onnx({ job, file, title, onDone }: { job: string; file: string; title: string; onDone: (lines: Answer["lines"]) => void }) {
+  const [asked, ask] = useState<object | null>(null), task = useTask<{ files: Record<string, string>; lines: Answer["lines"] }>("export", asked), done = task.done;
+  useEffect(() => { if (done) onDone(done.answer.lines); }, [done?.job]);
+  if (task.error) return <Trouble message={task.error} onAgain={task.again} />;
+  if (!done) return <button type="button" disabled={task.runs} aria-label={`ONNX of ${title}`} onClick={() => ask({ job, file })}>{task.runs ? "writing …" : "ONNX"}</button>;
+  return <Files job={done.job} files={done.answer.files}>{(link) => Object.keys(done.answer.files).map((name) => link(name, `${title}.onnx`))}</Files>;
 }

@@ -67,9 +67,9 @@ export function Files({ job, files, children }: { job: string; files: Record<str
   );
 }
 
-export function Lines({ lines }: { lines: Answer["lines"] }) {
+export function Lines({ lines, title = "The same on the command line and in Python" }: { lines: Answer["lines"]; title?: string }) {
   return (
-    <details class="lines"><summary>The same on the command line and in Python</summary>
+    <details class="lines"><summary>{title}</summary>
       {Object.entries(lines).map(([name, text]) => <Line key={name} name={name === "cli" ? "Command line" : "Python"} text={text} />)}</details>
   );
 }

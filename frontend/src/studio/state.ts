@@ -2,13 +2,13 @@
 import { useEffect, useState } from "preact/hooks";
 import { PARTS } from "../clamping";
 import type { Part } from "../data";
-import type { Kind, Source, Split } from "./client";
+import { type Kind, type Source, type Split, TEXTS } from "./client";
 
 export type Screen = "open" | "evaluate" | "calibrate" | "clamp" | "learn";
 export interface State { screen: Screen; source: Source | null; bins: number; seed: number; methods: string[]; fitted: string[] | null; curves: string[]; network: string; sample: number; part: Part }
 export const needsFile = (screen: Screen): boolean => screen !== "open" && screen !== "clamp";
 
-const OPTIONS = ["scores", "labels", "confidence", "correct"] as const;
+const FLAGS = ["normalise", "classes"] as const;
 
 export function parse(hash: string): State {
   const given = new URLSearchParams(hash.replace(/^#/, "")), file = given.get("file");
@@ -16,7 +16,11 @@ export function parse(hash: string): State {
   if (source) {
     const kind = given.get("kind");
     if (kind) source.kind = kind as Kind;
-    for (const name of OPTIONS) { const value = given.get(name); if (value) source[name] = value; }
+    for (const name of TEXTS) { const value = given.get(name); if (value) source[name] = value; }
+    for (const name of FLAGS) if (given.has(name)) source[name] = true;
+    if (given.has("by")) source.by = given.getAll("by");
+    const labels = given.get("labels_file");
+    if (labels) source.labels_file = { file: labels };
     const split = given.get("split");
     if (split) try { source.split = JSON.parse(split) as Split; } catch { /* an address that was edited */ }
   }
@@ -30,7 +34,10 @@ export function format(state: State): string {
   if (state.source) {
     given.set("file", state.source.file);
     if (state.source.kind) given.set("kind", state.source.kind);
-    for (const name of OPTIONS) { const value = state.source[name]; if (value) given.set(name, value); }
+    for (const name of TEXTS) { const value = state.source[name]; if (value) given.set(name, value); }
+    for (const name of FLAGS) if (state.source[name]) given.set(name, "1");
+    for (const column of state.source.by ?? []) given.append("by", column);
+    if (state.source.labels_file) given.set("labels_file", state.source.labels_file.file);
     if (state.source.split) given.set("split", JSON.stringify(state.source.split));
   }
   if (state.bins !== 15) given.set("bins", String(state.bins));

@@ -180,7 +180,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         def charts() -> dict[str, Any]:
             from calibrant.report.interactive import evaluation_charts
 
-            return evaluation_charts(evaluation, predictions, name=file.name)
+            return evaluation_charts(evaluation, predictions, name=file.name, slices=slices, by=columns)
 
         drawn = reports.draw(draw, in_html=False)
     baseline_name = None if baseline is None else baseline.name

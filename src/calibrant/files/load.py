@@ -1,5 +1,6 @@
 """Load predictions, other columns of the same samples, and features."""
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -280,10 +281,9 @@ def _numbers(column: Column, name: str) -> Tensor:
 
     def is_not_numeric(word: str) -> bool:
         try:
-            float(word)
+            return not math.isfinite(float(word))  # a CSV file with "nan" in it holds text
         except ValueError:
             return True
-        return False
 
     row, word = column.first(is_not_numeric) or (0, column.distinct[0])
     hint = " Write the decimal comma as a point." if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", word) else ""

@@ -232,10 +232,15 @@ def _slice_cells(one: Slice) -> list[object]:
     ece = page.Cell(number_text(error.value), bold=one.is_miscalibrated)
     if math.isnan(rest.value):
         return [*numbers, ece, page.interval_text(error), "", ""]
-    is_worse = abs(one.gap) > abs(one.gap - rest.value)
-    side: Side = "alike" if not rest.is_significant else "worse" if is_worse else "better"
-    to_rest = page.comparison_cell(f"{100 * rest.value:+.1f} %", side)
+    to_rest = page.comparison_cell(f"{100 * rest.value:+.1f} %", slice_side(one))
     return [*numbers, ece, page.interval_text(error), page.p_text(one.corrected_p), to_rest]
+
+
+def slice_side(one: Slice) -> Side:
+    """Return whether a slice is further from calibration than the rest, or closer, beyond noise."""
+    if not one.to_rest.is_significant:
+        return "alike"
+    return "worse" if abs(one.gap) > abs(one.gap - one.to_rest.value) else "better"
 
 
 def _worst_slice(slices: Sequence[Slice]) -> list[str]:

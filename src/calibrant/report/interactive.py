@@ -7,7 +7,8 @@ every number from 2 to 100 are exact, because samples are counted between neighb
 import base64
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -24,7 +25,9 @@ from calibrant.metrics.states import BinnedByPrediction, RankedSamples, weighted
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
 from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel, counted_samples
+from calibrant.report.evaluation import slice_side
 from calibrant.report.page import to_plain
+from calibrant.slices import Slice, samples_of
 
 MOST_BINS = 100
 _SLOTS = 1 << 14  # more than 100 · 99
@@ -34,9 +37,54 @@ _TEMPERATURES, _REACH = 41, 4.0  # points of the grid, and how far it goes beyon
 _DENSITY_STEP, _RISK_POINTS = 4, 200
 
 
-def evaluation_charts(evaluation: Evaluation, predictions: Predictions | TopLabel, *, name: str = "") -> dict[str, Any]:
-    """Return the numbers behind the charts of an evaluation."""
-    return charts_of(evaluation.n_bins, [view_of(predictions, name or "predictions", "as given", temperatures=True)])
+def evaluation_charts(
+    evaluation: Evaluation,
+    predictions: Predictions | TopLabel,
+    *,
+    name: str = "",
+    slices: Sequence[Slice] = (),
+    by: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the numbers behind the charts of an evaluation, and of slices by these columns."""
+    charts = charts_of(evaluation.n_bins, [view_of(predictions, name or "predictions", "as given", temperatures=True)])
+    return charts | ({"slices": _slices(predictions, slices, by or {})} if slices else {})
+
+
+_MOST_PANELS = 12  # slices of a column that are drawn
+
+
+def _slices(
+    predictions: Predictions | TopLabel, slices: Sequence[Slice], by: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the slices, the worst first, with the cells of those that have a diagram."""
+    drawn: Counter[str] = Counter()
+    entries = []
+    for one in slices:
+        cells = None
+        if drawn[one.column] < _MOST_PANELS:
+            inside = samples_of([one], {one.column: by[one.column]})[0].to(predictions.top.correct.device)
+            top = _in_whole_samples(predictions[inside]).top
+            cells = _packed_cells(_cell_sums(top.confidence, top.correct, top.weights), _EXACT)
+            drawn[one.column] += 1
+        ece, rest = one.metrics["ece"], one.to_rest
+        entries.append(
+            {
+                "column": terminal_text(one.column),
+                "value": terminal_text(one.value),
+                "n": one.n,
+                "accuracy": one.metrics["accuracy"].value,
+                "confidence": one.metrics["confidence"].value,
+                "ece": {"value": ece.value, "low": ece.low, "high": ece.high},
+                "floor": ece.floor,
+                "p": one.corrected_p,
+                "miscalibrated": one.is_miscalibrated,
+                "to_rest": {"value": rest.value, "low": rest.low, "high": rest.high, "p": rest.corrected_p},
+                "side": slice_side(one),
+                "cells": cells,
+            }
+        )
+    plain: list[dict[str, Any]] = to_plain(entries)
+    return plain
 
 
 def comparison_charts(comparison: Comparison, test: Predictions, *, shown: Iterable[str] = ()) -> dict[str, Any]:

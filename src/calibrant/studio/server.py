@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 from urllib.parse import urlsplit
@@ -29,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant.errors import CalibrantError, terminal_text
 from calibrant.files.load import suffix_of
-from calibrant.studio.api import EXAMPLES
+from calibrant.studio.sources import EXAMPLES
 from calibrant.studio.workers import Workers
 
 _HEADERS = {
@@ -44,10 +45,10 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _SECONDS = {
-    "preview": 60.0, "evaluate": 600.0, "take_home": 600.0, "samples": 60.0, "methods": 60.0, "compare": 1800.0,
-    "clamp": 600.0, "clamped": 60.0,
+    "preview": 60.0, "check": 120.0, "evaluate": 600.0, "take_home": 600.0, "samples": 60.0, "methods": 60.0,
+    "compare": 1800.0, "export": 120.0, "clamp": 600.0, "clamped": 60.0,
 }  # fmt: skip
-_WRITING = {"take_home", "compare", "clamp"}  # tasks that save files
+_WRITING = {"take_home", "compare", "export", "clamp"}  # tasks that save files
 _LONGEST_REQUEST = 1 << 20  # bytes of JSON
 _LONGEST_WAIT = 20.0  # seconds that a question about a job may wait for its end
 _PAGE = """\
@@ -198,7 +199,7 @@ class Studio:
             for key, dataset in self.datasets.items()
         ]
         clamped = [{"id": key, "name": folder.name} for key, folder in self.clamped.items()]
-        limits = {"version": version("calibrant"), "most_bytes": self.most_bytes}
+        limits = {"version": version("calibrant"), "most_bytes": self.most_bytes, "onnx": find_spec("onnx") is not None}
         return JSONResponse({"token": self.token, "files": listed, "clamped": clamped, **limits})
 
     async def upload(self, request: Request) -> Response:
@@ -208,8 +209,6 @@ class Studio:
             suffix = suffix_of(name)
         except CalibrantError as error:
             return _error(415, str(error))
-        if suffix == ".npy":
-            return _error(415, "An npy file holds one array: put scores and labels into one npz file (numpy.savez).")
         identifier = secrets.token_hex(8)
         path, size = self.folder / f"{identifier}{suffix}", 0
         try:
@@ -258,7 +257,7 @@ class Studio:
         except (ValueError, KeyError, TypeError, RecursionError):
             return _error(400, f"The request must name one of the tasks {', '.join(_SECONDS)}, and its arguments.")
         try:
-            arguments = self._resolved(arguments)
+            arguments = self._resolved(task, arguments)
         except KeyError:
             return _error(404, "There is no such file any more: open it again.")
         except (TypeError, AttributeError):
@@ -273,9 +272,15 @@ class Studio:
             return _error(503, "Too much is waiting already: try again later.")
         return JSONResponse(job.as_dict(), status_code=202)
 
-    def _resolved(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _resolved(self, task: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Put paths in place of the ids of files; where to write is ours to say."""
-        arguments.pop("folder", None)
+        for name in ("folder", "map_file"):
+            arguments.pop(name, None)
+        if task == "export":  # a map that a comparison has saved
+            job, name = self.workers.find(arguments.pop("job")), arguments.pop("file")
+            if job is None or job.task != "compare" or name not in (job.answer or {}).get("files", {}):
+                raise KeyError(name)
+            arguments["map_file"] = str(Path(job.arguments["folder"]) / name)
         return arguments | ({"source": self._source(arguments["source"])} if "source" in arguments else {})
 
     def _source(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -284,6 +289,8 @@ class Studio:
         split = source.get("split")
         if split and split.get("by") == "file":
             source["split"] = {"by": "file", "source": self._source(split["source"])}
+        if source.get("labels_file"):
+            source["labels_file"] = self._source(source["labels_file"])
         written = dataset.path.stat().st_mtime_ns if dataset.path.exists() else 0
         return source | {"path": str(dataset.path), "name": dataset.name, "written": written}
 

@@ -44,12 +44,15 @@ class Job:
     share: float | None = None  # done so far, where it is known
     answer: Any = None
     error: str = ""
+    argument: str | None = None  # that the error is about
     is_cancelled: bool = False
     finished: threading.Event = field(default_factory=threading.Event)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what a client may know."""
-        known = {name: getattr(self, name) for name in ("id", "task", "status", "message", "share", "error")}
+        known = {
+            name: getattr(self, name) for name in ("id", "task", "status", "message", "share", "error", "argument")
+        }
         return known | {"answer": self.answer if self.status == "done" else None}
 
 
@@ -151,7 +154,10 @@ class Workers:
                 if kind == "progress":
                     job.message, job.share = content
                 else:
-                    job.answer, job.error = (content[0], "") if kind == "done" else (None, content[0])
+                    if kind == "done":
+                        job.answer = content[0]
+                    else:
+                        job.error, job.argument = content
                     job.status = kind
                     return True
         except (EOFError, OSError):
@@ -187,12 +193,12 @@ def _work(module: str, pipe: Connection, size: int) -> None:
                 function: Callable[..., Any] = getattr(tasks, task)
                 send("done", function(**arguments, progress=progress))
             except CalibrantError as error:
-                send("failed", str(error))
+                send("failed", str(error), error.argument)
             except (EOFError, OSError):
                 raise
             except Exception as error:  # noqa: BLE001  # whatever it is, the server goes on
                 if is_out_of_memory(error):
-                    send("failed", "It needs more memory than is free. Use fewer samples or classes.")
+                    send("failed", "It needs more memory than is free. Use fewer samples or classes.", None)
                     continue
                 traceback.print_exc()
-                send("failed", f"Internal error: {type(error).__name__}: {error}")
+                send("failed", f"Internal error: {type(error).__name__}: {error}", None)

@@ -14,7 +14,7 @@ from calibrant.cli.main import app
 from calibrant.errors import InputError
 from calibrant.files import load, load_map
 from calibrant.metrics import nll
-from calibrant.studio import api
+from calibrant.studio import api, sources
 
 DIGITS_SPLIT = {"calibration": 500, "test": 1197}
 
@@ -45,8 +45,9 @@ def source_of(path, **more):
 def test_a_preview_names_the_columns_and_says_why_a_kind_does_not_fit(table):
     found = api.preview({"path": str(table), "name": "mine.csv"}, progress=quiet)
     assert found["names"] == ["p_a", "p_b", "p_c", "y", "part"]
-    assert found["recognised"] is None
-    assert "mine.csv" in found["kinds"]["probs"]["error"]
+    assert found["chosen"] is None
+    assert "mine.csv" in found["error"]
+    assert found["argument"] == "kind"
     assert str(table) not in json.dumps(found)
     by_name = {column["name"]: column for column in found["columns"]}
     assert set(by_name["part"]["values"]) == {"test", "val"}
@@ -89,11 +90,11 @@ def test_a_split_is_the_same_in_every_format(table, tmp_path, ending, by):
         pytest.importorskip("pyarrow.parquet").write_table(pytest.importorskip("pyarrow").table(columns), path)
     source = {"path": str(path), "name": path.name}
     found = api.preview(source, progress=quiet)
-    assert found["recognised"] == "probs"
+    assert found["chosen"]["kind"] == "probs"
     assert {column["name"]: column for column in found["columns"]}["part"]["values"] == [0, 1]
     by_column = {"by": "column", "column": "part", "calibration": "1", "test": "0"}
     split = {"half": {"by": "half", "seed": 0}, "column": by_column, "file": {"by": "file", "source": source}}[by]
-    parts = api._load({**source, "split": split}, quiet)
+    parts = api.load_parts({**source, "split": split}, quiet)
     assert (len(parts.calibration), len(parts.test)) == {"half": (200, 200), "column": (100, 300), "file": (400, 400)}[
         by
     ]
@@ -124,7 +125,7 @@ def test_a_second_file_calibrates(table, tmp_path):
 
 @pytest.mark.parametrize(
     ("split", "words"),
-    [({"by": "column", "column": "part", "calibration": "none", "test": "test"}, "at least 10 calibration samples"),
+    [({"by": "column", "column": "part", "calibration": "none", "test": "test"}, "'none' in some rows"),
      ({"by": "own"}, "half, column or file"),
      ({"by": "column", "column": "absent", "calibration": "a", "test": "b"}, "'absent'"), (None, "choose a split")],
 )  # fmt: skip
@@ -161,7 +162,7 @@ def test_the_lines_run_and_give_the_same_numbers(table, monkeypatch, split):
     (table.parent / "mine.csv").write_text(table.read_text())
     source = source_of(table, split=split)
     answer = api.evaluate(source, n_bins=12, seed=2, progress=quiet)
-    api._save_parts(api._load(source, quiet), table.parent)  # to be downloaded; the lines may name them
+    api._save_parts(api.load_parts(source, quiet), table.parent)  # to be downloaded; the lines may name them
     expected = answer["document"]["metrics"]["ece"]["value"]
     assert value_of(answer["lines"]["python"]).metrics["ece"].value == pytest.approx(expected, abs=1e-12)
     command = shlex.split(answer["lines"]["cli"].splitlines()[-1])
@@ -173,15 +174,17 @@ def test_the_lines_run_and_give_the_same_numbers(table, monkeypatch, split):
 @pytest.mark.parametrize("example", api.EXAMPLES)
 def test_an_example_is_split_already(example, monkeypatch):
     once = cache(training.train_on_digits)
-    for module in (api, training):
+    for module in (sources, training):
         monkeypatch.setattr(module, "train_on_digits", once)
     source = {"path": example, "name": api.EXAMPLES[example], "kind": "logits", "split": {"by": "own"}}
     found = api.preview(source, progress=quiet)
-    assert found["recognised"] == "logits"
+    assert found["chosen"]["kind"] == "logits"
     assert found["is_split"]
     answer = api.evaluate(source, progress=quiet)
-    assert answer["n"] == {api.RESNET110: {"calibration": 5000, "test": 10_000}, api.SMALL: DIGITS_SPLIT}[example]
-    start = {api.RESNET110: "demo/resnet110/", api.SMALL: "demo/digits-"}[example]
+    assert (
+        answer["n"] == {sources.RESNET110: {"calibration": 5000, "test": 10_000}, sources.SMALL: DIGITS_SPLIT}[example]
+    )
+    start = {sources.RESNET110: "demo/resnet110/", sources.SMALL: "demo/digits-"}[example]
     assert f"calibrant evaluate {start}test.npz" in answer["lines"]["cli"]
     calibration, test = value_of(answer["lines"]["python"].rsplit("\n", 1)[0] + "\ncalibration, test")
     assert (len(calibration), len(test)) == tuple(answer["n"].values())
@@ -229,9 +232,145 @@ def test_an_error_in_the_second_file_names_it_and_no_path(table, tmp_path):
 def test_numbers_are_previewed_in_one_reading(tmp_path, monkeypatch):
     path = tmp_path / "numbers.csv"
     path.write_text("prob_0,prob_1,label\n0.2,0.8,1\n0.6,0.4,0\n")
-    opened, readings = api._opened(str(path)), []
+    source = {"path": str(path), "name": "numbers.csv"}
+    opened, readings = sources.opened(source), []
     monkeypatch.setattr(
-        api, "_opened", lambda _path: replace(opened, read=lambda *given: readings.append(given) or opened.read(*given))
+        api,
+        "opened",
+        lambda _source: replace(opened, read=lambda *given: readings.append(given) or opened.read(*given)),
     )
-    assert api.preview({"path": str(path), "name": "numbers.csv"}, progress=quiet)["recognised"] == "probs"
+    for given in ({}, {"kind": "probs"}, {"labels": "label"}):  # other options need no other reading
+        assert api.preview({**source, **given}, progress=quiet)["chosen"]["kind"] == "probs"
     assert len(readings) == 1
+
+
+@pytest.fixture
+def weighted(table):
+    """The table with weights, and a column of regions one of which is overconfident, and one of two samples."""
+    header, *rows = table.read_text().splitlines()
+    regions = ["few"] * 2 + ["north", "south"] * 199
+    lines = [f"{row},{1 + number % 3},{regions[number]}" for number, row in enumerate(rows)]
+    path = table.with_name("weighted.csv")
+    path.write_text("\n".join([f"{header},w,region", *lines]) + "\n")
+    return path
+
+
+def run_cli(lines, monkeypatch, folder):
+    """Return the JSON report of the last command shown."""
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit):
+        app([*shlex.split(lines["cli"].splitlines()[-1])[1:], "--json", "again.json"], prog_name="calibrant")
+    return json.loads((folder / "again.json").read_text())
+
+
+@pytest.mark.parametrize("split", [None, {"by": "column", "column": "part", "calibration": "val", "test": "test"}])
+def test_weights_and_slices_have_the_numbers_of_the_command_line(weighted, monkeypatch, split):
+    source = source_of(weighted, name="weighted.csv", weights="w", by=["region"], classes=True, split=split)
+    answer = api.evaluate(source, n_bins=8, seed=3, progress=quiet)
+    again = run_cli(answer["lines"], monkeypatch, weighted.parent)
+    for name in ("metrics", "slices", "effective_n", "verdict"):
+        assert answer["document"][name] == again[name], name
+    shown, expected = answer["charts"]["slices"], answer["document"]["slices"]
+    assert [(one["column"], one["value"], one["p"]) for one in shown] == [
+        (one["column"], one["value"], one["corrected_p"]) for one in expected
+    ]
+    assert shown[-1]["value"] == "few"
+    assert shown[-1]["p"] is None  # two samples are listed, not tested
+    inside = api.samples(source, within={"column": "region", "value": "north"}, progress=quiet)
+    assert inside["count"] == next(one["n"] for one in expected if one["value"] == "north")
+    names = {}
+    *setup, _ = answer["lines"]["python"].splitlines()
+    exec("\n".join(setup), names)  # noqa: S102
+    assert [one.metrics["ece"].value for one in names["slices"]] == [one["metrics"]["ece"]["value"] for one in expected]
+
+
+def test_all_options_of_reading_reach_the_lines(tmp_path, monkeypatch):
+    path = tmp_path / "mine.csv"
+    rows = [f"{30 + i % 60};{'spam' if i % 3 else 'ham'};{i % 2}" for i in range(90)]
+    path.write_text("\n".join(["p;y;extra", *rows]).replace("30;", "0.3;") + "\n")
+    source = {"path": str(path), "name": "mine.csv"}
+    found = api.preview(source, progress=quiet)
+    assert found["argument"] == "separator"
+    assert "‘Separator: ;’" in found["error"]
+    source |= {"separator": ";", "positive": "p", "positive_class": "ham", "labels": "y", "kind": "logits"}
+    found = api.preview(source, progress=quiet)
+    assert found["chosen"] == {"kind": "logits", "scores": ["p"], "labels": "y", "class_names": None, "aliases": [],
+                               "positive": True}  # fmt: skip
+    answer = api.evaluate(source, progress=quiet)
+    assert run_cli(answer["lines"], monkeypatch, tmp_path)["metrics"] == answer["document"]["metrics"]
+    assert value_of(answer["lines"]["python"]).n == 90
+
+
+def test_scores_and_labels_in_two_arrays_are_a_pair(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "0a1b.npy", rng.normal(size=(100, 3)))
+    np.save(tmp_path / "2c3d.npy", rng.integers(0, 3, 100))
+    source = {"path": str(tmp_path / "0a1b.npy"), "name": "scores.npy"}
+    found = api.preview(source, progress=quiet)
+    assert "0a1b" not in json.dumps(found)
+    assert found["error"]
+    source["labels_file"] = {"path": str(tmp_path / "2c3d.npy"), "name": "labels.npy"}
+    assert api.preview(source, progress=quiet)["argument"] == "scores"  # no name says of which kind they are
+    source["kind"] = "logits"
+    found = api.preview(source, progress=quiet)
+    assert found["chosen"]["kind"] == "logits"
+    assert [column["name"] for column in found["columns"]] == ["scores", "labels.npy"]
+    answer = api.evaluate(source, progress=quiet)
+    (tmp_path / "0a1b.npy").rename(tmp_path / "scores.npy")
+    (tmp_path / "2c3d.npy").rename(tmp_path / "labels.npy")
+    assert "--labels labels.npy" in answer["lines"]["cli"]
+    assert run_cli(answer["lines"], monkeypatch, tmp_path)["metrics"] == answer["document"]["metrics"]
+
+
+def changed(path, column, value):
+    """Put a value into the first row of a column, or into all."""
+    header, *rows = path.read_text().splitlines()
+    place = header.split(",").index(column)
+    table = [row.split(",") for row in rows]
+    for row in table[:1] if not isinstance(value, list) else table:
+        row[place] = value[0] if isinstance(value, list) else value
+    path.write_text("\n".join([header, *map(",".join, table)]) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words", "control"),
+    [("w", "-1", "at least 0", "weights"),
+     ("w", "nan", "'nan' at row 0", "weights"), ("w", ["0"], "only zeros", "weights"),
+     ("w", "heavy", "numbers", "weights"), ("part", ["test"], "'val' in some rows", "split"),
+     ("y", "7", "0..2", None), ("p_a", "7.5", "Divide each row by its sum", "normalise")],
+)  # fmt: skip
+def test_bad_values_are_refused_at_the_control_that_helps(weighted, column, value, words, control):
+    changed(weighted, column, value)
+    split = {"by": "column", "column": "part", "calibration": "val", "test": "test"}
+    with pytest.raises(InputError, match=words) as caught:
+        api.check(source_of(weighted, weights="w", split=split), progress=quiet)
+    assert caught.value.argument == control
+    assert str(weighted.parent) not in str(caught.value)
+
+
+def test_labels_that_are_no_class_show_the_nearest(weighted):
+    header, *rows = weighted.read_text().splitlines()
+    names = [row.split(",") for row in rows]
+    for row in names:
+        row[3] = "abc"[int(row[3])]
+    names[5][3] = "bb"
+    weighted.write_text("\n".join([header, *map(",".join, names)]) + "\n")
+    with pytest.raises(InputError, match="nearest"):
+        api.check(source_of(weighted), progress=quiet)
+
+
+def test_a_map_is_exported_to_onnx(table, tmp_path):
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    source = source_of(table, split={"by": "half", "seed": 0})
+    answer = api.compare(source, methods=["temperature"], folder=str(tmp_path), progress=quiet)
+    name = next(name for name, title in answer["files"].items() if title == "temperature")
+    exported = api.export(map_file=str(tmp_path / name), folder=str(tmp_path), progress=quiet)
+    (file,) = exported["files"]
+    onnx.checker.check_model(onnx.load(tmp_path / file))
+    assert exported["lines"]["cli"] == f"calibrant export {name} -o {file}"
+    test = load(tmp_path / "test.npz")
+    session = runtime.InferenceSession(str(tmp_path / file), providers=["CPUExecutionProvider"])
+    given = {"probabilities": test.probs, "logits": test.logits}[session.get_inputs()[0].name].float().numpy()
+    (scores,) = session.run(None, {session.get_inputs()[0].name: given})
+    expected = load_map(tmp_path / name).transform(test).probs
+    assert scores == pytest.approx(expected.numpy(), abs=1e-5)

@@ -110,9 +110,10 @@ def uploaded(client):
 
 def test_a_file_is_previewed_evaluated_and_its_samples_are_shown(client, uploaded, tmp_path):
     preview = client.run("preview", source={"file": uploaded})["answer"]
-    assert preview["recognised"] == "probs"
+    assert preview["chosen"]["kind"] == "probs"
     assert preview["columns"][0]["shape"] == [600, 4]
-    assert "error" in preview["kinds"]["logits"]
+    refused = client.run("preview", source={"file": uploaded, "kind": "logits"})["answer"]
+    assert "mine.npz" in refused["error"]
     answer = client.run("evaluate", source={"file": uploaded, "kind": "probs"})["answer"]
     path = tmp_path / "mine.npz"
     probs, labels = probabilities()
@@ -225,10 +226,29 @@ def test_a_malformed_file_gets_a_clear_error_and_the_server_goes_on(client, name
     assert client.get("/api/session")["files"]
 
 
-def test_an_array_without_labels_is_refused_when_it_arrives(client):
-    status, answer = client.upload("scores.npy", NOISE)
-    assert status == 415
-    assert "numpy.savez" in answer["error"]
+def test_two_arrays_are_a_pair_and_their_errors_name_no_stored_file(client):
+    probs, labels = probabilities(80)
+    ids = []
+    for name, array in (("scores.npy", probs), ("labels.npy", labels)):
+        stream = io.BytesIO()
+        np.save(stream, array)
+        ids.append(client.upload(name, stream.getvalue())[1]["id"])
+    source = {"file": ids[0], "kind": "probs"}
+    alone = client.run("preview", source=source)["answer"]
+    assert alone["argument"] == "labels"
+    assert not any(one in json.dumps(alone) for one in ids)
+    answer = client.run("evaluate", source=source | {"labels_file": {"file": ids[1]}})["answer"]
+    assert answer["document"]["n"] == 80
+    assert answer["lines"]["cli"].startswith("calibrant evaluate scores.npy --probs --labels labels.npy")
+    failed = client.run("check", source=source | {"labels_file": {"file": ids[1]}, "weights": "w"})
+    assert (failed["status"], failed["argument"]) == ("failed", "weights")
+    assert client.start("preview", source=source | {"labels_file": {"file": "/etc/passwd"}})[0] == 404
+
+
+def test_only_a_map_that_a_comparison_has_saved_is_exported(client, uploaded):
+    job = client.run("preview", source={"file": uploaded})["id"]
+    for given in ({"job": job, "file": "map-0.safetensors"}, {"job": "none", "file": "x"}, {"map_file": "/etc/passwd"}):
+        assert client.start("export", **given)[0] == 404
 
 
 def test_a_hostile_name_reaches_neither_the_disk_nor_the_screen(client):
