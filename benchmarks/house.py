@@ -40,10 +40,10 @@ class Bound:
 
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way.
 BOUNDS = {
-    "modules": Bound("modules", 180, 240),
+    "modules": Bound("modules", 182, 240),
     "median": Bound("median lines of a module", 250, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
-    "lines": Bound("lines, without studio/ and integrations/", 42_000, 38_000),
+    "lines": Bound("lines, without studio/ and integrations/", 42_700, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_500, 2_500),
     "imports": Bound("import lines, percent", 6.5, 6.5),

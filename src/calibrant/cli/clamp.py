@@ -40,7 +40,7 @@ _SHOWN = 6  # inputs in the figure of δ
 _IMAGE_AXES, _LEAST_SIDE = 3, 2  # axes, and least height and width, of inputs that can be drawn
 
 
-_MODEL = (
+MODEL = (
     "package.module:factory (called without arguments), an archive of torch.export (.pt2; open only those that you "
     "trust), or a folder written by `calibrant train`."
 )
@@ -74,9 +74,8 @@ class Inputs:
     high: Annotated[float | None, option("X", _HIGH, _INPUTS, show_default="1")] = None
     mean: Annotated[str | None, option("NUMBERS", _MEAN, _INPUTS)] = None
     std: Annotated[str | None, option("NUMBERS", _STD, _INPUTS)] = None
-    clip: Annotated[bool, flag("--clip", "Clip x + δ to the range of a pixel.", _INPUTS)] = False
 
-    def space(self, network: "Network") -> "InputSpace | None":
+    def space(self, network: "Network", *, clip: bool = False) -> "InputSpace | None":
         """Return the range and normalisation of the network's inputs; None if they are neither known nor needed."""
         from calibrant.clamping import InputSpace
 
@@ -87,15 +86,15 @@ class Inputs:
                     "--pixels, --low, --high, --mean and --std must be left out with a folder of calibrant train: its "
                     "network takes pixels as they were stored, and normalises them itself."
                 )
-            return None if network.space is None else replace(network.space, clips=self.clip)
-        if not (is_range_given or self.clip or self.pixels):
+            return None if network.space is None else replace(network.space, clips=clip)
+        if not (is_range_given or clip or self.pixels):
             return None
         return InputSpace(
             low=0.0 if self.low is None else self.low,
             high=1.0 if self.high is None else self.high,
             mean=None if self.mean is None else _numbers(self.mean, "--mean"),
             std=None if self.std is None else _numbers(self.std, "--std"),
-            clips=self.clip,
+            clips=clip,
         )
 
 
@@ -150,7 +149,7 @@ class Method:
 
 
 def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
-    model: Annotated[str, option("NETWORK", _MODEL)],
+    model: Annotated[str, option("NETWORK", MODEL)],
     data: Annotated[Path, option("FILE", "Inputs and labels (npz) to fit on, which the network was not trained on.")],
     test: Annotated[Path, option("FILE", "Other inputs and labels (npz), to evaluate on.")],
     out: Annotated[Path, option("FOLDER", _OUT, names=("--out", "-o"))],
@@ -161,6 +160,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         bool, flag("--with-weights", "Put the weights of the network into clamped.safetensors too.")
     ] = False,
     given: Inputs = Inputs(),
+    clip: Annotated[bool, flag("--clip", "Clip x + δ to the range of a pixel.", _INPUTS)] = False,
     chosen: Method = Method(),
     device: options.Device = None,
     full: options.Full = False,
@@ -190,7 +190,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     with print_warnings(err) as printed, spinner(err) as stage:
         stage(f"loading the network {model}")
         network = read_network(model, weights, torch_device)
-        space = given.space(network)
+        space = given.space(network, clip=clip)
         if isinstance(method.start, DataDrivenStart) and method.start.eta == "theorem" and space is None:
             raise InputError(
                 "--start data-driven must know the range of a pixel; give --low and --high (--mean and --std, if "

@@ -10,7 +10,20 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from calibrant.cli import apply, clamp, compare, demo, diagnose, evaluate, export, fit, listing, serve, train
+from calibrant.cli import (
+    apply,
+    clamp,
+    compare,
+    confidence,
+    demo,
+    diagnose,
+    evaluate,
+    export,
+    fit,
+    listing,
+    serve,
+    train,
+)
 from calibrant.cli.options import CommandWithExamples, with_groups_expanded
 from calibrant.errors import Argument, CalibrantError
 
@@ -71,6 +84,7 @@ for _name, _command, _examples in (
     ("export", export.export, export.EXAMPLES),
     ("clamp", clamp.clamp, clamp.EXAMPLES),
     ("train", train.train, train.EXAMPLES),
+    ("confidence", confidence.confidence, confidence.EXAMPLES),
     ("diagnose", diagnose.diagnose, diagnose.EXAMPLES),
     ("serve", serve.serve, serve.EXAMPLES),
     ("list", listing.list_catalogue, listing.EXAMPLES),

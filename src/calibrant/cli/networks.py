@@ -24,6 +24,7 @@ from calibrant.inference import LabelledInputs, load_weights, set_evaluating
 from calibrant.labels import Words
 from calibrant.models import own_names
 from calibrant.training import load_network
+from calibrant.training.data import Standardise
 from calibrant.training.folder import RunFolder
 
 _KINDS = "package.module:factory, an archive of torch.export (.pt2), or a folder written by calibrant train"
@@ -39,6 +40,14 @@ class Network:
     is_run: bool = False  # trained by calibrant train: takes pixels as they are stored
     space: InputSpace | None = None  # range of a run's pixels
     class_names: tuple[str, ...] | None = None
+
+    def layer(self, name: str | None) -> str | None:
+        """Return the name of a layer in ``model``, which holds that of a run behind the scaling of its pixels."""
+        if not isinstance(self.model, nn.Sequential) or not isinstance(self.model[0], Standardise):
+            return name
+        if name is None and isinstance(getattr(self.model[1], "head", None), nn.Module):
+            name = "head"
+        return None if name is None else f"1.{name}"
 
     @property
     def dtype(self) -> torch.dtype:

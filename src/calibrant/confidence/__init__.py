@@ -1,5 +1,7 @@
 """Scores that replace the softmax confidence: learned from features, or by distance to training samples."""
 
+from calibrant.confidence.comparison import ConfidenceComparison as ConfidenceComparison
+from calibrant.confidence.comparison import compare_confidences as compare_confidences
 from calibrant.confidence.confidence_file import AnyConfidence as AnyConfidence
 from calibrant.confidence.confidence_file import load_confidence as load_confidence
 from calibrant.confidence.confidence_file import save_confidence as save_confidence

@@ -298,6 +298,8 @@ def feature_batches(
                 features = as_features(features)
                 predictions = Predictions.from_logits(logits, check_labels(labels, logits.shape[1]))
             except InputError as error:
+                if error.argument is not None:  # it is about the network or its layer
+                    raise
                 first, last = int(positions[0]), int(positions[-1])
                 raise InputError(f"rows {first:,} to {last:,} of the data: {error}") from error
             yield predictions, features

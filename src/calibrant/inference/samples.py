@@ -342,6 +342,8 @@ def read_checked(source: SampleSource, batch_size: int | None) -> Iterator[Label
 
 def sample_source(data: object) -> SampleSource:
     """Open ``(inputs, labels)`` or a map-style ``Dataset``, read by number, or a ``DataLoader``, read in its order."""
+    if isinstance(data, LabelledInputs):
+        return data.source
     return StreamedSamples(data) if isinstance(data, DataLoader) else open_samples(data)
 
 

@@ -19,6 +19,7 @@ from calibrant.report.page import Cell, Page, Row, Section, Table, Verdict, code
 
 if TYPE_CHECKING:
     from calibrant.clamping import ClampingEvaluation
+    from calibrant.confidence import ConfidenceComparison
 
 _NAMES = {UNCALIBRATED: "the uncalibrated model", TEMPERATURE: "temperature scaling"}
 _MOST_NAMED = 6
@@ -408,3 +409,39 @@ def separation_words(method: MethodResult) -> list[str]:
     alike = "about as well" if change.is_significant else "as well, within noise"
     words = {"better": "better", "worse": "worse", "alike": alike}[change.side]
     return [f"Confidence separates right from wrong {words}: AUROC {value:.4f}, {difference}."]
+
+
+def confidence_page(compared: "ConfidenceComparison", *, network: str = "", test: PurePath | None = None) -> Page:
+    """Return the report of confidences that are compared with the softmax's own."""
+    names = list(next(iter(compared.metrics.values())))
+    header = [page.arrow(name, name in {"fpr95", "aurc"}) for name in names]
+    cells: list[Row] = []
+    for name, estimates in compared.metrics.items():
+        sides = compared.differences.get(name, {})
+        texts = ((key, page.number_text(one.value)) for key, one in estimates.items())
+        cells.append([code(name), *(page.comparison_cell(t, sides[k].side) if k in sides else t for k, t in texts)])
+    intervals = [[code(n), *map(page.estimate_text, by.values())] for n, by in compared.metrics.items()]
+    changes = [[code(n), *map(page.difference_cell, by.values())] for n, by in compared.differences.items()]
+    legend = "▲ clearly better, ▼ clearly worse than the softmax: beyond noise and by enough to matter."
+    best, title = compared.best, "separates correct from wrong predictions"
+    auroc = {name: page.difference_text(by["auroc"]) for name, by in compared.differences.items()}
+    headline = f"{best} {title} better than the softmax: AUROC {auroc.get(best)}."
+    steps = [f"Use the confidence of {best}; calibrate it before you read it as a probability."]
+    if best == "softmax":
+        headline = f"No other confidence {title} better than the softmax."
+        steps = ["Keep the softmax; more samples that the network was not trained on may help ConfidNet."]
+    return Page(
+        title="Confidences compared",
+        source=f"{network} on {test.name}" if network and test else None,
+        facts=f"{counted(compared.n_samples, 'test sample')}, {compared.n_wrong:,} predicted wrongly",
+        verdict=Verdict(headline, [f"{name}: AUROC {text} from the softmax." for name, text in auroc.items()], steps),
+        tone="neutral" if best == "softmax" else "good",
+        brief=(Section("", (table(["confidence", *header], cells),), legend=legend),),
+        full_hint="Intervals and differences",
+        sections=(
+            Section("Confidences", (table(["confidence", *header], cells),), legend=legend),
+            Section("Every number with its 95 % interval", (table(["confidence", *names], intervals),)),
+            Section("Differences from the softmax", (table(["confidence", *names], changes),)),
+        ),
+        data=lambda: {"schema": "calibrant.confidence-comparison/1", **page.to_plain(compared.as_dict())},
+    )
