@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, final
 
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from calibrant.errors import FitError
@@ -290,6 +289,7 @@ def quasi_newton(
         >>> point.round(decimals=6).tolist(), certificate.gradient < 1e-6
         ([3.0, 3.0], True)
     """
+    from scipy.optimize import minimize  # as slow to import as a third of torch, and few fits need it
 
     def evaluate(point: Any) -> tuple[float, Any]:
         value, gradient = function(torch.from_numpy(point).to(start))

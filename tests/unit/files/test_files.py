@@ -188,10 +188,12 @@ def test_only_the_columns_that_are_needed_are_read(tmp_path):
     assert len(load(tmp_path / "a.parquet")) == 9
 
 
-def test_importing_sources_loads_no_table_library():
+def test_importing_what_people_import_first_loads_no_table_library_and_no_optimiser():
     code = (
         "import sys, calibrant.files\n"
-        "print([name for name in ('pyarrow', 'safetensors', 'pandas', 'polars') if name in sys.modules])"
+        "from calibrant import Predictions, ece, evaluate, load\n"
+        "heavy = ('pyarrow', 'safetensors', 'pandas', 'polars', 'matplotlib', 'scipy.optimize')\n"
+        "print([name for name in heavy if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
