@@ -70,9 +70,9 @@ def confidence(  # noqa: PLR0913, PLR0917  # a command line has many options
     seed: options.Seed = 0,
     reports: options.Reports = options.Reports(),
 ) -> "Page":
-    """Fit other confidences than the softmax, and test whether they find wrong predictions better.
+    """Compare other confidences with the softmax of a network.
 
-    ConfidNet learns the probability of the true class from the network's features; TrustScore compares distances to
+    Fits and saves them. ConfidNet learns the probability of the true class from the network's features; TrustScore compares distances to
     training samples. Predictions do not change.
     """
     from calibrant.checks import check_known

@@ -260,7 +260,7 @@ calibrant cite temperature+isotonic"""
 def cite(
     name: Annotated[str, argument("NAME", "Name from `calibrant list`, or a method as for `calibrant fit`.")],
 ) -> None:
-    """Print the paper of a method, metric, loss, network or data set.
+    """Print the paper of a method, metric, loss or data set.
 
     Prints the reference with the place in the paper, and a BibTeX entry; for a chain, those of every step.
     """
