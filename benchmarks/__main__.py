@@ -16,6 +16,7 @@ QUESTIONS = (
     "imports",
     "smooth_error",
     "intervals",
+    "memory",
     "nine_metrics",
     "temperature",
     "structured_scaling",
@@ -29,7 +30,16 @@ QUESTIONS = (
     "sklearn_wrapper",
     "torchmetrics_update",
 )
-WITHOUT_PEERS = {"losses", "training", "clamping", "meta", "tabular", "sklearn_wrapper", "torchmetrics_update"}
+WITHOUT_PEERS = {
+    "memory",
+    "losses",
+    "training",
+    "clamping",
+    "meta",
+    "tabular",
+    "sklearn_wrapper",
+    "torchmetrics_update",
+}
 
 
 def main(*asked: str) -> None:

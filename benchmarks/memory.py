@@ -1,4 +1,4 @@
-"""Peak memory of one piece of work, in a process that has only read its input."""
+"""Peak memory of one piece of work, in a process that has only read its input; and that of an evaluation."""
 
 import subprocess
 import sys
@@ -12,7 +12,26 @@ import torch
 from benchmarks.peers.rows import Rows
 from calibrant import Predictions
 
-__all__ = ["peak_in_a_process_of_its_own", "print_peak"]
+__all__ = ["peak_in_a_process_of_its_own", "print_peak", "report"]
+
+SIZES = ((100_000, 10), (1_000_000, 10), (2_000_000, 10), (50_000, 1000))
+
+
+def report() -> str:
+    """The section of the results."""
+    lines = [
+        "## Memory of `evaluate`, from float32 logits",
+        "",
+        "Peak above the samples, in a process of its own, of all metrics with their evidence.",
+        "",
+        "| rows x classes | samples | above them | bytes a sample |",
+        "|---|---|---|---|",
+    ]
+    for n, k in SIZES:
+        peak = peak_in_a_process_of_its_own("benchmarks.memory", Rows.make(n, k), "evaluate")
+        data = n * (4 * k + 8) / 2**20
+        lines.append(f"| {n:,} x {k} | {data:.0f} MB | **{peak:.0f} MB** | {peak * 2**20 / n:,.0f} |")
+    return "\n".join(lines) + "\n"
 
 
 def peak_in_a_process_of_its_own(module: str, rows: Rows, argument: str) -> float:
@@ -39,3 +58,13 @@ def _peak() -> float:
     """Most memory this process has had, in MB; what ``resource`` tells would start at the parent's peak."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def _evaluate(predictions: Predictions, _: str) -> None:
+    from calibrant import evaluate
+
+    evaluate(predictions)
+
+
+if __name__ == "__main__":
+    print_peak(_evaluate)
