@@ -41,8 +41,8 @@ _IMAGE_AXES, _LEAST_SIDE = 3, 2  # axes, and least height and width, of inputs t
 
 
 MODEL = (
-    "package.module:factory (called without arguments), an archive of torch.export (.pt2; open only those that you "
-    "trust), or a folder written by `calibrant train`."
+    "package.module:factory, also 'nets:build(width=64)'; an archive of torch.export (.pt2; open "
+    "only those that you trust); or a folder written by `calibrant train`."
 )
 _OUT = "Folder to write, report.json and report.md among others; the same command resumes a stopped fit in it."
 _PIXELS = "Inputs are stored as 0..255: scale them to --low..--high, then normalise them."

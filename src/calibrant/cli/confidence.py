@@ -72,8 +72,8 @@ def confidence(  # noqa: PLR0913, PLR0917  # a command line has many options
 ) -> "Page":
     """Compare other confidences with the softmax of a network.
 
-    Fits and saves them. ConfidNet learns the probability of the true class from the network's features; TrustScore compares distances to
-    training samples. Predictions do not change.
+    Fits and saves them. ConfidNet learns the probability of the true class from the network's features; TrustScore
+    compares distances to training samples. Predictions do not change.
     """
     from calibrant.checks import check_known
     from calibrant.cli.networks import error_context, read_network, read_samples
