@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 import torch
 from matplotlib.axes import Axes
@@ -208,6 +209,16 @@ def test_gaps_within_chance_are_pale():
     )
     assert max(pale) < 0.5
     assert strong == {1.0}
+
+
+def test_the_legend_does_not_cover_the_note_of_the_operating_point():
+    rng = np.random.default_rng(0)
+    confidence = np.sort(rng.uniform(0.3, 1, 1500))
+    risk = np.where(confidence > 0.96, 0.05, 0.42)  # high from the left on, and low for a few
+    ax = plot_risk_coverage(TopLabel(confidence, rng.random(1500) > risk))
+    ax.figure.draw_without_rendering()
+    (note,) = (text for text in ax.texts if "answered" in text.get_text())
+    assert not ax.get_legend().get_window_extent().overlaps(note.get_window_extent())
 
 
 def test_the_operating_point_is_the_widest_coverage_at_a_round_risk():
