@@ -40,12 +40,13 @@ class Bound:
 
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way.
 BOUNDS = {
-    "modules": Bound("modules", 182, 240),
+    "modules": Bound("modules", 190, 240),
     "median": Bound("median lines of a module", 250, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
-    "lines": Bound("lines, without studio/ and integrations/", 42_700, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 43_000, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_500, 2_500),
+    "scale": Bound("lines of scale/", 2_000, 2_000),
     "imports": Bound("import lines, percent", 6.5, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),
@@ -54,7 +55,7 @@ BOUNDS = {
     "dialect": Bound("lines with words that the style guide rules out", 8, 0),
 }
 COMMAND_BOUNDS = {
-    "evaluate": Bound("files entered by evaluate", 31, 40),
+    "evaluate": Bound("files entered by evaluate", 33, 40),
     "fit": Bound("files entered by fit", 26, 30),
     "compare": Bound("files entered by compare", 36, 50),
     "diagnose": Bound("files entered by diagnose", 48, 70),
@@ -72,16 +73,17 @@ def measure() -> dict[str, float]:
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py"))}
     trees = {path: ast.parse(text) for path, text in texts.items()}
     lengths = [text.count("\n") for text in texts.values()]
-    studio, integrations = (
+    studio, integrations, scale = (
         sum(text.count("\n") for path, text in texts.items() if path.is_relative_to(SOURCE / package))
-        for package in ("studio", "integrations")
+        for package in ("studio", "integrations", "scale")
     )
     return {
         "modules": len(texts),
         "median": statistics.median(lengths),
-        "lines": sum(lengths) - studio - integrations,
+        "lines": sum(lengths) - studio - integrations - scale,
         "studio": studio,
         "integrations": integrations,
+        "scale": scale,
         "imports": round(100 * sum(map(_import_lines, trees.values())) / sum(lengths), 2),
         "levels": _levels(),
         "cycles": _in_cycles(trees),

@@ -6,7 +6,7 @@ that the samples leave open. In the last case the advice is more samples.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Unpack, final
@@ -25,7 +25,7 @@ from calibrant.metrics import (
     murphy,
     refinement_terms,
 )
-from calibrant.metrics.states import Binned, BinnedByPrediction, TopStatistic
+from calibrant.metrics.states import Binned, BinnedByPrediction, Bins, ClassBins, TopStatistic
 from calibrant.notebook import HasReport
 from calibrant.numerics.binning import sums_by
 from calibrant.numerics.softmax import row_blocks, row_products
@@ -103,6 +103,18 @@ class WorstClass:
 
 @final
 @dataclass(frozen=True)
+class Streamed:
+    """How more samples than memory holds were evaluated, and what that costs."""
+
+    shards: int
+    sample: int  # uniform sample that was kept; the splits of proper scores are its
+    sampled: tuple[str, ...]  # metrics of that sample alone
+    auroc_error: float  # most by which ranks in bounded memory can change the area under the ROC curve
+    missing: tuple[str, ...] = ()  # shards that could not be read and were allowed to be missing
+
+
+@final
+@dataclass(frozen=True)
 class Evaluation(HasReport):
     """Metrics of one set of predictions, each with its evidence. A notebook shows it as a report."""
 
@@ -119,6 +131,7 @@ class Evaluation(HasReport):
     worst_classes: list[WorstClass]
     zeros: ZeroCells | None = None  # where probabilities were given
     effective_n: float | None = None  # number of samples of equal weight that know as much, if weights differ
+    streamed: Streamed | None = None  # None: the samples were in memory
 
     @property
     def gap(self) -> float:
@@ -185,7 +198,7 @@ def evaluate(
         murphy=murphy(samples, n_bins=n_bins),
         refinement_terms=refinement_terms(samples, n_bins=n_bins),
         corp={"top_brier": curve.brier, "top_nll": curve.nll},
-        splits=_splits(samples, seed),
+        splits=score_splits(samples, seed),
         worst_bins=worst_bins(samples, n_bins=n_bins),
         worst_classes=worst_classes(samples) if isinstance(samples, Predictions) else [],
         zeros=samples.zero_cells if isinstance(samples, Predictions) else None,
@@ -211,7 +224,8 @@ def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLa
     return predictions[order[shuffled]]
 
 
-def _splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, ScoreSplit]:
+def score_splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, ScoreSplit]:
+    """Split proper scores by a cross-fitted temperature; none where only top labels are known, or too few samples."""
     # A temperature has an optimum only if there are correct and wrong predictions; folds need enough samples.
     if isinstance(predictions, TopLabel) or len(predictions) < 10 * _FOLDS or predictions.top.accuracy in (0.0, 1.0):
         return {}
@@ -220,8 +234,12 @@ def _splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, ScoreSp
 
 def worst_bins(predictions: Predictions | TopLabel, *, n_bins: int = 15, most: int = 3) -> list[WorstBin]:
     """Return the bins that add most to the calibration error, beyond noise, largest first."""
-    state = Binned(n_bins)(counted_samples(predictions))
-    n = float(state.count.sum())
+    return worst_of_bins(Binned(n_bins)(counted_samples(predictions)), most=most)
+
+
+def worst_of_bins(state: Bins, *, most: int = 3) -> list[WorstBin]:
+    """Return :func:`worst_bins` of the samples behind a state."""
+    n, n_bins = float(state.count.sum()), len(state.count)
     return [
         WorstBin(b / n_bins, (b + 1) / n_bins, count / n, confidence / count, correct / count)
         for b, count, confidence, correct in _largest_gaps(*state.tensors())[:most]
@@ -230,12 +248,23 @@ def worst_bins(predictions: Predictions | TopLabel, *, n_bins: int = 15, most: i
 
 def worst_classes(predictions: Predictions, *, most: int = 5) -> list[WorstClass]:
     """Return the predicted classes that add most to the calibration error, beyond noise, largest first."""
-    samples, names = counted_samples(predictions), predictions.class_names
-    count, probability, hits = (part[:, 0] for part in BinnedByPrediction(1)(samples).tensors())
-    squares = count if samples.weights is None else sums_by(samples.predicted, samples.weights.square(), len(count))
-    gaps, size = _largest_gaps(count, probability, hits, squares), torch.bincount(samples.predicted).tolist()
+    samples = counted_samples(predictions)
+    state = BinnedByPrediction(1)(samples)
+    squares = None
+    if samples.weights is not None:
+        squares = sums_by(samples.predicted, samples.weights.square(), samples.n_classes)
+    size = torch.bincount(samples.predicted, minlength=samples.n_classes)
+    return worst_of_classes(state, predictions.class_names, size=size, squared_weights=squares, most=most)
+
+
+def worst_of_classes(
+    state: ClassBins, names: Sequence[str] | None, *, size: Tensor, squared_weights: Tensor | None = None, most: int = 5
+) -> list[WorstClass]:
+    """Return :func:`worst_classes` of the samples behind a state, from the number of samples of each class, (k,)."""
+    count, probability, hits = (part.sum(-1) for part in state.tensors())
+    gaps = _largest_gaps(count, probability, hits, count if squared_weights is None else squared_weights)
     return [
-        WorstClass(label, names[label] if names else None, size[label], confidence / count, correct / count)
+        WorstClass(label, names[label] if names else None, int(size[label]), confidence / count, correct / count)
         for label, count, confidence, correct in gaps[:most]
     ]
 

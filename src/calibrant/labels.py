@@ -130,3 +130,14 @@ def truths(words: Words, name: str) -> Tensor:
             "Rewrite it, or compare prediction and label yourself."
         )
     return words.numbers({word: TRUTHS[word.strip().lower()] for word in words.distinct}).bool()
+
+
+def joined_columns(columns: Sequence[Tensor | Words]) -> Tensor | Words:
+    """Return columns of several files as one; text, and numbers where another file has text, as words."""
+    if all(isinstance(column, Tensor) for column in columns):
+        return torch.cat([column for column in columns if isinstance(column, Tensor)])
+    words = [column if isinstance(column, Words) else words_of(column, "column") for column in columns]
+    distinct = tuple(dict.fromkeys(word for part in words for word in part.distinct))
+    place = {word: code for code, word in enumerate(distinct)}
+    codes = (torch.tensor([place[word] for word in part.distinct])[part.codes] for part in words)
+    return Words(distinct, torch.cat([*codes]))

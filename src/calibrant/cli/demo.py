@@ -98,7 +98,7 @@ def _shown(console: "Console", out: Path, calibration: Path, test: Path, seed: i
     command = f"calibrant evaluate {test}"
     console.print(f"Evaluate it: {command}", style="bold")
     reports = Reports(out / "report.json", out / "report.md", figures=out)
-    evaluated = _with_origin(evaluate(test, seed=seed, reports=reports), command, test)
+    evaluated = _with_origin(evaluate([test], seed=seed, reports=reports), command, test)
     command = f"calibrant compare {calibration} {test}"
     console.print(f"\nCompare calibration methods: {command}", style="bold")
     reports = Reports(out / "comparison.json", out / "comparison.md", figures=out)

@@ -11,6 +11,7 @@ import typer
 
 from calibrant.cli import options
 from calibrant.cli.options import INPUT, check_output, flag, option
+from calibrant.cli.scale import Files, Scale, Source
 from calibrant.errors import InputError, terminal_text
 from calibrant.gates import Gate, Quantity, quantities_of
 
@@ -27,6 +28,7 @@ calibrant evaluate test.csv
 calibrant evaluate test.csv --probs --scores 'p_*' --labels y
 calibrant evaluate test.csv --positive p_fraud --positive-class fraud
 calibrant evaluate test.csv --figures figures --json report.json
+calibrant evaluate 'preds/*.parquet' --workers 4 --checkpoint job
 calibrant evaluate test.csv --by region --by device --classes
 calibrant evaluate new.csv --baseline old.csv
 calibrant evaluate test.csv --fail-if 'ece>0.05' --fail-unless 'auroc>0.8'
@@ -113,7 +115,7 @@ _TOP_LABEL = "The file has only the confidence of the predicted class and whethe
 
 
 def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
-    file: options.PredictionsFile,
+    files: Files,
     baseline: Annotated[
         Path | None, option("FILE", "Predictions of another model for the same samples, to compare with.")
     ] = None,
@@ -130,6 +132,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         str | None, option("NAME", "Column of whether the prediction is correct, with --top-label.", INPUT)
     ] = None,
     split: options.SplitColumn = None,
+    scale: Scale = Scale(),
     reports: options.Reports = options.Reports(),
 ) -> "Page":
     """Measure how far the confidence of a classifier can be trusted.
@@ -138,7 +141,6 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     next. Exit codes: 0, 1 if a --fail-if condition holds or one of --fail-unless is not shown, 2 for bad input.
     """
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
-    from calibrant.evaluation import evaluate as evaluate_predictions
     from calibrant.evaluation import metrics_for
     from calibrant.evidence import difference
     from calibrant.report import evaluation_page
@@ -146,14 +148,20 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
 
     reading = replace(given.as_options(top_label=top_label), confidence=confidence, correct=correct)
     parts = options.Split.parse(split)
-    inputs = [path for path in (file, baseline) if path is not None]
+    source = Source.find(files)
+    name, inputs = source.name, [*source.paths, *([] if baseline is None else [baseline])]
     conditions = gates.parse(inputs)
     reports.check(inputs)
     out, err = standard_output(), standard_error()
     with print_warnings(err), spinner(err) as stage:
-        stage(f"reading {file}")
-        predictions, read = options.load_part(file, replace(reading, extra=slicing.wanted), parts, "test")
-        columns = slicing.columns(predictions, read)
+        stage(f"reading {name}")
+        if scale.streams(source):
+            _refuse_if_streamed(slicing, baseline)
+        opened = scale.read(
+            *(source, replace(reading, extra=slicing.wanted), parts, "test"), n_bins=bins, seed=seed, progress=stage
+        )
+        predictions = opened.predictions
+        columns = slicing.columns(predictions, opened.extra)
         baseline_predictions = None if baseline is None else options.load_part(baseline, reading, parts, "test")[0]
         metrics = metrics_for(predictions, n_bins=bins)
         for gate in conditions:
@@ -164,7 +172,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             stage(f"comparing with {baseline}")
             differences = difference(baseline_predictions, predictions, metrics, resamples=resamples, seed=seed)
         with _threads_for(predictions):
-            evaluation = evaluate_predictions(predictions, n_bins=bins, resamples=resamples, seed=seed, progress=stage)
+            evaluation = opened.evaluate(n_bins=bins, resamples=resamples, seed=seed, progress=stage)
             sliced = partial(evaluate_slices, n_bins=bins, resamples=resamples, seed=seed, progress=stage)
             slices = sliced(predictions, by=columns) if columns else []
 
@@ -174,22 +182,31 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
 
             stage("drawing")
             ece = evaluation.metrics["ece"]
-            drawn = draw_figures(predictions, n_bins=bins, theme=theme, seed=seed, name=file.name, ece=ece)
-            return {**drawn, **slice_figures(predictions, slices, columns, n_bins=bins, theme=theme, name=file.name)}
+            drawn = draw_figures(predictions, n_bins=bins, theme=theme, seed=seed, name=name, ece=ece)
+            return {**drawn, **slice_figures(predictions, slices, columns, n_bins=bins, theme=theme, name=name)}
 
         def charts() -> dict[str, Any]:
             from calibrant.report.interactive import evaluation_charts
 
-            return evaluation_charts(evaluation, predictions, name=file.name, slices=slices, by=columns)
+            return evaluation_charts(evaluation, predictions, name=name, slices=slices, by=columns)
 
         drawn = reports.draw(draw, in_html=False)
     baseline_name = None if baseline is None else baseline.name
-    page = evaluation_page(evaluation, source=file.name, comparison=differences, baseline=baseline_name, slices=slices)
+    page = evaluation_page(evaluation, source=name, comparison=differences, baseline=baseline_name, slices=slices)
     quantities = quantities_of(evaluation.metrics, differences, worst_slices(slices)) if conditions else {}
     page = gates.with_gates(replace(page, charts=charts), conditions, quantities)
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
-    gates.finish(conditions, quantities, out, source=file.name)
+    gates.finish(conditions, quantities, out, source=name)
     return page
+
+
+def _refuse_if_streamed(slicing: Slicing, baseline: Path | None) -> None:
+    """Refuse what needs all samples in memory."""
+    for name, is_given in (("--by", slicing.by), ("--classes", slicing.classes), ("--baseline", baseline)):
+        if is_given:
+            raise InputError(
+                f"{name} needs all samples in memory; these are streamed. Evaluate fewer samples, or leave it out."
+            )
 
 
 # Below this many logits, threads spend more time waiting for each other than they save.

@@ -21,6 +21,7 @@ from calibrant.cli import (
     export,
     fit,
     listing,
+    scale,
     serve,
     train,
 )
@@ -86,6 +87,7 @@ for _name, _command, _examples in (
     ("train", train.train, train.EXAMPLES),
     ("confidence", confidence.confidence, confidence.EXAMPLES),
     ("diagnose", diagnose.diagnose, diagnose.EXAMPLES),
+    ("state", scale.state, scale.STATE_EXAMPLES),
     ("serve", serve.serve, serve.EXAMPLES),
     ("list", listing.list_catalogue, listing.EXAMPLES),
     ("cite", listing.cite, listing.CITE_EXAMPLES),

@@ -92,7 +92,11 @@ def corp(*predictions: Predictions | TopLabel, redraws: int = 200, seed: int = 0
     samples = as_predictions(predictions, "corp", arrays)
     samples = counted_samples(samples)
     floored = isinstance(samples, TopLabel) or samples.given_as_probs
-    ranked: Ranked = AUROC().statistic(samples).ranked
+    return corp_of_ranked(AUROC().statistic(samples).ranked, floored=floored, redraws=redraws, seed=seed)
+
+
+def corp_of_ranked(ranked: Ranked, *, floored: bool, redraws: int = 200, seed: int = 0) -> Corp:
+    """Return :func:`corp` of ranked samples; ``floored`` if their log-loss has the floor of given probabilities."""
     cells = _Outcomes.of(ranked, floored=floored)
     starts, count, hits = _fit(cells.total, cells.right)
     ends = np.append(starts[1:], len(cells.total)) - 1

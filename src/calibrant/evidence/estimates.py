@@ -211,13 +211,40 @@ def _estimate_top_label(
     """
     sample = RankedSamples()(top)
     exact = sample.ranked
-    n = float(exact.effective_n)
-    analytic = {metric.name: _analytic_interval(metric, exact, len(top)) for metric in metrics}
+
+    def levels(bins: Iterable[int]) -> Levels:
+        level = exact.cells(_MAX_LEVELS, bins=bins)
+        ranked, sample_level = exact.merged(level), level[torch.searchsorted(exact.log_odds, sample.log_odds)]
+        return Levels(ranked, bootstrap_ranked(ranked, sample_level, sample.correct, draws, top.weights))
+
+    return estimate_ranked(metrics, values, exact, levels, n=len(top), resamples=len(draws.weights), seed=seed)
+
+
+class Levels(NamedTuple):
+    """Few distinct confidences that stand for those of all samples, and resamples of them."""
+
+    ranked: Ranked
+    bootstrapped: Iterator[Ranked]
+
+
+def estimate_ranked(
+    metrics: Sequence[Metric],
+    values: dict[str, float],
+    exact: Ranked,
+    levels: Callable[[Iterable[int]], Levels],
+    *,
+    n: int,
+    resamples: int,
+    seed: int,
+) -> dict[str, Estimate]:
+    """Estimate metrics of n ranked samples, from their values and ``levels``, which no edge of the given bins cuts."""
+    effective = float(exact.effective_n)
+    analytic = {metric.name: _analytic_interval(metric, exact, n) for metric in metrics}
     estimates: dict[str, Estimate] = {}
     for metric in metrics:
         interval = analytic[metric.name]
         if interval is not None and metric.family != "calibration":
-            estimates[metric.name] = _make_estimate(metric, values[metric.name], interval, n)
+            estimates[metric.name] = _make_estimate(metric, values[metric.name], interval, effective)
     drawn = [metric for metric in metrics if metric.name not in estimates]
     if not drawn:
         return estimates
@@ -225,13 +252,11 @@ def _estimate_top_label(
     noise = float((squares * exact.confidence * (1 - exact.confidence)).sum()) / float(exact.n) ** 2
     statistics = {metric.name: _statistic(metric, noise) for metric in drawn}
     bins = {statistic.n_bins for statistic in statistics.values() if isinstance(statistic, BinStatistic)}
-    level = exact.cells(_MAX_LEVELS, bins=sorted(bins))
-    ranked, sample_level = exact.merged(level), level[torch.searchsorted(exact.log_odds, sample.log_odds)]
+    ranked, bootstrap = levels(sorted(bins))
     resampled = [metric for metric in drawn if analytic[metric.name] is None]
     errors = [metric for metric in drawn if metric.family == "calibration"]
-    resamples = bootstrap_ranked(ranked, sample_level, sample.correct, draws, top.weights)
-    bootstrapped = _values_of(resampled, statistics, resamples)
-    null_values = _values_of(errors, statistics, draw_correctness(ranked, len(draws.weights), seed))
+    bootstrapped = _values_of(resampled, statistics, bootstrap)
+    null_values = _values_of(errors, statistics, draw_correctness(ranked, resamples, seed))
     # The draws are compared with the value of the same merged samples, which can differ a little from the exact one.
     states = {statistic: statistic.of_ranked(ranked) for statistic in set(statistics.values())}
     for metric in drawn:
@@ -239,7 +264,7 @@ def _estimate_top_label(
         interval = analytic[name]
         if interval is None:
             interval = bootstrap_interval(observed, bootstrapped[name], biased_up=metric.family == "calibration")
-        estimates[name] = _make_estimate(metric, values[name], interval, n, observed, null_values.get(name))
+        estimates[name] = _make_estimate(metric, values[name], interval, effective, observed, null_values.get(name))
     return estimates
 
 
@@ -293,34 +318,56 @@ def _estimate_all_classes(
     predictions: Predictions, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
 ) -> dict[str, Estimate]:
     """Estimate metrics of all classes: the bootstrap draws groups of samples, the null hypothesis draws labels."""
+    predictions.softmax_rows(reduce(or_, (metric.statistic.wanted for metric in metrics), TOP_LABEL))
+    weights = draws.weights.to(predictions.logits.device)
+
+    def groups(statistic: Statistic) -> Sums:
+        return states_by_group(predictions, [statistic], draws.group)[statistic]
+
+    return estimate_groups(metrics, values, groups, weights, predictions, n=predictions.effective_size, seed=seed)
+
+
+def estimate_groups(
+    metrics: Sequence[Metric],
+    values: dict[str, float],
+    groups: Callable[[Statistic], Sums],
+    weights: Tensor,
+    predictions: Predictions,
+    *,
+    n: float,
+    seed: int,
+    is_sample: bool = False,
+) -> dict[str, Estimate]:
+    """Estimate metrics from the states of groups of samples, stacked, and how often each group is drawn, (r, groups).
+
+    ``n`` is the effective number of samples. Labels of a calibrated model are drawn for the predictions, or some of
+    them; ``is_sample`` if they are only a part of the samples themselves.
+    """
     by_statistic: dict[Statistic, list[Metric]] = {}
     for metric in metrics:
         by_statistic.setdefault(metric.statistic, []).append(metric)
-    predictions.softmax_rows(reduce(or_, (statistic.wanted for statistic in by_statistic), TOP_LABEL))
-    weights = draws.weights.to(predictions.logits.device)
     intervals: dict[str, Interval] = {}
     for statistic, its_metrics in by_statistic.items():  # the states of one at a time: they may be large
-        groups = states_by_group(predictions, [statistic], draws.group)[statistic]
-        chunks = weights.split(max(1, _BLOCK // sum(field[0].numel() for field in groups.tensors())))
+        states = groups(statistic)
+        chunks = weights.split(max(1, _BLOCK // sum(field[0].numel() for field in states.tensors())))
         for metric in its_metrics:
             name = metric.name
             if name not in values:
-                values[name] = float(metric.value(groups.unstacked()))
-            bootstrapped = torch.cat([metric.value(groups.reweighted(chunk)) for chunk in chunks])
+                values[name] = float(metric.value(states.unstacked()))
+            bootstrapped = torch.cat([metric.value(states.reweighted(chunk)) for chunk in chunks])
             intervals[name] = bootstrap_interval(values[name], bootstrapped, biased_up=metric.family == "calibration")
-        del groups
+        del states
     observed, null_values = dict(values), dict[str, Tensor]()
     if any(isinstance(statistic, LabelStatistic) for statistic in by_statistic):
         drawn = _DrawnLabels.of(predictions, seed)
         for statistic, its_metrics in by_statistic.items():
             if isinstance(statistic, LabelStatistic):
-                states = drawn.states(statistic)
-                null_values |= {metric.name: metric.value(states) for metric in its_metrics}
-                del states
-        if drawn.chosen is not None:
-            subset = predictions[drawn.chosen]
+                labelled = drawn.states(statistic)
+                null_values |= {metric.name: metric.value(labelled) for metric in its_metrics}
+                del labelled
+        if drawn.chosen is not None or is_sample:
+            subset = predictions if drawn.chosen is None else predictions[drawn.chosen]
             observed |= {metric.name: metric(subset) for metric in metrics if metric.name in null_values}
-    n = predictions.effective_size
     return {
         m.name: _make_estimate(m, values[m.name], intervals[m.name], n, observed[m.name], null_values.get(m.name))
         for m in metrics

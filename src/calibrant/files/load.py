@@ -173,7 +173,7 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
         predictions = assemble(content, choice, options)
         extra = _extra(content, tuple(dict.fromkeys((*options.extra, *where, *weights))), len(predictions))
         if options.weights is not None:
-            predictions = predictions.with_weights(_numbers(extra[options.weights], options.weights))
+            predictions = predictions.with_weights(numbers_of(extra[options.weights], options.weights))
         for name, values in where.items():
             rows = rows_with(extra[name], name, [values] if isinstance(values, str) else values)
             predictions, extra = predictions[rows], {key: rows_of(column, rows) for key, column in extra.items()}
@@ -221,7 +221,7 @@ def assemble(content: Content, choice: ColumnChoice, options: LoadOptions) -> Pr
     """Read the chosen names and build the record."""
     names = choice.scores if choice.labels is None else (*choice.scores, choice.labels)
     columns = content.read(names, choice.labels if choice.kind != "top-label" else None)
-    scores = _as_matrix([_numbers(columns[name], name) for name in choice.scores])
+    scores = _as_matrix([numbers_of(columns[name], name) for name in choice.scores])
     if options.normalise and (choice.kind != "probs" or choice.positive):
         raise InputError(Argument("normalise"), " is for probabilities of all classes. Leave it out.")
     if choice.kind == "top-label":
@@ -275,7 +275,8 @@ def _as_matrix(columns: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(columns)).T.contiguous()
 
 
-def _numbers(column: Column, name: str) -> Tensor:
+def numbers_of(column: Column, name: str) -> Tensor:
+    """Return a column of numbers, or raise if it holds text."""
     if isinstance(column, Tensor):
         return column
 
@@ -386,7 +387,7 @@ def rows_of_part(column: Column, name: str, part: Part, value: str | None = None
     if value is not None:
         return rows_with(column, name, [value])
     words = column if isinstance(column, Words) else words_of(column, name)
-    called = [word for word in words.distinct if word.strip().lower() in _PARTS[part]]
+    called = part_names(words, part)
     if len(called) == 1:
         return rows_with(words, name, called)
     raise InputError(
@@ -394,6 +395,11 @@ def rows_of_part(column: Column, name: str, part: Part, value: str | None = None
         f"{_held(words)}. Name the values for calibration and test: ",
         *(Argument("split", f"{name}=CALIBRATION,TEST", is_literal=False), "."),
     )
+
+
+def part_names(words: Words, part: Part, value: str | None = None) -> list[str]:
+    """Return the words that are the value, or without one a usual name of the part."""
+    return [w for w in words.distinct if (w.strip().lower() in _PARTS[part] if value is None else w == value)]
 
 
 def _held(words: Words) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.checks import check_at_least
 from calibrant.metrics.binned import ECE
 from calibrant.metrics.ranked import AUROC
-from calibrant.metrics.states import Binned, BinnedMoments, as_divisor, full_predictions
+from calibrant.metrics.states import BinMoments, Binned, BinnedMoments, Bins, as_divisor, full_predictions
 from calibrant.numerics.inverse_temperature import find_root, temperature_derivatives
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions
@@ -48,7 +48,11 @@ def murphy(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unp
 
     Reference: Murphy (1973), A New Vector Partition of the Probability Score; Stephenson et al. (2008).
     """
-    state = BinnedMoments(n_bins)(as_predictions(predictions, "murphy", arrays))
+    return murphy_of_state(BinnedMoments(n_bins)(as_predictions(predictions, "murphy", arrays)))
+
+
+def murphy_of_state(state: BinMoments) -> Murphy:
+    """Return :func:`murphy` of the samples behind a state."""
     n, count = state.count.sum(), as_divisor(state.count)
     overall = state.correct.sum() / n
     accuracy, confidence = state.correct / count, state.confidence / count
@@ -93,18 +97,22 @@ def refinement_terms(
     Reference: Singh et al. (2021), arXiv:2106.09385, equations 7 to 9.
     """
     samples = as_predictions(predictions, "refinement_terms", arrays)
-    state = Binned(n_bins)(samples)
+    return refinement_terms_of_state(Binned(n_bins)(samples), auroc=AUROC()(samples))
+
+
+def refinement_terms_of_state(state: Bins, *, auroc: float) -> RefinementTerms:
+    """Return :func:`refinement_terms` of the samples behind a state, from their area under the ROC curve."""
     n, right = float(state.count.sum()), float(state.correct.sum())
     wrong = n - right
     mean_confidence = float(state.confidence.sum()) / n
     # Without right or without wrong predictions the separation has no pairs and its weight is zero.
-    separation = AUROC()(samples) if right and wrong else 0.0
+    separation = auroc if right and wrong else 0.0
     seen = state.count > 0
     return RefinementTerms(
         alpha=mean_confidence,
         beta=separation * 2 * right * wrong / n**2,
         gamma=(right**2 + wrong**2) / (2 * n**2),
-        ece=float(ECE(n_bins).value(state)),
+        ece=float(ECE(len(state.count)).value(state)),
         confidence_minus_accuracy=mean_confidence - right / n,
         overconfident_bins=float((state.correct <= state.confidence)[seen].double().mean()),
     )

@@ -550,14 +550,18 @@ class RankedCells(TopStatistic):
 
     def __call__(self, samples: Predictions | TopLabel) -> Cells:
         top = samples.top
-        reach = torch.finfo(top.log_odds.dtype).max / 4
-        log_odds = top.log_odds.clamp(-reach, reach)
-        squashed = log_odds / (log_odds.abs() + Cells.HALF_RANGE_LOG_ODDS)
-        index = squashed.add_(1).mul_(self.cells / 2).clamp_(0, self.cells - 1).int()
+        index = self.cell_of(top.log_odds)
         counts = counts_by(index, top.correct, self.cells, top.weights)
         squares = None if top.weights is None else sums_by(index, top.weights.square(), self.cells)
         confidence = sums_by(index, weighted(top.confidence, top.weights), self.cells)
         return Cells(*counts, confidence, squares)  # type: ignore[arg-type]  # filled in there
+
+    def cell_of(self, log_odds: Tensor) -> Tensor:
+        """Return the number of the cell of each sample, int32."""
+        reach = torch.finfo(log_odds.dtype).max / 4
+        log_odds = log_odds.clamp(-reach, reach)
+        squashed = log_odds / (log_odds.abs() + Cells.HALF_RANGE_LOG_ODDS)
+        return squashed.add_(1).mul_(self.cells / 2).clamp_(0, self.cells - 1).int()
 
     def of_ranked(self, ranked: Ranked) -> Ranked:
         return ranked

@@ -75,7 +75,7 @@ def evaluation_page(
     return Page(
         title="Calibration report",
         source=source,
-        facts=f"{_samples(evaluation)}, {classes}",
+        facts=f"{_samples(evaluation)}, {classes}{_shards(evaluation)}",
         verdict=verdict(evaluation, slices),
         tone=_TONES.get(evaluation.advice.step, "bad"),
         number=_number(evaluation.metrics["ece"]),
@@ -84,6 +84,7 @@ def evaluation_page(
         sections=(
             *_families(evaluation),
             Section("Scores decomposed", items=tuple(_parts(evaluation))),
+            *_streamed_sections(evaluation),
             *_slice_sections(slices),
             *differences,
         ),
@@ -92,6 +93,31 @@ def evaluation_page(
         "often such a model would score as much.",
         data=lambda: _document(evaluation, source, comparison, slices),
     )
+
+
+def _shards(evaluation: Evaluation) -> str:
+    """Return the number of streamed shards, and of those that are missing."""
+    streamed = evaluation.streamed
+    if streamed is None:
+        return ""
+    lacking = f", without {counted(len(streamed.missing), 'part')}" if streamed.missing else ""
+    return f", streamed from {counted(streamed.shards, 'file')}{lacking}"
+
+
+def _streamed_sections(evaluation: Evaluation) -> list[Section]:
+    streamed = evaluation.streamed
+    if streamed is None:
+        return []
+    sampled = ", ".join(streamed.sampled)
+    items = [
+        f"Ranks are in bounded memory: the AUROC is exact to {streamed.auroc_error:.1g}.",
+        (
+            f"The splits of proper scores{', ' + sampled if sampled else ''} and all charts are of a uniform sample of "
+            f"{streamed.sample:,} samples; all else is of all samples."
+        ),
+        *(f"Missing: {name}" for name in streamed.missing),
+    ]
+    return [Section("Streamed", items=tuple(items))]
 
 
 def _number(error: Estimate) -> page.KeyNumber:

@@ -1,0 +1,158 @@
+"""Engines: they map a function over tasks in other processes, and give its answers back in the order of the tasks.
+
+An engine knows nothing of calibration. An answer is bytes; a task that fails gives its error; a task whose worker dies
+is run again.
+"""
+
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from calibrant.errors import CalibrantError, InputError
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[T], bytes]
+Answer: TypeAlias = bytes | CalibrantError
+_LIVES = 4  # times that a task may lose its worker before it is given up
+_AHEAD = 2  # tasks given to each worker at a time
+
+
+def attempt(work: "Work[T]", task: T) -> Answer:
+    """Return the answer to a task, or the library's own error."""
+    try:
+        return work(task)
+    except CalibrantError as error:
+        return error
+
+
+def run_local(work: "Work[T]", tasks: Sequence[T], *, workers: int = 1) -> Iterator[Answer]:
+    """Run the tasks in this process, or in several on this machine."""
+    if workers <= 1:
+        yield from (attempt(work, task) for task in tasks)
+        return
+    lives = [_LIVES] * len(tasks)
+    start = 0
+    while start < len(tasks):
+        try:
+            for answer in _in_pool(partial(attempt, work), tasks[start:], workers):
+                yield answer
+                start += 1
+        except BrokenProcessPool as error:
+            lives[start] -= 1
+            if not lives[start]:
+                raise CalibrantError(
+                    f"a worker must live until its task is done; {_LIVES} in a row were killed at task {start + 1} of "
+                    f"{len(tasks)} ({tasks[start]}). Is there enough memory for so many workers? Use fewer."
+                ) from error
+
+
+def _in_pool(work: Callable[[T], Answer], tasks: Sequence[T], workers: int) -> Iterator[Answer]:
+    context = multiprocessing.get_context("spawn")  # threads of this process do not survive a fork
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    with ProcessPoolExecutor(min(workers, len(tasks)), context, initializer=_limit, initargs=(threads,)) as pool:
+        pending: deque[Future[Answer]] = deque()
+        rest = iter(tasks)
+        try:
+            while True:
+                while len(pending) < _AHEAD * workers and (task := next(rest, None)) is not None:
+                    pending.append(pool.submit(work, task))
+                if not pending:
+                    return
+                yield pending.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _limit(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def run_torchrun(work: "Work[T]", tasks: Sequence[T]) -> Iterator[Answer]:
+    """Run the tasks on the processes that ``torchrun`` started; the first one gets all answers, the others none."""
+    import torch.distributed as dist
+
+    if "RANK" not in os.environ:
+        raise InputError(
+            "--engine torchrun must run under torchrun; got none. Use: torchrun --nproc-per-node 2 -m calibrant ..."
+        )
+    started = not dist.is_initialized()
+    if started:
+        dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    group = dist.new_group(backend="gloo")  # answers are on the CPU, also where the default is nccl
+    try:
+        for start in range(0, len(tasks), world):
+            mine = start + rank
+            answer = attempt(work, tasks[mine]) if mine < len(tasks) else None
+            gathered: list[Any] | None = [None] * world if rank == 0 else None
+            dist.gather_object(answer, gathered, dst=0, group=group)
+            if gathered is not None:
+                yield from gathered[: len(tasks) - start]
+    finally:
+        if started:
+            dist.destroy_process_group()
+
+
+def run_dask(work: "Work[T]", tasks: Sequence[T], *, address: str | None, workers: int) -> Iterator[Answer]:
+    """Run the tasks on a Dask cluster at that address, or on one of its own on this machine."""
+    distributed = _imported("distributed", "dask")
+    try:
+        client = (
+            distributed.Client(address, timeout=10)
+            if address
+            else distributed.Client(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+        )
+    except (OSError, TimeoutError, ValueError) as error:
+        raise InputError(
+            f"--address must be that of a Dask scheduler; {address!r} does not answer: {error}."
+        ) from error
+    with client:
+        ahead = _AHEAD * max(1, len(client.scheduler_info()["workers"]))
+        submit = partial(client.submit, partial(attempt, work), pure=False, retries=_LIVES)
+        pending: deque[Any] = deque()
+        rest = iter(tasks)
+        while True:
+            while len(pending) < ahead and (task := next(rest, None)) is not None:
+                pending.append(submit(task))
+            if not pending:
+                return
+            yield pending.popleft().result()
+
+
+def run_ray(work: "Work[T]", tasks: Sequence[T], *, address: str | None, workers: int) -> Iterator[Answer]:
+    """Run the tasks on a Ray cluster at that address, or on one of its own on this machine."""
+    ray = _imported("ray", "ray")
+    try:
+        ray.init(address=address, num_cpus=None if address else workers, include_dashboard=False, log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise InputError(f"--address must be that of a Ray cluster; {address!r} does not answer: {error}.") from error
+    try:
+        remote = ray.remote(max_retries=_LIVES)(attempt)
+        ahead = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        pending: deque[Any] = deque()
+        rest = iter(tasks)
+        while True:
+            while len(pending) < ahead and (task := next(rest, None)) is not None:
+                pending.append(remote.remote(work, task))
+            if not pending:
+                return
+            yield ray.get(pending.popleft())
+    finally:
+        ray.shutdown()
+
+
+def _imported(module: str, extra: str) -> Any:
+    try:
+        return __import__(module)
+    except ImportError as error:
+        raise InputError(
+            f"--engine {extra} needs {module}, which could not be imported ({error}). "
+            f"Install it: pip install 'calibrant[{extra}]'."
+        ) from error

@@ -1,0 +1,120 @@
+"""The evaluation of the samples behind a state."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.evaluation import Evaluation, Streamed, WorstClass, score_splits, worst_of_bins, worst_of_classes
+from calibrant.evidence.corp import corp_of_ranked
+from calibrant.evidence.estimates import Levels, estimate, estimate_groups, estimate_ranked
+from calibrant.metrics.decomposition import murphy_of_state, refinement_terms_of_state
+from calibrant.metrics.smooth import KernelFeatures
+from calibrant.metrics.states import (
+    BinMoments,
+    Binned,
+    BinnedByPrediction,
+    BinnedMoments,
+    Bins,
+    ClassBins,
+    Ranked,
+    TopStatistic,
+)
+from calibrant.predictions import Predictions
+from calibrant.scale.state import GROUPS, EvaluationState
+
+_CHUNK = 64  # resamples computed at a time
+
+
+def evaluate_state(
+    state: EvaluationState,
+    *,
+    resamples: int = 1000,
+    shards: int = 1,
+    missing: Iterable[str] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> Evaluation:
+    """Evaluate the samples behind a state, as :func:`calibrant.evaluate` does those in memory.
+
+    Sums give every metric and its interval, except the kernel calibration error and the splits of proper scores by a
+    cross-fitted temperature, which are those of the kept sample.
+    """
+    design, states, sample = state.design, state.states(), state.sample.predictions
+    sampled = [metric for metric in state.metrics if isinstance(metric.statistic, KernelFeatures)]
+    summed = [metric for metric in state.metrics if metric not in sampled]
+    values = {metric.name: float(metric.value(states[metric.statistic])) for metric in summed}
+    draws = _draws(GROUPS, resamples, design.seed)
+    progress("resampling the top label")
+    exact = state.ranked()
+    top = [metric for metric in summed if isinstance(metric.statistic, TopStatistic)]
+    estimates = estimate_ranked(
+        *(top, values, exact, lambda _: _levels(state, draws)), n=state.n, resamples=resamples, seed=design.seed
+    )
+    rest = [metric for metric in summed if metric not in top]
+    if rest:
+        assert isinstance(sample, Predictions)
+        progress("resampling all classes")
+        groups = state.group_states().__getitem__
+        drawn = _draws(state.class_groups, resamples, design.seed)
+        estimates |= estimate_groups(
+            *(rest, values, groups, drawn, sample), n=float(exact.effective_n), seed=design.seed, is_sample=True
+        )
+    if sampled:
+        progress("resampling the kernel calibration error of a sample")
+        estimates |= estimate(sample, sampled, resamples=resamples, seed=design.seed)
+    progress("splitting the scores into calibration and refinement")
+    bins, moments = states[Binned(design.n_bins)], states[BinnedMoments(design.n_bins)]
+    assert isinstance(bins, Bins)
+    assert isinstance(moments, BinMoments)
+    curve = corp_of_ranked(exact, floored=design.classes is None or design.given_as_probs, seed=design.seed)
+    return Evaluation(
+        n=state.n,
+        classes=design.classes,
+        n_bins=design.n_bins,
+        seed=design.seed,
+        metrics={metric.name: estimates[metric.name] for metric in state.metrics},
+        murphy=murphy_of_state(moments),
+        refinement_terms=refinement_terms_of_state(bins, auroc=values["auroc"]),
+        corp={"top_brier": curve.brier, "top_nll": curve.nll},
+        splits=score_splits(sample, design.seed),
+        worst_bins=worst_of_bins(bins),
+        worst_classes=_worst_classes(state),
+        zeros=state.zeros,
+        effective_n=float(exact.effective_n) if design.weighted else None,
+        streamed=Streamed(
+            *(shards, len(sample), tuple(metric.name for metric in sampled), float(state.cells.auroc_error)),
+            missing=tuple(missing),
+        ),
+    )
+
+
+def _draws(groups: int, resamples: int, seed: int) -> Tensor:
+    """Draw groups with replacement; return how often each was drawn, (resamples, groups)."""
+    drawn = np.random.default_rng([seed, 3]).multinomial(groups, np.full(groups, 1 / groups), size=resamples)
+    return torch.from_numpy(drawn).double()
+
+
+def _levels(state: EvaluationState, draws: Tensor) -> Levels:
+    """Return the levels of confidence, and resamples of them by drawing groups of samples with replacement."""
+    ranked, mass, squares = state.levels()
+
+    def bootstrapped() -> Iterator[Ranked]:
+        for chunk in draws.split(_CHUNK):
+            right, wrong = torch.tensordot(chunk, mass, dims=1).unbind(1)
+            drawn = None if squares is None else chunk @ squares
+            yield Ranked(ranked.log_odds, ranked.confidence, right, wrong, squared_weights=drawn)
+
+    return Levels(ranked, bootstrapped())
+
+
+def _worst_classes(state: EvaluationState) -> list[WorstClass]:
+    if state.design.classes is None:
+        return []
+    by_class = state.states()[BinnedByPrediction(state.design.n_bins)]
+    assert isinstance(by_class, ClassBins)
+    return worst_of_classes(
+        *(by_class, state.design.class_names),
+        size=state.sums["predicted.samples"],
+        squared_weights=state.sums.get("predicted.squares"),
+    )

@@ -1,0 +1,217 @@
+"""Gather the state of many shards, by an engine, with a checkpoint that a killed job continues from.
+
+A checkpoint is a folder with one state, of all tasks up to some number, and a description of the job. Answers are
+added in the order of the tasks, which the shards alone decide: the sums are the same bits for any number of workers,
+and for a job that was killed and continued.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
+
+from calibrant.atomic import atomic_binary
+from calibrant.errors import CalibrantError, FileError, InputError, without_our_warnings
+from calibrant.scale.engines import run_dask, run_local, run_ray, run_torchrun
+from calibrant.scale.shards import Plan, Shard, Task
+from calibrant.scale.state import Design, EvaluationState, sample_keys
+
+EngineName: TypeAlias = Literal["local", "torchrun", "dask", "ray"]
+_SECONDS = 30.0  # between two checkpoints
+
+
+@final
+@dataclass(frozen=True)
+class Engine:
+    """Where the tasks run."""
+
+    name: EngineName = "local"
+    workers: int = 1
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in get_args(EngineName):
+            raise InputError(f"--engine must be one of {', '.join(get_args(EngineName))}; got {self.name!r}.")
+        if self.address is not None and self.name not in {"dask", "ray"}:
+            raise InputError(f"--address belongs to --engine dask or ray; got --engine {self.name}. Leave it out.")
+
+    def run(self, work: Callable[[Task], bytes], tasks: Sequence[Task]) -> Iterator[bytes | CalibrantError]:
+        if self.name == "torchrun":
+            return run_torchrun(work, tasks)
+        if self.name == "dask":
+            return run_dask(work, tasks, address=self.address, workers=self.workers)
+        if self.name == "ray":
+            return run_ray(work, tasks, address=self.address, workers=self.workers)
+        return run_local(work, tasks, workers=self.workers)
+
+
+LOCAL = Engine()
+
+
+class Gathered(NamedTuple):
+    """The state of all shards, and what it lacks because it could not be read."""
+
+    state: EvaluationState
+    shards: list[Any]
+    missing: list[str]
+
+
+def gather_task(task: Task, *, plan: Plan, design: Design) -> EvaluationState:
+    """Gather the state of the samples of one task."""
+    state = EvaluationState(design)
+    with without_our_warnings():  # the report says what they say, for all samples
+        for first, samples, rows in plan.batches(task):
+            keys = sample_keys(
+                design.seed, task.shard.name, first, int(rows[-1]) + 1 if rows is not None else len(samples)
+            )
+            keys = keys if rows is None else keys[rows.numpy()]
+            own = replace(Design.of(samples, n_bins=design.n_bins, seed=design.seed), metrics=design.metrics)
+            if different := design.difference(own):
+                raise FileError(f"{task.shard.path} must hold predictions like the first shard; it has {different}.")
+            for start in range(0, len(samples), plan.rows):
+                block = slice(start, start + plan.rows)
+                state.add(samples[block], keys[block])
+    return state
+
+
+def _answer(task: Task, *, plan: Plan, design: Design) -> bytes:
+    return gather_task(task, plan=plan, design=design).to_bytes()
+
+
+def gather(
+    shards: Sequence[Shard],
+    plan: Plan,
+    *,
+    n_bins: int = 15,
+    seed: int = 0,
+    engine: Engine = LOCAL,
+    checkpoint: Path | None = None,
+    allow_missing: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Gathered | None:
+    """Gather the state of the samples of all shards; None in the other processes of ``torchrun``."""
+    missing: list[str] = []
+    usable = []
+    for shard in shards:
+        try:
+            plan.check(shard)
+            usable.append(shard)
+        except CalibrantError as error:
+            if not allow_missing:
+                raise
+            missing.append(f"{shard.name} ({error})")
+    tasks = plan.tasks(usable)
+    design = _design(plan, tasks, n_bins=n_bins, seed=seed)
+    with _Checkpoint.open(checkpoint, _description(tasks, plan, design)) as saved:
+        state, done = saved.state or EvaluationState(design), saved.done
+        missing += saved.missing
+        if done:
+            progress(f"continuing after {done} of {len(tasks)} parts")
+        started, before = time.monotonic(), state.n
+        for answer in engine.run(partial(_answer, plan=plan, design=design), tasks[done:]):
+            task = tasks[done]
+            done += 1
+            if isinstance(answer, CalibrantError):
+                if not allow_missing:
+                    raise answer
+                missing.append(f"{task.title} ({answer})")
+            else:
+                state.merge(EvaluationState.from_bytes(answer))
+            progress(_pace(done, len(tasks), state.n, state.n - before, time.monotonic() - started))
+            saved.keep(state, done, missing, is_last=done == len(tasks))
+    if done < len(tasks):  # another process of torchrun has the answers
+        return None
+    if not state.n:
+        raise InputError("the shards must hold at least one sample; none of them does.")
+    return Gathered(state, usable, missing)
+
+
+def _pace(done: int, tasks: int, n: int, added: int, seconds: float) -> str:
+    rate = added / max(seconds, 1e-9)
+    left = seconds / done * (tasks - done)
+    return f"{done} of {tasks} parts, {n:,} samples, {rate / 1e6:.2f} million a second, about {left:.0f} s left"
+
+
+def _design(plan: Plan, tasks: Sequence[Task], *, n_bins: int, seed: int) -> Design:
+    """Return the design that the first samples call for."""
+    small = replace(plan, rows=64)
+    with without_our_warnings():
+        for task in tasks:
+            for _, samples, _rows in small.batches(task):
+                return Design.of(samples, n_bins=n_bins, seed=seed)
+    raise InputError("the shards must hold at least one sample of the wanted part; none of them does.")
+
+
+def _description(tasks: Sequence[Task], plan: Plan, design: Design) -> dict[str, Any]:
+    shards = {task.shard.name: (task.shard.size, task.shard.modified) for task in tasks}
+    asked = repr((plan, design, [(task.shard.name, task.groups) for task in tasks]))
+    return {"job": hashlib.sha256(asked.encode()).hexdigest(), "shards": {k: list(v) for k, v in shards.items()}}
+
+
+@final
+class _Checkpoint:
+    """The state of the first tasks of a job, in a folder."""
+
+    def __init__(self, folder: Path | None, description: Mapping[str, Any]) -> None:
+        self.folder, self._description = folder, description
+        self.state: EvaluationState | None = None
+        self.done, self.missing = 0, list[str]()
+        self._kept = time.monotonic()
+
+    @classmethod
+    @contextmanager
+    def open(cls, folder: Path | None, description: Mapping[str, Any]) -> "Iterator[_Checkpoint]":
+        """Open or make a checkpoint; no other job may have it open."""
+        made = cls(folder, description)
+        if folder is None:
+            yield made
+            return
+        import fcntl
+
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise FileError(f"{folder} must be the checkpoint of one job; another is running with it.") from error
+            made._read()
+            yield made
+
+    def _read(self) -> None:
+        assert self.folder is not None
+        about, state = self.folder / "job.json", self.folder / "done.state"
+        if not about.is_file():
+            with atomic_binary(about) as file:
+                file.write(json.dumps(self._description).encode())
+            return
+        try:
+            known = json.loads(about.read_bytes())
+        except ValueError as error:
+            raise FileError(f"{about} must describe a job; it is damaged. Remove the folder to begin again.") from error
+        changed = [name for name, facts in self._description["shards"].items() if known["shards"].get(name) != facts]
+        if known["shards"].keys() - self._description["shards"].keys() or changed:
+            name = (changed or sorted(known["shards"].keys() - self._description["shards"].keys()))[0]
+            raise FileError(
+                f"{self.folder} must be the checkpoint of these shards; {name} has changed since, is new or is gone. "
+                "Name another folder, or remove this one to begin again."
+            )
+        if known["job"] != self._description["job"]:
+            raise FileError(
+                f"{self.folder} must be the checkpoint of the same command; options or columns differ. "
+                "Name another folder."
+            )
+        if state.is_file():
+            self.state, notes = EvaluationState.load(state)
+            self.done, self.missing = int(notes[0]["done"]), list(notes[0]["missing"])
+
+    def keep(self, state: EvaluationState, done: int, missing: Sequence[str], *, is_last: bool) -> None:
+        """Write the state, if the last time was long ago."""
+        if self.folder is None or not (is_last or time.monotonic() - self._kept > _SECONDS):
+            return
+        state.save(self.folder / "done.state", shards=[{"done": done, "missing": list(missing)}])
+        self._kept = time.monotonic()

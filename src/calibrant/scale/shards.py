@@ -1,0 +1,229 @@
+"""Predictions in many files: found, checked to be alike, and read in batches of bounded size."""
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import final
+
+import torch
+
+from calibrant.errors import FileError, InputError, reading, warn
+from calibrant.files.choose import ColumnChoice, LoadOptions, choose
+from calibrant.files.load import OPENERS, Part, assemble, numbers_of, open_source, part_names, suffix_is
+from calibrant.files.source import Content
+from calibrant.labels import Words, words_of
+from calibrant.predictions import Predictions, TopLabel
+
+_ROWS = 1 << 17  # in a batch
+_PART_NUMBERS = 1 << 25  # scores in the row groups of a file that one worker reads at a time
+_MARKS = "*?["
+
+
+@final
+@dataclass(frozen=True)
+class Shard:
+    """A file of predictions, as it was when it was found."""
+
+    path: Path
+    name: str  # below the folder that all shards are in, so that it stays the same where that is moved
+    size: int
+    modified: int  # nanoseconds
+
+    def check_unchanged(self) -> None:
+        """Raise if the file is gone or has changed since it was found."""
+        try:
+            now = self.path.stat()
+        except OSError as error:
+            raise FileError(f"{self.path} must stay while it is read; it is gone ({error.strerror}).") from error
+        if (now.st_size, now.st_mtime_ns) != (self.size, self.modified):
+            raise FileError(f"{self.path} must not change while it is read; it has. Start again when it is complete.")
+
+
+def find_shards(sources: Sequence[str | os.PathLike[str]]) -> list[Shard]:
+    """Return the files that paths, folders and patterns mean, each once, in the order of their names.
+
+    Of a folder these are all files of predictions in it and below, except hidden ones and those that begin with ``_``.
+
+    Example:
+        >>> find_shards(["no/*.parquet"])
+        Traceback (most recent call last):
+        calibrant.errors.FileError: 'no/*.parquet' must match files of predictions; it matches none.
+    """
+    paths: dict[Path, Path] = {}
+    for source in sources:
+        for path in _files_of(os.fspath(source)):
+            paths.setdefault(path.resolve(), path)
+    root = Path(os.path.commonpath([path.parent for path in paths]))
+    shards = []
+    for resolved, path in paths.items():
+        facts = path.stat()
+        shards.append(Shard(path, resolved.relative_to(root).as_posix(), facts.st_size, facts.st_mtime_ns))
+    return sorted(shards, key=lambda shard: shard.name)
+
+
+def _files_of(source: str) -> list[Path]:
+    path = Path(source)
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        if (path / "state.json").is_file() or (path / "dataset_info.json").is_file():
+            return sorted(path.glob("*.arrow"))  # a folder of Hugging Face datasets
+        inside = [file for file in sorted(path.rglob("*")) if file.is_file() and suffix_is(file, *OPENERS)]
+        files = [file for file in inside if not any(part[0] in "._" for part in file.relative_to(path).parts)]
+        if not files:
+            raise FileError(f"{source} must have files of predictions in it ({', '.join(OPENERS)}); there is none.")
+        return files
+    if any(mark in source for mark in _MARKS):
+        files = [Path(name) for name in sorted(glob.glob(source, recursive=True)) if Path(name).is_file()]  # noqa: PTH207  # of any folder
+        if not files:
+            raise FileError(f"{source!r} must match files of predictions; it matches none.")
+        return files
+    raise FileError(f"{source} must be a file of predictions, a folder of them, or a pattern; it does not exist.")
+
+
+@final
+@dataclass(frozen=True)
+class Task:
+    """A part of a shard that one worker reads: some row groups of a Parquet file, or the whole of another file."""
+
+    shard: Shard
+    groups: tuple[int, ...] = ()
+    first: int = 0  # row
+
+    @property
+    def title(self) -> str:
+        return (
+            self.shard.name if not self.groups else f"{self.shard.name}, row groups {self.groups[0]}-{self.groups[-1]}"
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """What to read from every shard, as the names in the first one decide."""
+
+    options: LoadOptions
+    choice: ColumnChoice
+    part: tuple[str, Part, str | None] | None = None  # column, part and value of --split
+    rows: int = _ROWS
+    names: tuple[str, ...] = field(default=())  # columns to read
+
+    @classmethod
+    def of(cls, shard: Shard, options: LoadOptions, part: tuple[str, Part, str | None] | None = None) -> "Plan":
+        """Decide what to read, from the first shard."""
+        content = open_source(shard.path, options)
+        choice = _choice(content, options)
+        labels = () if choice.labels is None else (choice.labels,)
+        more = ((options.weights,) if options.weights else ()) + ((part[0],) if part else ())
+        return cls(options, choice, part, names=tuple(dict.fromkeys((*choice.scores, *labels, *more))))
+
+    def check(self, shard: Shard) -> None:
+        """Raise if the names in another shard decide otherwise."""
+        content = open_source(shard.path, self.options)
+        own = _choice(content, self.options)
+        missing = next((name for name in self.names if name not in content.names), None)
+        if missing is not None:
+            raise FileError(
+                f"{shard.path} must have the {content.noun} {missing!r}, as the first shard has; it does not."
+            )
+        if own != self.choice:
+            raise FileError(
+                f"{shard.path} must have the same {content.noun}s in the same order as the first shard; its scores are "
+                f"{_listed(own.scores)} ({own.kind}) instead of {_listed(self.choice.scores)} ({self.choice.kind})."
+            )
+
+    def tasks(self, shards: Sequence[Shard]) -> list[Task]:
+        """Divide the shards, as their contents alone decide, so that sums are added in the same order everywhere."""
+        tasks: list[Task] = []
+        for shard in shards:
+            if not suffix_is(shard.path, ".parquet"):
+                tasks.append(Task(shard))
+                continue
+            import pyarrow.parquet as pq
+
+            with reading(shard.path, "Parquet file"), pq.ParquetFile(shard.path) as file:
+                sizes = [file.metadata.row_group(index).num_rows for index in range(file.num_row_groups)]
+            if not sum(sizes):
+                warn(f"{shard.path} has no rows, and adds nothing.")
+            most, start, first = max(1, _PART_NUMBERS // len(self.names)), 0, 0
+            while start < len(sizes):
+                stop, rows = start + 1, sizes[start]
+                while stop < len(sizes) and rows + sizes[stop] <= most:
+                    rows, stop = rows + sizes[stop], stop + 1
+                if rows:
+                    tasks.append(Task(shard, tuple(range(start, stop)), first))
+                start, first = stop, first + rows
+        return tasks
+
+    def batches(self, task: Task) -> Iterator[tuple[int, Predictions | TopLabel, torch.Tensor | None]]:
+        """Yield the row of each batch's first sample, its samples, and their rows in it where not all were wanted."""
+        shard = task.shard
+        if not task.groups:
+            with _naming(shard):
+                samples, rows = self._wanted(open_source(shard.path, self.options))
+                shard.check_unchanged()
+            if samples is not None:
+                yield 0, samples, rows
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from calibrant.files.tables import content_of
+
+        first = task.first
+        with reading(shard.path, "Parquet file"), pq.ParquetFile(shard.path, page_checksum_verification=True) as file:
+            batches = file.iter_batches(self.rows, list(task.groups), list(self.names), use_threads=False)
+            for batch in batches:
+                table = pa.Table.from_batches([batch])
+                with _naming(shard, first, first + len(batch) - 1):
+                    samples, rows = self._wanted(content_of(shard.path, file.schema_arrow, table.select))
+                if samples is not None:
+                    yield first, samples, rows
+                first += len(batch)
+        shard.check_unchanged()
+
+    def _wanted(self, content: Content) -> tuple[Predictions | TopLabel | None, torch.Tensor | None]:
+        """Return the samples of a batch that are asked for, and which rows they are; None for either if none or all."""
+        samples: Predictions | TopLabel = assemble(content, self.choice, self.options)
+        if self.options.weights is not None:
+            weights = numbers_of(
+                content.read((self.options.weights,), None)[self.options.weights], self.options.weights
+            )
+            if not weights.any():
+                return None, None
+            samples = samples.with_weights(weights)
+        if self.part is None:
+            return samples, None
+        name, part, value = self.part
+        column = content.read((name,), (name,))[name]
+        words = column if isinstance(column, Words) else words_of(column, name)
+        wanted = [code for code, word in enumerate(words.distinct) if word in part_names(words, part, value)]
+        rows = torch.isin(words.codes, torch.tensor(wanted, dtype=torch.int64)).nonzero()[:, 0]
+        return (samples[rows], rows) if len(rows) else (None, None)
+
+
+def _choice(content: Content, options: LoadOptions) -> ColumnChoice:
+    if content.path is not None and suffix_is(content.path, ".npy") and options.positive is None:
+        options = replace(options, scores=options.scores or content.names[0])
+    return choose(content, options)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:4])) + ", ..." * (len(names) > 4)
+
+
+@contextmanager
+def _naming(shard: Shard, first: int | None = None, last: int | None = None) -> Iterator[None]:
+    """Name the shard, and the rows of the batch, in errors about what it holds."""
+    try:
+        yield
+    except FileError:
+        raise
+    except InputError as error:
+        rows = "" if first is None else f", rows {first:,} to {last:,} (counted from the first of them)"
+        raise FileError(f"{shard.path}{rows}: ", *error.args) from error
+    except OSError as error:
+        raise FileError(f"{shard.path} could not be read: {error.strerror or error}.") from error

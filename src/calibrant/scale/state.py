@@ -1,0 +1,439 @@
+"""The state of an evaluation: fixed-size sums over any number of samples, from which every number of a report follows.
+
+States of batches, files and days add up to that of all their samples. Besides the sums that metrics read, a state has
+
+- the same sums over 256 groups of samples, whose redrawing is the bootstrap;
+- the counts of right and wrong predictions of every group at some 2,000 levels of confidence, likewise;
+- a uniform sample of at most 131,072 samples, for what sums do not tell: labels drawn from a calibrated model, the
+  cross-fitted temperature, the kernel calibration error.
+
+Group and sample follow from a hash of the seed, the shard and the row, so that the answer does not depend on batches,
+workers or the order of the shards.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Any, Self, TypeAlias, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibrant import catalogue
+from calibrant.checks import existing_file
+from calibrant.errors import FileError, InputError, reading
+from calibrant.evaluation import metrics_for
+from calibrant.files.map_file import Container
+from calibrant.metrics import Metric
+from calibrant.metrics.base import RankMetric
+from calibrant.metrics.smooth import KernelFeatures
+from calibrant.metrics.states import Cells, Ranked, RankedCells, Statistic, Sums, TopStatistic
+from calibrant.numerics.binning import bin_index, sums_by
+from calibrant.numerics.softmax import Wanted
+from calibrant.predictions import Predictions, TopLabel, ZeroCells, counted_samples
+
+Keys: TypeAlias = NDArray[np.uint64]
+
+GROUPS = 256  # as the bootstrap in memory has them
+_CELLS = RankedCells()
+_JOINED = 3  # bits: so many neighbouring cells (8) are one level of the bootstrap
+_MOST_CLASS_NUMBERS = 1 << 22  # in the states of all classes by group; more classes have fewer groups
+_SAMPLE, _FEWEST_SAMPLED, _SAMPLED_NUMBERS = 1 << 17, 10_000, 1 << 22
+_ORDER = np.uint64((1 << 56) - 1)  # bits of a key that order the sample; the others choose the group
+FORMAT = Container("calibrant.state", 1, "the state of an evaluation", "Make one with `calibrant state`.")
+
+
+def sample_keys(seed: int, shard: str, first: int, n: int) -> Keys:
+    """Return 64 random bits for each of n rows of a shard, from its row ``first`` on.
+
+    Example:
+        >>> bool((sample_keys(0, "a", 0, 10)[4:] == sample_keys(0, "a", 4, 6)).all())
+        True
+    """
+    name = hashlib.blake2b(f"{seed}/{shard}".encode(), digest_size=8).digest()
+    # SplitMix64 (Steele, Lea & Flood, 2014): a counter times the golden ratio, mixed by two products.
+    keys = np.arange(first, first + n, dtype=np.uint64)
+    keys *= np.uint64(0x9E3779B97F4A7C15)
+    keys += np.frombuffer(name, dtype="<u8").astype(np.uint64)
+    mixed = np.empty_like(keys)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        keys ^= np.right_shift(keys, np.uint64(shift), out=mixed)
+        keys *= np.uint64(factor)
+    keys ^= np.right_shift(keys, np.uint64(31), out=mixed)
+    return keys
+
+
+@final
+@dataclass(frozen=True)
+class Design:
+    """What a state is gathered for; states of one design add up."""
+
+    metrics: tuple[str, ...]
+    n_bins: int
+    seed: int
+    classes: int | None  # None where only top labels are known
+    class_names: tuple[str, ...] | None = None
+    given_as_probs: bool = False
+    weighted: bool = False
+    dtype: str = "float32"  # of the scores
+
+    @classmethod
+    def of(cls, samples: Predictions | TopLabel, *, n_bins: int = 15, seed: int = 0) -> Self:
+        """Return the design for a report of samples like these."""
+        names, weighted = tuple(m.name for m in metrics_for(samples, n_bins=n_bins)), samples.weights is not None
+        if isinstance(samples, TopLabel):
+            return cls(names, n_bins, seed, None, weighted=weighted, dtype="float64")
+        return cls(
+            *(names, n_bins, seed, samples.n_classes, samples.class_names),
+            given_as_probs=samples.given_as_probs,
+            weighted=weighted,
+            dtype=str(samples.logits.dtype).removeprefix("torch."),
+        )
+
+    def chosen(self) -> list[Metric]:
+        """Return the metrics, those of ranks in bounded memory."""
+        made = []
+        for name in self.metrics:
+            metric = catalogue.metrics[name]
+            metric = replace(metric, n_bins=self.n_bins) if hasattr(metric, "n_bins") else metric  # type: ignore[type-var]
+            made.append(replace(metric, ranks=_CELLS) if isinstance(metric, RankMetric) else metric)
+        return made
+
+    def difference(self, other: Self) -> str | None:
+        """Return in words how samples of another design differ; None if they do not."""
+        for field, mine in asdict(self).items():
+            if mine != (theirs := getattr(other, field)):
+                title = _TITLES.get(field, field)
+                return f"{title} {_shown(theirs)} instead of {_shown(mine)}"
+        return None
+
+
+_TITLES = {
+    "n_bins": "a number of bins of", "class_names": "class names", "dtype": "scores of type",
+    "classes": "a number of classes of", "given_as_probs": "scores that are probabilities:", "weighted": "weights:",
+}  # fmt: skip
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value[:3])) + ", ..." * (len(value) > 3)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
+@final
+class EvaluationState:
+    """Sums over samples, by name, and a uniform sample of them."""
+
+    def __init__(self, design: Design) -> None:
+        self.design = design
+        self.n = 0
+        self.sums: dict[str, Tensor] = {}
+        self.smallest = float("inf")  # probability that is not 0
+        self.sample = Sample(_sample_size(design.classes))
+        self._metrics = design.chosen()
+        statistics = {metric.name: metric.statistic for metric in self._metrics}
+        statistics = {n: s for n, s in statistics.items() if s != _CELLS and not isinstance(s, KernelFeatures)}
+        named = {
+            statistic: name for name, statistic in reversed(statistics.items())
+        }  # the first of those that share it
+        self.top: dict[str, Statistic] = {n: s for s, n in named.items() if isinstance(s, TopStatistic)}
+        self.all_classes: dict[str, Statistic] = {n: s for s, n in named.items() if not isinstance(s, TopStatistic)}
+        self._wanted = reduce(or_, (statistic.wanted for statistic in named), Wanted())
+        self.class_groups = GROUPS
+        while (
+            self.class_groups > 16 and self.class_groups * (design.classes or 1) * design.n_bins > _MOST_CLASS_NUMBERS
+        ):
+            self.class_groups //= 2
+
+    def add(self, samples: Predictions | TopLabel, keys: Keys) -> None:
+        """Add samples, given the key of each."""
+        if isinstance(samples, Predictions):
+            samples.softmax_rows(self._wanted)
+        if samples.weights is not None and not bool(samples.weights.all()):
+            counted = samples.weights > 0
+            samples, keys = samples[counted], keys[counted.numpy()]
+        self.n += len(samples)
+        group = torch.from_numpy((keys >> np.uint64(56)).astype(np.int64))
+        for name, statistic in self.top.items():
+            self._add(name, statistic(samples))
+        self._add_ranks(samples.top, group)
+        if isinstance(samples, Predictions):
+            self._add_classes(samples, group % self.class_groups)
+        self.sample.add(samples, keys)
+
+    def _add(self, name: str, state: Any, *, rows: int | None = None) -> None:
+        """Add a state to the sums of that name; stacked ones to the first of so many rows."""
+        assert isinstance(state, Sums)
+        for field, more in zip(fields(state), state.tensors(), strict=True):
+            self._add_numbers(f"{name}.{field.name}", more, rows=rows)
+
+    def _add_numbers(self, name: str, numbers: Tensor, *, rows: int | None = None) -> None:
+        numbers = numbers.double()
+        if rows is None and name not in self.sums:
+            self.sums[name] = numbers.clone(memory_format=torch.contiguous_format).reshape(numbers.shape)
+            return
+        if name not in self.sums:
+            assert rows is not None
+            self.sums[name] = numbers.new_zeros((rows, *numbers.shape[1:]))
+        target = self.sums[name] if rows is None else self.sums[name][: len(numbers)]
+        target += numbers
+
+    def _add_ranks(self, top: TopLabel, group: Tensor) -> None:
+        cells = _CELLS(top)
+        self._add("cells", cells)
+        cell, n_levels = _CELLS.cell_of(top.log_odds), (_CELLS.cells >> _JOINED) + self.design.n_bins
+        # Both rise with the confidence, so their sum tells a cell that an edge of the bins cuts from its other part.
+        level = (cell >> _JOINED) + bin_index(top.confidence, self.design.n_bins)
+        confidence = top.confidence if top.weights is None else top.confidence * top.weights
+        self._add_numbers("level.confidence", sums_by(level, confidence, n_levels))
+        place = (group * 2 + ~top.correct) * n_levels + level
+        mass = torch.ones_like(top.confidence) if top.weights is None else top.weights
+        if "level.mass" not in self.sums:
+            self.sums["level.mass"] = torch.zeros(GROUPS, 2, n_levels, dtype=torch.float64)
+        self.sums["level.mass"].view(-1).index_add_(0, place, mass)
+        if top.weights is not None:
+            squares = top.weights.square()
+            self._add_numbers("cells.squared_right", sums_by(cell, squares * top.correct, _CELLS.cells))
+            index = group * n_levels + level
+            self._add_numbers("level.squares", sums_by(index, squares, GROUPS * n_levels).view(GROUPS, -1))
+
+    def _add_classes(self, samples: Predictions, group: Tensor) -> None:
+        for name, statistic in self.all_classes.items():
+            self._add(name, statistic(samples))
+            self._add(f"group.{name}", statistic.by_group(samples, group), rows=self.class_groups)
+        k = samples.n_classes
+        self._add_numbers("predicted.samples", torch.bincount(samples.predicted, minlength=k))
+        if samples.weights is not None:
+            self._add_numbers("predicted.squares", sums_by(samples.predicted, samples.weights.square(), k))
+        if (zeros := samples.zero_cells) is not None:
+            self._add_numbers("zeros", torch.tensor(zeros[:4], dtype=torch.float64))
+            self.smallest = min(self.smallest, zeros.smallest)
+
+    def merge(self, other: Self) -> None:
+        """Add the samples of another state."""
+        if different := self.design.difference(other.design):
+            raise InputError(f"states must be gathered alike to add up; got {different}.")
+        for name, numbers in other.sums.items():
+            if name in self.sums:
+                self.sums[name] += numbers
+            else:
+                self.sums[name] = numbers.clone()
+        self.n += other.n
+        self.smallest = min(self.smallest, other.smallest)
+        self.sample.merge(other.sample)
+
+    # What is read off the sums.
+
+    def _of(self, name: str, statistic: Statistic) -> Sums:
+        """Return the state of that name, as its statistic gathers it."""
+        kind = type(statistic(_ONE if isinstance(statistic, TopStatistic) else _ONE_OF_TWO))
+        return kind(*(self.sums[f"{name}.{field.name}"] for field in fields(kind)))  # type: ignore[return-value,arg-type]
+
+    @property
+    def metrics(self) -> list[Metric]:
+        return self._metrics
+
+    def states(self) -> dict[Statistic, Sums]:
+        """Return the state of each statistic but that of the kernel calibration error, which the sample has."""
+        named = {**self.top, **self.all_classes}
+        states = {statistic: self._of(name, statistic) for name, statistic in named.items()}
+        return {**states, _CELLS: self.cells}
+
+    def group_states(self) -> dict[Statistic, Sums]:
+        """Return the states of the groups of samples, stacked, of statistics of all classes."""
+        return {statistic: self._of(f"group.{name}", statistic) for name, statistic in self.all_classes.items()}
+
+    @property
+    def cells(self) -> Cells:
+        return Cells(*(self.sums[f"cells.{name}"] for name in ("total", "right", "confidence", "squared_weights")))
+
+    def ranked(self) -> Ranked:
+        """Return the samples of each cell as tied at their mean confidence."""
+        cells, weighted = self.cells, self.design.weighted
+        seen = cells.total > 0
+        total, right, confidence, squares = (part[seen] for part in cells.tensors())
+        return Ranked(
+            *(cells.ranked.log_odds, confidence / total, right, total - right, confidence),
+            squared_weights=squares if weighted else None,
+            squared_right=self.sums["cells.squared_right"][seen] if weighted else None,
+        )
+
+    def levels(self) -> tuple[Ranked, Tensor, Tensor | None]:
+        """Return the levels, their right and wrong samples by group, (256, 2, m), and squared weights, (256, m)."""
+        mass = self.sums["level.mass"]
+        total = mass.sum((0, 1))
+        seen = total > 0
+        right, total = mass[:, 0].sum(0)[seen], total[seen]
+        confidence = self.sums["level.confidence"][seen] / total
+        squares = self.sums["level.squares"][:, seen] if self.design.weighted else None
+        log_odds = (confidence / (1 - confidence).clamp(min=1e-300)).log()
+        ranked = Ranked(
+            log_odds, confidence, right, total - right, None, None, None if squares is None else squares.sum(0)
+        )
+        return ranked, mass[:, :, seen], squares
+
+    @property
+    def zeros(self) -> ZeroCells | None:
+        if "zeros" not in self.sums:
+            return None
+        cells, of_cells, labels, floored_labels = (int(count) for count in self.sums["zeros"])
+        return ZeroCells(cells, of_cells, labels, floored_labels, self.smallest)
+
+    def save(self, path: str | Path, *, shards: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Write the state into one file; ``shards`` describe the files that it was gathered from."""
+        FORMAT.write(path, {**self._document(), "shards": list(shards)}, {**self.sums, **self.sample.tensors()})
+
+    def _document(self) -> dict[str, Any]:
+        return {"design": asdict(self.design), "n": self.n, "smallest": min(self.smallest, 2.0)}
+
+    def to_bytes(self) -> bytes:
+        """Return the state as bytes, for another process."""
+        from safetensors.torch import save
+
+        return save({**self.sums, **self.sample.tensors()}, {"state": json.dumps(self._document())})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the state that :meth:`to_bytes` wrote."""
+        from safetensors.torch import load
+
+        length = int.from_bytes(data[:8], "little")
+        document = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["state"])
+        return cls._restore(document, load(data), "a worker's answer")
+
+    @classmethod
+    def load(cls, path: str | Path) -> tuple[Self, list[dict[str, Any]]]:
+        """Read a state, and the descriptions of its shards."""
+        file = existing_file(path, holding="a state")
+        with reading(file, "state of an evaluation"):
+            document, tensors = FORMAT.read(file)
+            return cls._restore(document, tensors, str(path)), list(document["shards"])
+
+    @classmethod
+    def _restore(cls, document: Mapping[str, Any], tensors: dict[str, Tensor], title: str) -> Self:
+        try:
+            given = document["design"]
+            names = given["class_names"]
+            design = Design(
+                **{**given, "metrics": tuple(given["metrics"]), "class_names": None if names is None else tuple(names)}
+            )
+            state = cls(design)
+            state.n, state.smallest = int(document["n"]), float(document["smallest"])
+            held = {name: tensors.pop(name) for name in [*tensors] if name.startswith("sample.")}
+            state.sample = Sample.restore(held, design)
+            state.sums = {name: values.double() for name, values in tensors.items()}
+            if state.n:
+                state.states(), state.levels(), state.group_states()
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise FileError(f"{title} must be a whole state; {error} is missing or wrong. {FORMAT.advice}") from error
+        return state
+
+
+_ONE = TopLabel(torch.tensor([0.5]), torch.tensor([True]))
+_ONE_OF_TWO = Predictions(torch.zeros(1, 2), torch.tensor([0]))
+
+
+def _sample_size(classes: int | None) -> int:
+    return _SAMPLE if classes is None else min(_SAMPLE, max(_FEWEST_SAMPLED, _SAMPLED_NUMBERS // classes))
+
+
+@final
+class Sample:
+    """The samples with the lowest keys: a uniform sample without replacement, which does not depend on their order."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._parts: list[tuple[Keys, Predictions | TopLabel]] = []
+        self._held = 0
+        self._below = _ORDER  # keys of the samples that may still enter
+
+    def add(self, samples: Predictions | TopLabel, keys: Keys) -> None:
+        order = keys & _ORDER
+        if self._below < _ORDER:
+            places = np.flatnonzero(order < self._below)
+            if not len(places):
+                return
+            order, samples = order[places], samples[torch.from_numpy(places)]
+        self._parts.append((order, samples))
+        self._held += len(order)
+        if self._held > 2 * self.size:
+            self._trim()
+
+    def merge(self, other: Self) -> None:
+        for keys, samples in other._parts:
+            self.add(samples, keys)
+
+    def _trim(self) -> None:
+        """Join the parts and keep the samples of the lowest keys, in their order."""
+        if not self._parts or (len(self._parts) == 1 and self._held <= self.size and self._is_sorted()):
+            return
+        keys = np.concatenate([part[0] for part in self._parts])
+        order = np.argsort(keys, kind="stable")[: self.size]
+        joined = join([part[1] for part in self._parts])
+        self._parts, self._held = [(keys[order], joined[torch.from_numpy(order)])], len(order)
+        if self._held == self.size:
+            self._below = self._parts[0][0][-1]
+
+    def _is_sorted(self) -> bool:
+        keys = self._parts[0][0]
+        return bool((keys[1:] >= keys[:-1]).all())
+
+    @property
+    def predictions(self) -> Predictions | TopLabel:
+        """The sample, in the order of its keys, with weights that add up to their effective number."""
+        self._trim()
+        return counted_samples(self._parts[0][1])
+
+    def tensors(self) -> dict[str, Tensor]:
+        self._trim()
+        if not self._parts:
+            return {}
+        keys, samples = self._parts[0]
+        held = {"sample.keys": torch.from_numpy(keys.view(np.int64))}
+        if isinstance(samples, Predictions):
+            held |= {"sample.logits": samples.logits, "sample.labels": samples.labels.int()}
+        else:
+            held |= {"sample.confidence": samples.confidence, "sample.correct": samples.correct.byte()}
+            held |= {"sample.log_odds": samples.log_odds}
+        return held if samples.weights is None else {**held, "sample.weights": samples.weights}
+
+    @classmethod
+    def restore(cls, held: Mapping[str, Tensor], design: Design) -> Self:
+        made = cls(_sample_size(design.classes))
+        if not held:
+            return made
+        weights = held.get("sample.weights")
+        samples: Predictions | TopLabel
+        if design.classes is None:
+            confidence, correct, log_odds = (held[f"sample.{name}"] for name in ("confidence", "correct", "log_odds"))
+            samples = TopLabel(confidence, correct, log_odds, weights)
+        else:
+            labels = held["sample.labels"].long()
+            samples = Predictions(held["sample.logits"], labels, design.class_names, weights=weights)
+            for flag in ("normalised", "given_as_probs"):
+                object.__setattr__(samples, flag, design.given_as_probs)
+        made._parts, made._held = [(held["sample.keys"].numpy().view(np.uint64), samples)], len(samples)
+        return made
+
+
+def join(parts: Sequence[Predictions | TopLabel]) -> Predictions | TopLabel:
+    """Return the samples of several records of one kind."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    weights = None if first.weights is None else torch.cat([part.weights for part in parts])  # type: ignore[misc]
+    if isinstance(first, Predictions):
+        logits = torch.cat([part.logits for part in parts])  # type: ignore[union-attr]
+        return first._with(logits, torch.cat([part.labels for part in parts]), weights)  # type: ignore[union-attr]
+    confidence, correct, log_odds = (
+        torch.cat([getattr(part, name) for part in parts]) for name in ("confidence", "correct", "log_odds")
+    )
+    return TopLabel._trusted(confidence, correct, log_odds, weights)

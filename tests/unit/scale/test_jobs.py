@@ -1,0 +1,271 @@
+"""Shards of any format, engine and division give the answer of one file; what goes wrong is named, nothing is lost."""
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tests.unit.scale.test_state import predictions_of
+
+from calibrant import evaluate, save
+from calibrant.errors import CalibrantError, CalibrantWarning, FileError, InputError
+from calibrant.files.choose import LoadOptions
+from calibrant.scale import Engine, Plan, evaluate_state, find_shards, gather
+from calibrant.scale.engines import run_local
+
+N, K = 900, 3
+
+
+def table_of(rows: slice, **changes: object) -> pa.Table:
+    samples = predictions_of(N, K)[rows]
+    columns = {f"logit_{i}": samples.logits[:, i].numpy() for i in range(K)}
+    columns |= {"label": samples.labels.numpy(), "fold": np.where(np.arange(len(samples)) % 3, "test", "cal")}
+    return pa.table({**columns, **changes})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "preds"
+    for name, rows in (("day=1/a", slice(0, 200)), ("day=1/b", slice(200, 650)), ("day=2/a", slice(650, N))):
+        path = made / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table_of(rows), path, row_group_size=100)
+    (made / "_SUCCESS").touch()
+    return made
+
+
+def gathered(*sources: object, **options: object):
+    shards = find_shards(sources)  # type: ignore[arg-type]
+    return gather(shards, Plan.of(shards[0], LoadOptions(labels=None)), **options)  # type: ignore[arg-type]
+
+
+def values_of(state) -> dict[str, float]:
+    return {name: estimate.value for name, estimate in evaluate_state(state, resamples=100).metrics.items()}
+
+
+def test_folders_patterns_and_lists_mean_the_same_shards(folder):
+    names = ["day=1/a.parquet", "day=1/b.parquet", "day=2/a.parquet"]
+    paths = [folder / name for name in names]
+    for sources in ([folder], [folder / "**" / "*.parquet"], paths, [*reversed(paths), paths[0]]):
+        assert [shard.name for shard in find_shards(sources)] == names
+    assert [shard.name for shard in find_shards([folder / "day=1"])] == ["a.parquet", "b.parquet"]
+
+
+def test_sources_without_predictions_are_refused(tmp_path):
+    with pytest.raises(FileError, match="there is none"):
+        find_shards([tmp_path])
+    with pytest.raises(FileError, match="does not exist"):
+        find_shards([tmp_path / "none.parquet"])
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz", ".csv", ".safetensors", ".arrow"])
+def test_shards_of_every_format_give_the_numbers_of_one_file(tmp_path, suffix):
+    samples = predictions_of(N, K)
+    for number, rows in enumerate((slice(0, 300), slice(300, N))):
+        save(samples[rows], tmp_path / f"{number}{suffix}")
+    result = gathered(tmp_path)
+    memory = evaluate(samples, resamples=100)
+    assert result.state.n == N
+    values = values_of(result.state)
+    for name in ("accuracy", "ece", "nll", "brier", "sce", "smece"):
+        assert values[name] == pytest.approx(memory.metrics[name].value, abs=1e-12)
+
+
+def test_batches_and_parts_change_nothing(folder, monkeypatch):
+    shards = find_shards([folder])
+    plan = Plan.of(shards[0], LoadOptions())
+    whole = gather(shards, plan)
+    monkeypatch.setattr("calibrant.scale.shards._PART_NUMBERS", 400)
+    assert len(plan.tasks(shards)) > 3
+    parts = gather(shards, Plan(plan.options, plan.choice, rows=37, names=plan.names))
+    for name, numbers in whole.state.sums.items():
+        torch.testing.assert_close(parts.state.sums[name], numbers, rtol=1e-12, atol=1e-12)
+    assert torch.equal(parts.state.sample.predictions.logits, whole.state.sample.predictions.logits)
+
+
+def test_a_column_chooses_the_samples(folder):
+    shards = find_shards([folder])
+    plan = Plan.of(shards[0], LoadOptions(), ("fold", "test", None))
+    expected = sum(int((np.arange(n) % 3 != 0).sum()) for n in (200, 450, 250))
+    assert gather(shards, plan).state.n == expected
+    whole = gather(shards, Plan.of(shards[0], LoadOptions())).state.sample.predictions
+    chosen = gather(shards, plan).state.sample.predictions
+    rows = {tuple(row) for row in whole.logits.tolist()}
+    assert all(tuple(row) in rows for row in chosen.logits.tolist())
+    with pytest.raises(InputError, match="none of them does"):
+        gather(shards, Plan.of(shards[0], LoadOptions(), ("fold", "test", "no such part")))
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (table_of(slice(0, 9)).drop_columns(["logit_2"]), "logit_2"),
+        (table_of(slice(0, 9)).drop_columns(["label"]), "label"),
+        (table_of(slice(0, 9)).rename_columns(["prob_0", "prob_1", "prob_2", "label", "fold"]), "logit_0"),
+        (table_of(slice(0, 9)).cast(pa.schema([(n, pa.float32()) for n in ("logit_0", "logit_1", "logit_2")]
+                                              + [("label", pa.int64()), ("fold", pa.string())])), "float32 instead of"),
+        (table_of(slice(0, 9), logit_1=[float("nan")] * 9), "rows 0 to 8"),
+        (table_of(slice(0, 9), label=[7] * 9), "rows 0 to 8"),
+        (pa.table({**{n: table_of(slice(0, 9))[n] for n in ("label", "fold")},
+                   **{f"logit_{n}": table_of(slice(0, 9))["logit_0"] for n in range(4)}}), "same columns"),
+    ],
+)  # fmt: skip
+def test_a_shard_unlike_the_first_is_named(folder, table, words):
+    pq.write_table(table, folder / "zz.parquet")
+    with pytest.raises(FileError, match=r"zz\.parquet") as raised:
+        gathered(folder)
+    assert words in str(raised.value)
+    result = gathered(folder, allow_missing=True)
+    assert result.state.n == N
+    assert len(result.missing) == 1
+    assert "zz.parquet" in result.missing[0]
+    report = evaluate_state(result.state, resamples=100, shards=3, missing=result.missing)
+    assert report.streamed.missing == tuple(result.missing)
+
+
+def test_classes_in_another_order_are_refused(tmp_path):
+    samples = predictions_of(40, 2)
+    for name, order in (("a", ("cat", "dog")), ("b", ("dog", "cat"))):
+        columns = {f"logit_{word}": samples.logits[:, place].numpy() for place, word in enumerate(order)}
+        pq.write_table(pa.table({**columns, "label": ["cat"] * 40}), tmp_path / f"{name}.parquet")
+    with pytest.raises(FileError, match=r"b\.parquet must have the same columns in the same order"):
+        gathered(tmp_path)
+
+
+def test_a_truncated_shard_is_named(folder):
+    path = folder / "day=2" / "a.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(FileError, match=r"day=2/a\.parquet"):
+        gathered(folder)
+
+
+def test_a_shard_without_rows_adds_nothing(folder):
+    pq.write_table(table_of(slice(0, 1)).slice(0, 0), folder / "zz.parquet")
+    with pytest.warns(CalibrantWarning, match=r"zz\.parquet has no rows"):
+        assert gathered(folder).state.n == N
+
+
+def test_a_shard_that_changes_or_vanishes_is_noticed(folder):
+    shards = find_shards([folder])
+    plan = Plan.of(shards[0], LoadOptions())
+    task = plan.tasks(shards)[0]
+    reader = plan.batches(task)
+    next(reader)
+    os.utime(shards[0].path, ns=(1, 1))
+    with pytest.raises(FileError, match="must not change while it is read"):
+        list(reader)
+    shards[0].path.unlink()
+    with pytest.raises(FileError, match="must stay while it is read"):
+        shards[0].check_unchanged()
+
+
+def test_a_killed_job_continues(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.scale.jobs._SECONDS", -1.0)
+    monkeypatch.setattr("calibrant.scale.shards._PART_NUMBERS", 700)
+    expected, job = gathered(folder), tmp_path / "job"
+
+    class Killed(BaseException):
+        pass
+
+    seen = []
+
+    def killed_after_two(line: str) -> None:
+        seen.append(line)
+        if len(seen) == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        gathered(folder, checkpoint=job, progress=killed_after_two)
+    lines: list[str] = []
+    result = gathered(folder, checkpoint=job, progress=lines.append)
+    assert lines[0].startswith("continuing after 2 of")
+    assert "samples" in lines[1]
+    assert "left" in lines[1]
+    for name, numbers in expected.state.sums.items():
+        assert torch.equal(result.state.sums[name], numbers), name
+    assert torch.equal(result.state.sample.predictions.logits, expected.state.sample.predictions.logits)
+    os.utime(folder / "day=1" / "b.parquet", ns=(1, 1))
+    with pytest.raises(FileError, match=r"day=1/b\.parquet has changed since"):
+        gathered(folder, checkpoint=job)
+
+
+def test_two_jobs_with_one_checkpoint_are_refused(folder, tmp_path):
+    def second(_line: str) -> None:
+        with pytest.raises(FileError, match="another is running with it"):
+            gathered(folder, checkpoint=tmp_path / "job")
+
+    gathered(folder, checkpoint=tmp_path / "job", progress=second)
+    with pytest.raises(FileError, match="same command"):
+        gathered(folder, checkpoint=tmp_path / "job", seed=1)
+
+
+def die_once(task: int, *, folder: Path) -> bytes:
+    """Kill the own process the first time that task 2 is seen."""
+    mark = folder / "died"
+    if task == 2 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task == 4:
+        raise InputError("the fourth must fail; it does.")
+    return bytes([task])
+
+
+def test_a_killed_worker_is_replaced(tmp_path):
+    answers = list(run_local(partial(die_once, folder=tmp_path), range(6), workers=2))
+    assert (tmp_path / "died").exists()
+    assert answers[:4] == [bytes([task]) for task in range(4)]
+    assert isinstance(answers[4], CalibrantError)
+    assert answers[5] == bytes([5])
+
+
+def test_a_task_that_kills_every_worker_is_given_up(monkeypatch):
+    def broken(*_given: object):
+        raise BrokenProcessPool
+        yield
+
+    monkeypatch.setattr("calibrant.scale.engines._in_pool", broken)
+    with pytest.raises(CalibrantError, match="4 in a row were killed at task 1 of 2"):
+        list(run_local(bytes, [0, 1], workers=2))
+
+
+@pytest.mark.parametrize("engine", ["torchrun", "dask", "ray"])
+def test_every_engine_gives_the_same_report(folder, tmp_path, engine):
+    module = {"dask": "distributed", "ray": "ray", "torchrun": "torch"}[engine]
+    pytest.importorskip(module)
+    start = [sys.executable, "-m", "calibrant"]
+    if engine == "torchrun":
+        start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "calibrant"]
+    report = tmp_path / "report.json"
+    arguments = ["evaluate", str(folder), "--resamples", "100", "--json", str(report), "--engine", engine]
+    arguments += [] if engine == "torchrun" else ["--workers", "2"]
+    done = subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("Calibration report") == 1
+    expected = evaluate_state(gathered(folder).state, resamples=100)
+    text = report.read_text()
+    assert f'"value": {expected.metrics["ece"].value!r}' in text
+
+
+def test_engines_that_do_not_exist_are_named():
+    with pytest.raises(InputError, match="must be one of local, torchrun, dask, ray"):
+        Engine("spark")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="--address belongs to"):
+        Engine("local", address="tcp://127.0.0.1:1")
+
+
+def test_shards_below_the_limit_are_evaluated_in_memory(folder, monkeypatch):
+    from calibrant.cli.scale import Scale, Source
+
+    source = Source.find([folder])
+    assert not Scale().streams(source)
+    assert Scale(stream=True).streams(source)
+    monkeypatch.setattr("calibrant.cli.scale._MOST_NUMBERS", 100)
+    assert Scale().streams(source)
