@@ -20,7 +20,7 @@ BUILD = ROOT / "build"
 PACKAGES = (
     "predictions", "metrics", "evidence", "evaluation", "calibrators", "comparison", "maps", "clamping", "confidence",
     "losses", "models", "datasets", "training", "inference", "diagnosis", "diagrams", "plots", "report", "files",
-    "integrations", "slices", "gates", "catalogue", "testing", "errors",
+    "integrations", "slices", "gates", "scale", "catalogue", "testing", "errors",
 )  # fmt: skip
 SECTIONS = {
     "Start": ("index", "tutorial", "choosing", "use_with", "studio"),
