@@ -120,8 +120,9 @@ def extract_logits(output: object) -> Tensor:
         logits = output.get("logits")
     elif hasattr(output, "logits"):  # before the tuple: the first field of a named one need not be the logits
         logits = output.logits
-    elif isinstance(output, tuple | list):
-        logits = next((part for part in output if isinstance(part, Tensor)), None)
+    elif isinstance(output, (tuple, list)):  # torch 2.6 compiles neither a union of types nor next with a default
+        tensors = [part for part in output if isinstance(part, Tensor)]
+        logits = tensors[0] if tensors else None
     if not isinstance(logits, Tensor):
         got = type(output).__name__
         if isinstance(output, Mapping):

@@ -33,7 +33,7 @@ def nearest_distances(points: Tensor, reference: Tensor, neighbours: int, *, ski
     if skip is not None:
         nearness = nearness.scatter(1, skip[:, None], -torch.inf)
     nearest = nearness.topk(neighbours, dim=1).indices
-    distances = (points[:, None] - reference[nearest]).square().sum(dim=2).sqrt()
+    distances = (points.unsqueeze(1) - reference[nearest]).square().sum(dim=2).sqrt()
     return distances.sort(dim=1).values
 
 

@@ -67,7 +67,7 @@ class Step:
         elif self._recipe.mixup:
             other = partners[part]
             others = self._data.inputs.augmented(samples[other], shifts[other], mirrored[other])
-            mixed = MixedBatch(torch.lerp(others, inputs, share), labels, labels[partners], share)
+            mixed = MixedBatch(torch.lerp(others, inputs, share.to(inputs.dtype)), labels, labels[partners], share)
             logits = self._forward(mixed.inputs)
             loss = mixed.loss(self._loss, logits)
         else:

@@ -82,7 +82,7 @@ def test_an_index_named_like_a_label_does_not_shadow_the_column():
         pa.array(PROBS, pa.list_(pa.float32())),
         pa.array(PROBS, pa.large_list(pa.float64())),
         pa.array(PROBS, pa.list_(pa.float64(), 2)),
-        pa.array(PROBS, pa.list_(pa.float16())),
+        pa.array([np.array(row, np.float16) for row in PROBS], pa.list_(pa.float16())),
         pa.array([[[0, 0]], *([row] for row in PROBS), [[0, 0]]], pa.list_(pa.list_(pa.float64())))[1:-1].flatten(),
         pa.array([[9.0, 9.0], *PROBS, [9.0, 9.0]], pa.list_(pa.float64(), 2))[1:-1],
         pa.FixedShapeTensorArray.from_numpy_ndarray(np.array(PROBS)),

@@ -186,7 +186,7 @@ class TestBatches:
 
     def test_an_exported_network_of_one_batch_size_is_refused_with_how_to_export_it(self):
         for network, data in ((exported(nn.Linear(4, 3)), samples()), (exported(nn.Linear(4, 3), min=4), samples())):
-            with pytest.raises(InputError, match=r"raised AssertionError: .*dynamic_shapes=\(\{0: torch.export.Dim"):
+            with pytest.raises(InputError, match=r"raised \w+Error: .*dynamic_shapes=\(\{0: torch.export.Dim"):
                 count(network, data)
         assert count(exported(nn.Linear(4, 3), min=1), samples()) == 3
 
