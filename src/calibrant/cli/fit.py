@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
+from calibrant.cli.scale import Files, Scale, Source, load_for_fit
 from calibrant.errors import InputError, terminal_text
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 calibrant fit auto calibration.csv -o map.safetensors
 calibrant fit temperature all.csv --split fold=cal,test -o map.safetensors
+calibrant fit temperature 'cal/*.parquet' --workers 4 -o map.safetensors
 calibrant fit temperature+isotonic calibration.npz -o map.safetensors
 calibrant fit 'histogram(n_bins=20)' calibration.npz -o map.safetensors"""
 
@@ -30,11 +32,12 @@ _METHOD = (
 
 def fit(
     method: Annotated[str, argument("METHOD", _METHOD)],
-    file: options.PredictionsFile,
+    files: Files,
     out: Annotated[Path, option("FILE", "Map to write (.safetensors).", names=("--out", "-o"))],
     features: options.Features = None,
     given: options.Scores = options.Scores(),
     split: options.SplitColumn = None,
+    scale: Scale = Scale(),
 ) -> None:
     """Fit a calibrator and save it as a map.
 
@@ -54,28 +57,26 @@ def fit(
     if isinstance(calibrator, Calibrator):
         options.refuse_features(features, method)
     MAP_CONTAINER.check_path(out)
-    options.check_output(out, [file])
+    source = Source.find(files)
+    options.check_output(out, source.paths)
     err = standard_error()
     with print_warnings(err) as printed, spinner(err) as stage:
-        stage(f"reading {file}")
-        predictions = given.load(file, parts, "calibration")
+        stage(f"reading {source.name}")
         fitted: AnyMap
-        fitting, feature_values = f"fitting {method} on {len(predictions):,} samples", None
-        if isinstance(calibrator, Calibrator):
-            stage(fitting)
-            fitted = calibrator.fit(predictions)
+        feature_values = None
+        if scale.streams(source):
+            fitted, predictions = scale.fit(calibrator, source, given.as_options(), parts, progress=stage)
         else:
-            if parts is not None:
-                raise InputError(
-                    f"--split must be left out with {method}, whose features are not split. Save two files."
-                )
-            feature_values = load_features(file, name=features or "features", rows=len(predictions))
-            stage(fitting)
-            fitted = calibrator.fit(predictions, feature_values)
+            predictions = load_for_fit(source, given, parts)
+            if not isinstance(calibrator, Calibrator):
+                _check_has_features(method, source, parts)
+                feature_values = load_features(source.paths[0], name=features or "features", rows=len(predictions))
+            stage(f"fitting {method} on {len(predictions):,} samples")
+            fitted = calibrator.fit(predictions, *(() if feature_values is None else (feature_values,)))
         stage(f"writing {out}")
         save_map(fitted, out, fitted_on=predictions, features=feature_values)
     console, reading = standard_output(), given.as_arguments()
-    console.print(f"{calibrator.title} ({method}), fitted on {terminal_text(file.name)}", style="bold")
+    console.print(f"{calibrator.title} ({method}), fitted on {terminal_text(source.name)}", style="bold")
     console.print(_facts(calibrator, fitted))
     assert fitted.summary is not None
     for note in fitted.summary.notes:
@@ -93,6 +94,14 @@ def fit(
         style="dim",
     )
     console.print(f"Wrote {out}", style="dim")
+
+
+def _check_has_features(method: str, source: Source, split: options.Split | None) -> None:
+    """Check that a method with features is given one file that is not split."""
+    if len(source.paths) > 1:
+        raise InputError(f"{method} must be given one file, with its features; got {len(source.paths)} files.")
+    if split is not None:
+        raise InputError(f"--split must be left out with {method}, whose features are not split. Save two files.")
 
 
 def _facts(calibrator: "AnyCalibrator", fitted: "AnyMap") -> "Table":

@@ -13,11 +13,12 @@ from calibrant.cli.options import argument, check_output, flag, option
 from calibrant.errors import FileError, InputError
 
 if TYPE_CHECKING:
+    from calibrant.catalogue import AnyCalibrator
     from calibrant.evaluation import Evaluation
     from calibrant.files.choose import LoadOptions
     from calibrant.files.load import Part
     from calibrant.predictions import Predictions, TopLabel
-    from calibrant.scale import Gathered, Shard
+    from calibrant.scale import Engine, Gathered, Plan, Shard, StreamedFit
 
 STATE_EXAMPLES = """\
 calibrant state monday.parquet -o monday.state
@@ -87,17 +88,13 @@ class Scale:
         progress: Callable[[str], None],
     ) -> "Gathered":
         """Gather the state of all shards; processes of ``torchrun`` that have no more to do end here."""
-        from calibrant.scale import Engine, Plan, gather
+        from calibrant.scale import gather
 
-        divided = None
-        if split is not None:
-            divided = (split.column, part, split.calibration if part == "calibration" else split.test)
-        engine = Engine(self.engine, self.workers, self.address)  # type: ignore[arg-type]  # checked there
         gathered = gather(
-            *(shards, Plan.of(shards[0], reading, divided)),
+            *(shards, _plan(shards, reading, split, part)),
             n_bins=n_bins,
             seed=seed,
-            engine=engine,
+            engine=self._engine(),
             checkpoint=self.checkpoint,
             allow_missing=self.allow_missing,
             progress=progress,
@@ -105,6 +102,47 @@ class Scale:
         if gathered is None:
             raise typer.Exit
         return gathered
+
+    def fit(
+        self,
+        calibrator: "AnyCalibrator",
+        source: "Source",
+        reading: "LoadOptions",
+        split: options.Split | None,
+        *,
+        progress: Callable[[str], None],
+    ) -> "StreamedFit":
+        """Fit a calibrator on shards that are streamed."""
+        if source.are_states:
+            raise InputError(
+                "a map must be fitted on predictions; got states, which hold sums. Name the files themselves."
+            )
+        from calibrant.calibrators import TemperatureScaling
+        from calibrant.scale import fit_temperature
+
+        if not isinstance(calibrator, TemperatureScaling):
+            raise InputError(
+                f"only temperature can be fitted on streamed files; got {calibrator.name}. Fit it on fewer samples, as "
+                "many as fit in memory."
+            )
+        for name, is_given in (("--checkpoint", self.checkpoint), ("--allow-missing", self.allow_missing)):
+            if is_given:
+                raise InputError(f"{name} must be left out of a fit, which reads all shards in every pass.")
+        plan = _plan(source.shards, reading, split, "calibration")
+        return fit_temperature(source.shards, plan, calibrator=calibrator, engine=self._engine(), progress=progress)
+
+    def _engine(self) -> "Engine":
+        from calibrant.scale import Engine
+
+        return Engine(self.engine, self.workers, self.address)  # type: ignore[arg-type]  # checked there
+
+
+def _plan(shards: "Sequence[Shard]", reading: "LoadOptions", split: options.Split | None, part: "Part") -> "Plan":
+    from calibrant.scale import Plan
+
+    if split is None:
+        return Plan.of(shards[0], reading)
+    return Plan.of(shards[0], reading, (split.column, part, split.calibration if part == "calibration" else split.test))
 
 
 @final
@@ -217,6 +255,18 @@ def load_all(
         loaded.append(options.load_part(shard.path, reading, split, part))
     columns = {name: joined_columns([extra[name] for _, extra in loaded]) for name in loaded[0][1]}
     return join([predictions for predictions, _ in loaded]), columns
+
+
+def load_for_fit(source: Source, given: options.Scores, split: options.Split | None) -> "Predictions":
+    """Load the scores of every class of all files into memory."""
+    from calibrant.predictions import Predictions
+
+    if len(source.paths) == 1:
+        return given.load(source.paths[0], split, "calibration")
+    predictions = load_all(source.shards, given.as_options(), split, "calibration")[0]
+    if not isinstance(predictions, Predictions):
+        raise InputError("files must have scores of every class to be calibrated; they have only the top label.")
+    return predictions
 
 
 def state(

@@ -19,7 +19,7 @@ from calibrant.atomic import atomic_binary
 from calibrant.errors import CalibrantError, FileError, InputError, without_our_warnings
 from calibrant.scale.engines import run_dask, run_local, run_ray, run_torchrun
 from calibrant.scale.shards import Plan, Shard, Task
-from calibrant.scale.state import Design, EvaluationState, sample_keys
+from calibrant.scale.state import Design, EvaluationState
 
 EngineName: TypeAlias = Literal["local", "torchrun", "dask", "ray"]
 _SECONDS = 30.0  # between two checkpoints
@@ -65,17 +65,9 @@ def gather_task(task: Task, *, plan: Plan, design: Design) -> EvaluationState:
     """Gather the state of the samples of one task."""
     state = EvaluationState(design)
     with without_our_warnings():  # the report says what they say, for all samples
-        for first, samples, rows in plan.batches(task):
-            keys = sample_keys(
-                design.seed, task.shard.name, first, int(rows[-1]) + 1 if rows is not None else len(samples)
-            )
-            keys = keys if rows is None else keys[rows.numpy()]
-            own = replace(Design.of(samples, n_bins=design.n_bins, seed=design.seed), metrics=design.metrics)
-            if different := design.difference(own):
-                raise FileError(f"{task.shard.path} must hold predictions like the first shard; it has {different}.")
-            for start in range(0, len(samples), plan.rows):
-                block = slice(start, start + plan.rows)
-                state.add(samples[block], keys[block])
+        for samples, keys in plan.keyed(task, design.seed):
+            design.check(samples, task.shard.path)
+            state.add(samples, keys)
     return state
 
 
@@ -106,7 +98,7 @@ def gather(
                 raise
             missing.append(f"{shard.name} ({error})")
     tasks = plan.tasks(usable)
-    design = _design(plan, tasks, n_bins=n_bins, seed=seed)
+    design = first_design(plan, tasks, n_bins=n_bins, seed=seed)
     with _Checkpoint.open(checkpoint, _description(tasks, plan, design)) as saved:
         state, done = saved.state or EvaluationState(design), saved.done
         missing += saved.missing
@@ -137,7 +129,7 @@ def _pace(done: int, tasks: int, n: int, added: int, seconds: float) -> str:
     return f"{done} of {tasks} parts, {n:,} samples, {rate / 1e6:.2f} million a second, about {left:.0f} s left"
 
 
-def _design(plan: Plan, tasks: Sequence[Task], *, n_bins: int, seed: int) -> Design:
+def first_design(plan: Plan, tasks: Sequence[Task], *, n_bins: int, seed: int) -> Design:
     """Return the design that the first samples call for."""
     small = replace(plan, rows=64)
     with without_our_warnings():

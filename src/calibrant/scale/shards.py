@@ -16,6 +16,7 @@ from calibrant.files.load import OPENERS, Part, assemble, numbers_of, open_sourc
 from calibrant.files.source import Content
 from calibrant.labels import Words, words_of
 from calibrant.predictions import Predictions, TopLabel
+from calibrant.scale.state import Keys, sample_keys
 
 _ROWS = 1 << 17  # in a batch
 _PART_NUMBERS = 1 << 25  # scores in the row groups of a file that one worker reads at a time
@@ -184,6 +185,16 @@ class Plan:
                     yield first, samples, rows
                 first += len(batch)
         shard.check_unchanged()
+
+    def keyed(self, task: Task, seed: int) -> Iterator[tuple[Predictions | TopLabel, Keys]]:
+        """Yield batches of samples, and the key of each sample."""
+        for first, samples, rows in self.batches(task):
+            keys = sample_keys(seed, task.shard.name, first, len(samples) if rows is None else int(rows[-1]) + 1)
+            keys = keys if rows is None else keys[rows.numpy()]
+            for start in range(0, len(samples), self.rows):
+                block = samples[start : start + self.rows]
+                if block.weights is None or bool(block.weights.any()):
+                    yield block, keys[start : start + self.rows]
 
     def _wanted(self, content: Content) -> tuple[Predictions | TopLabel | None, torch.Tensor | None]:
         """Return the samples of a batch that are asked for, and which rows they are; None for either if none or all."""

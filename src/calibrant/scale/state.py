@@ -35,7 +35,7 @@ from calibrant.metrics.base import RankMetric
 from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import Cells, Ranked, RankedCells, Statistic, Sums, TopStatistic
 from calibrant.numerics.binning import bin_index, sums_by
-from calibrant.numerics.softmax import Wanted
+from calibrant.numerics.softmax import Normalised, Wanted
 from calibrant.predictions import Predictions, TopLabel, ZeroCells, counted_samples
 
 Keys: TypeAlias = NDArray[np.uint64]
@@ -67,6 +67,14 @@ def sample_keys(seed: int, shard: str, first: int, n: int) -> Keys:
         keys *= np.uint64(factor)
     keys ^= np.right_shift(keys, np.uint64(31), out=mixed)
     return keys
+
+
+def of_positive_weight(samples: Predictions | TopLabel, keys: Keys) -> tuple[Predictions | TopLabel, Keys]:
+    """Return the samples that count at all, with their keys; there must be one."""
+    if samples.weights is None or bool(samples.weights.all()):
+        return samples, keys
+    counted = samples.weights > 0
+    return samples[counted], keys[counted.numpy()]
 
 
 @final
@@ -113,6 +121,12 @@ class Design:
                 return f"{title} {_shown(theirs)} instead of {_shown(mine)}"
         return None
 
+    def check(self, samples: Predictions | TopLabel, path: Path) -> None:
+        """Raise if samples of a file are not like those that the design was made for."""
+        own = replace(Design.of(samples, n_bins=self.n_bins, seed=self.seed), metrics=self.metrics)
+        if different := self.difference(own):
+            raise FileError(f"{path} must hold predictions like the first shard; it has {different}.")
+
 
 _TITLES = {
     "n_bins": "a number of bins of", "class_names": "class names", "dtype": "scores of type",
@@ -137,7 +151,7 @@ class EvaluationState:
         self.n = 0
         self.sums: dict[str, Tensor] = {}
         self.smallest = float("inf")  # probability that is not 0
-        self.sample = Sample(_sample_size(design.classes))
+        self.sample = Sample(sample_size(design.classes))
         self._metrics = design.chosen()
         statistics = {metric.name: metric.statistic for metric in self._metrics}
         statistics = {n: s for n, s in statistics.items() if s != _CELLS and not isinstance(s, KernelFeatures)}
@@ -157,9 +171,7 @@ class EvaluationState:
         """Add samples, given the key of each."""
         if isinstance(samples, Predictions):
             samples.softmax_rows(self._wanted)
-        if samples.weights is not None and not bool(samples.weights.all()):
-            counted = samples.weights > 0
-            samples, keys = samples[counted], keys[counted.numpy()]
+        samples, keys = of_positive_weight(samples, keys)
         self.n += len(samples)
         group = torch.from_numpy((keys >> np.uint64(56)).astype(np.int64))
         for name, statistic in self.top.items():
@@ -341,7 +353,8 @@ _ONE = TopLabel(torch.tensor([0.5]), torch.tensor([True]))
 _ONE_OF_TWO = Predictions(torch.zeros(1, 2), torch.tensor([0]))
 
 
-def _sample_size(classes: int | None) -> int:
+def sample_size(classes: int | None) -> int:
+    """Return how many samples are kept."""
     return _SAMPLE if classes is None else min(_SAMPLE, max(_FEWEST_SAMPLED, _SAMPLED_NUMBERS // classes))
 
 
@@ -407,7 +420,7 @@ class Sample:
 
     @classmethod
     def restore(cls, held: Mapping[str, Tensor], design: Design) -> Self:
-        made = cls(_sample_size(design.classes))
+        made = cls(sample_size(design.classes))
         if not held:
             return made
         weights = held.get("sample.weights")
@@ -418,8 +431,9 @@ class Sample:
         else:
             labels = held["sample.labels"].long()
             samples = Predictions(held["sample.logits"], labels, design.class_names, weights=weights)
-            for flag in ("normalised", "given_as_probs"):
-                object.__setattr__(samples, flag, design.given_as_probs)
+            if design.given_as_probs:
+                object.__setattr__(samples, "normalised", Normalised.ROUNDED)
+                object.__setattr__(samples, "given_as_probs", True)
         made._parts, made._held = [(held["sample.keys"].numpy().view(np.uint64), samples)], len(samples)
         return made
 
