@@ -30,7 +30,7 @@ _FILES = (
     "Predictions and labels: csv, tsv, jsonl, npz, npy, parquet, feather, arrow, safetensors or pt; several files, a "
     "folder, a quoted pattern; or states (.state)."
 )
-Files: TypeAlias = Annotated[list[Path], argument("FILE...", _FILES)]
+Files: TypeAlias = Annotated[list[Path], argument("FILE", _FILES)]
 _CHECKPOINT = "Folder from which a killed run continues."
 _ALLOW_MISSING = "Leave out shards that cannot be read, and say which; otherwise they are an error."
 # Scores that are evaluated in memory; more are streamed.

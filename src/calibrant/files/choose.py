@@ -64,6 +64,8 @@ class ColumnChoice:
 
 def choose(content: Content, options: LoadOptions) -> ColumnChoice:
     """Decide what to read from a source; exactly one complete set of names must be there."""
+    if content.path is not None and content.path.suffix.lower() == ".npy":
+        options = _of_one_array(content, options)
     if options.positive is not None:
         return _choose_positive(content, options)
     kinds = _kinds(options)
@@ -87,6 +89,22 @@ def choose(content: Content, options: LoadOptions) -> ColumnChoice:
         raise _missing_columns_error(content, (kind,), lacks_scores=not has_scores, lacks_labels=has_scores)
     lacks_labels = options.labels_needed and _find_column(content, _LABELS, options.labels, "labels") is None
     raise _missing_columns_error(content, kinds, lacks_labels=lacks_labels, labels_needed=options.labels_needed)
+
+
+def _of_one_array(content: Content, options: LoadOptions) -> LoadOptions:
+    """Return the options for a ``.npy`` file, which holds the scores alone: another file must have the labels."""
+    name = content.names[0]
+    is_one_column = options.positive is not None
+    unknown = not is_one_column and options.kind is None and options.scores in {None, name} and _kind_of(name) is None
+    either = (Argument("kind", "probs"), " or ", Argument("kind", "logits"))
+    if options.labels is None and options.labels_needed:
+        also = (" and ", *either) if unknown else ()
+        labels = Argument("labels", "labels.npy")
+        found = f"{content.title} must come with its labels; it holds one array, {shown_names(content)}. Pass "
+        raise content.error(found, labels, *also, ".")
+    if unknown:
+        raise content.error(f"{content.title} needs ", *either, ", because its name does not tell which.")
+    return options if is_one_column else replace(options, scores=options.scores or name)
 
 
 def _choose_positive(content: Content, options: LoadOptions) -> ColumnChoice:

@@ -4,7 +4,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -158,8 +157,6 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
         ('north', 'south')
     """
     content = open_source(source, options)
-    if content.path is not None and suffix_is(content.path, ".npy") and options.positive is None:
-        options = replace(options, scores=options.scores or content.names[0])
     choice = choose(content, options)
     where = options.where or {}
     weights = () if options.weights is None else (options.weights,)

@@ -147,8 +147,7 @@ def open_npy(path: Path, labels: str | None = None) -> Content:
         except InputError:  # the shape is for a message about another error
             return (None,)
 
-    hint = "A .npy file holds one array: give the file of the labels, as --labels labels.npy or labels='labels.npy'."
-    return Content(path, "array", tuple(files), None, read, shape, "" if labels else hint)
+    return Content(path, "array", tuple(files), None, read, shape)
 
 
 def open_safetensors(path: Path) -> Content:

@@ -211,10 +211,13 @@ def test_a_pair_of_arrays(tmp_path):
     assert elsewhere.labels.tolist() == [2, 1, 0]
     np.save(tmp_path / "val_logits.npy", PROBS)
     assert load(tmp_path / "val_logits.npy", labels="a/y.npy").logits.tolist() == PROBS.tolist()
-    with refused("needs kind='logits' or kind='probs'"):
+    with refused("out.npy needs kind='probs' or kind='logits', because its name", error=FileError):
         load(tmp_path / "a/out.npy", labels="y.npy")
-    with refused("'labels'; found 'val_logits' (3 x 3)", "give the file of the labels", error=FileError):
+    holds = "must come with its labels; it holds one array, "
+    with refused(f"{holds}'val_logits' (3 x 3). Pass labels='labels.npy'.", error=FileError):
         load(tmp_path / "val_logits.npy")
+    with refused(f"{holds}'out' (3 x 3). Pass labels='labels.npy' and kind='probs' or kind='logits'.", error=FileError):
+        load(tmp_path / "a/out.npy")
     with refused("must be an existing file", error=FileError):
         load(tmp_path / "val_logits.npy", labels="no.npy")
 
