@@ -60,8 +60,14 @@ docs: install
 	$(BIN)/python docs/build.py
 
 # The pages as a searchable site with an API reference in build/site, by MkDocs in an environment of its own.
-site: .venv-site/.ready
+# The gallery is drawn before, in two or three minutes, wherever figures or the gallery have changed.
+site: .venv-site/.ready build/gallery/.ready
 	.venv-site/bin/python docs/site_pages.py
+
+build/gallery/.ready: docs/gallery.py $(shell find src/calibrant/plots -name '*.py') | install
+	rm -rf build/gallery
+	$(BIN)/python docs/gallery.py build/gallery
+	@touch $@
 
 .venv-site/.ready: docs/requirements.txt
 	test -x .venv-site/bin/python || $(PYTHON) -m venv .venv-site

@@ -1,6 +1,7 @@
 """Writes the pages of the site, and builds it: ``make site`` leaves it in build/site.
 
-The pages are those of docs and the README, beside an API reference from the docstrings and a gallery of all figures.
+The pages are those of docs and the README, beside an API reference from the docstrings and a gallery of all figures,
+which docs/gallery.py has drawn before.
 Links to files of the repository that are no pages become their text. The site asks no other host for anything.
 """
 
@@ -12,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gallery
+
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 BUILD = ROOT / "build"
@@ -19,8 +22,8 @@ BUILD = ROOT / "build"
 # What a user imports, in the order of the architecture.
 PACKAGES = (
     "predictions", "metrics", "evidence", "evaluation", "calibrators", "comparison", "maps", "clamping", "confidence",
-    "losses", "models", "datasets", "training", "inference", "diagnosis", "diagrams", "plots", "report", "files",
-    "integrations", "slices", "gates", "scale", "catalogue", "testing", "errors",
+    "losses", "models", "datasets", "training", "inference", "diagnosis", "diagrams", "plots", "plots.diagnosis",
+    "report", "files", "integrations", "slices", "gates", "scale", "catalogue", "testing", "errors",
 )  # fmt: skip
 SECTIONS = {
     "Start": ("index", "tutorial", "choosing", "use_with", "studio"),
@@ -81,7 +84,11 @@ def pages() -> dict[str, str]:
 
 
 def figures() -> list[str]:
-    """Return the paths of all figures in the site."""
+    """Return the paths of all figures in the site: those of the pages, and those of the gallery alone."""
+    return [*_page_figures(), *(figure.path for section in gallery.SECTIONS for figure in section.figures)]
+
+
+def _page_figures() -> list[str]:
     return [path.relative_to(DOCS).as_posix() for path in sorted((DOCS / "images").rglob("*.png"))]
 
 
@@ -113,12 +120,12 @@ def _relative(file: Path, place: Path) -> str:
 
 def _gallery(texts: dict[str, str]) -> str:
     """Return a page of all figures, each with a link to the page that explains it."""
-    parts = ["# Gallery\n", "Every figure of these pages; the titles lead to where it is explained.\n"]
-    for figure in figures():
+    parts = ["# Gallery\n", gallery.page(), "## Figures of the pages\n"]
+    for figure in _page_figures():
         name = figure.rpartition("/")[2]
         page = next((page for page, text in texts.items() if name in text), "index.md")
         title = name.removesuffix(".png").replace("-", " ").replace("_", " ").capitalize()
-        parts.append(f"## [{title}]({page})\n\n[![{title}]({figure})]({page})\n")
+        parts.append(f"### [{title}]({page})\n\n[![{title}]({figure})]({page})\n")
     return "\n".join(parts)
 
 
@@ -142,6 +149,7 @@ def write(folder: Path) -> Path:
         (folder / "pages" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "pages" / name).write_text(text, encoding="utf-8")
     shutil.copytree(DOCS / "images", folder / "pages" / "images")
+    shutil.copytree(BUILD / "gallery" / gallery.FOLDER, folder / "pages" / gallery.FOLDER)
     _write_source(folder / "source")
     configuration = CONFIGURATION | {
         "docs_dir": str(folder / "pages"), "site_dir": str(BUILD / "site"), "nav": navigation(list(texts)),

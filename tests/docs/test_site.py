@@ -1,13 +1,18 @@
 """The pages of the site: links lead to pages and figures of it, and nothing is left out. MkDocs is not needed here."""
 
 import importlib
+import inspect
+import pkgutil
 import re
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
 import pytest
 
+from calibrant import plots
+
 DOCS = Path(__file__).parents[2] / "docs"
+DRAWN = {"<class 'matplotlib.axes._axes.Axes'>", "<class 'matplotlib.figure.Figure'>"}
 INTERNAL = {"cli", "numerics", "studio"}  # packages that no user imports
 
 
@@ -50,6 +55,28 @@ def test_every_page_stands_once_in_the_navigation(site):
 def test_the_gallery_shows_every_figure(site):
     gallery = site.pages()["gallery.md"]
     assert [figure for figure in site.figures() if f"]({figure})" not in gallery] == []
+
+
+def drawing_functions():
+    packages = [f"{plots.__name__}.{found.name}" for found in pkgutil.iter_modules(plots.__path__) if found.ispkg]
+    for module in (plots, *map(importlib.import_module, packages)):
+        for name in module.__all__:
+            drawn = getattr(module, name)
+            if inspect.isfunction(drawn) and str(inspect.signature(drawn).return_annotation) in DRAWN:
+                yield name
+
+
+def test_the_gallery_draws_every_figure_of_the_library(site):
+    drawn = list(drawing_functions())
+    assert {"plot_reliability", "plot_delta", "plot_shift"} <= set(drawn)
+    assert {figure.function for section in site.gallery.SECTIONS for figure in section.figures} == set(drawn)
+
+
+def test_a_gallery_command_that_fails_is_reported(site, tmp_path, monkeypatch):
+    failing = site.gallery.Section("Broken", "index.md", "raise ValueError('no data')", ())
+    monkeypatch.setattr(site.gallery, "SECTIONS", (failing,))
+    with pytest.raises(SystemExit, match=r"(?s)failed: raise ValueError.*ValueError: no data"):
+        site.gallery.draw(tmp_path)
 
 
 def test_every_package_that_users_import_is_in_the_reference(site):
