@@ -18,7 +18,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union, final, get_args, get_origin, get_type_hints
 
 from calibrant.checks import check_known
-from calibrant.errors import InputError, warn
+from calibrant.errors import InputError, UnknownNameError, warn
 from calibrant.paper import Paper
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._combine, self._nested, self._key = combine, nested, key
         self._kinds: dict[str, type[T]] = {}
         self._aliases: dict[str, str] = {}  # names by alias
+        self._broken: dict[str, str] = {}  # why plugins are left out, by name
 
     @property
     def kinds(self) -> dict[str, type[T]]:
@@ -124,6 +125,8 @@ class Registry(Mapping[str, T], Generic[T]):
     def _kind(self, name: str) -> type[T]:
         kinds = self.kinds
         name = self._aliases.get(name, name)
+        if name in self._broken and name not in kinds:
+            raise UnknownNameError(f"{self.noun} must be one that can be loaded; {self._broken[name]}")
         check_known(name, kinds, self.noun)
         return kinds[name]
 
@@ -168,7 +171,10 @@ class Registry(Mapping[str, T], Generic[T]):
             else:
                 kinds[point.name] = kind
                 return
-        warn(f"the plugin {point.name} = {point.value} (entry point of {point.group}) is left out: {problem}.")
+        package = "its package" if point.dist is None else f"the package {point.dist.name}"
+        what = f"the plugin {point.name} = {point.value} (entry point of {point.group})"
+        self._broken[point.name] = f"{what} is left out: {problem}. Repair or uninstall {package}."
+        warn(self._broken[point.name])
 
 
 @cache

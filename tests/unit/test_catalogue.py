@@ -195,3 +195,6 @@ class TestPlugins:
         with pytest.warns(CalibrantWarning, match=problem):
             known = set(registry)
         assert known == set(catalogue.calibrators)
+        if name not in known:
+            with pytest.raises(UnknownNameError, match=rf"the plugin {name} .*{problem}.*Repair or uninstall"):
+                registry.parse(name)

@@ -4,9 +4,10 @@ import gc
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -26,7 +27,7 @@ from calibrant.cli import (
     train,
 )
 from calibrant.cli.options import CommandWithExamples, with_groups_expanded
-from calibrant.errors import Argument, CalibrantError
+from calibrant.errors import Argument, CalibrantError, CalibrantWarning
 
 app = typer.Typer(
     name="calibrant",
@@ -111,6 +112,7 @@ def _as_option(argument: Argument) -> str:
 
 def run() -> None:
     """Run the command line: exit code 0 for success, 1 if a gate of ``evaluate`` fails, 2 for bad input."""
+    warnings.formatwarning = _format_warning
     try:
         app(prog_name="calibrant")
     except Exception as error:
@@ -131,6 +133,20 @@ def run() -> None:
         except OSError as error:
             _exit_unwritable(error)
         raise
+    finally:
+        warnings.formatwarning = _format_foreign
+
+
+_format_foreign = warnings.formatwarning
+
+
+def _format_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> str:
+    """Return our own warnings as a line, and others with the line of the source that caused them."""
+    return (
+        f"note: {message}\n"
+        if issubclass(category, CalibrantWarning)
+        else _format_foreign(message, category, *where, **more)
+    )
 
 
 def _exit_unwritable(error: OSError) -> NoReturn:

@@ -48,7 +48,9 @@ def folder(tmp_path_factory):
     information = folder / "halving-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: halving\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text("[calibrant.calibrators]\nhalving = halving:Halving\n")
+    (information / "entry_points.txt").write_text(
+        "[calibrant.calibrators]\nhalving = halving:Halving\nbroken = no_such:Thing\n"
+    )
     save(overconfident(300, 3), folder / "calibration.npz")
     save(overconfident(300, 3, seed=1), folder / "test.npz")
     return folder
@@ -79,12 +81,20 @@ def printed(folder):
     command = [sys.executable, "-c", SCRIPT, json.dumps(COMMANDS)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_plugin_is_found_by_the_commands(printed, name):
-    before, ended, _ = printed.partition(f"{name} ended with 0\n")
+    before, ended, _ = printed.stdout.partition(f"{name} ended with 0\n")
     assert ended
     own = before.rpartition(" ended with 0\n")[2]
     assert "halving" in own or "Division by a number" in own
+
+
+def test_a_broken_plugin_is_a_note_of_one_line(printed):
+    notes = [line for line in printed.stderr.splitlines() if "broken" in line]
+    assert notes
+    assert all(line.startswith("note: the plugin broken = no_such:Thing (entry point of") for line in notes)
+    assert notes[0].endswith("cannot be loaded: No module named 'no_such'. Repair or uninstall the package halving.")
+    assert "callback" not in printed.stderr
