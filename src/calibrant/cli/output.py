@@ -52,8 +52,11 @@ def progress_bar(console: Console) -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def _progress(console: Console, *columns: Any) -> Iterator[Callable[..., None]]:
+    if not console.is_terminal:  # even a disabled Progress of rich 14 ends with an empty line
+        yield lambda **_changes: None
+        return
     shown = (*columns, TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*shown, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda **changes: progress.update(task, **changes)
 
