@@ -42,6 +42,9 @@ class Paper:
         first_author = re.split(r"[ ,&]", self.authors)[0].lower()
         first_word = re.sub(r"\W", "", self.title.split()[0]).lower()
         fields = {"title": self.title, "author": self._bibtex_authors, "year": str(self.year)}
+        scheme, _, number = self.identifier.partition(":")
+        if scheme in {"arXiv", "doi"}:
+            fields |= {"doi": number} if scheme == "doi" else {"eprint": number, "archiveprefix": scheme}
         fields |= {"url": self.url} if self.url else {"howpublished": self.identifier}
         body = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
         return f"@misc{{{first_author}{self.year}{first_word},\n{body}\n}}"

@@ -21,6 +21,7 @@ from calibrant.paper import Paper
 def test_bibtex_has_and_between_authors(authors, written):
     entry = Paper(authors, 2015, "A Title", "arXiv:1511.00213").bibtex
     assert f"  author = {{{written}}}," in entry
+    assert "  eprint = {1511.00213},\n  archiveprefix = {arXiv}," in entry
 
 
 def test_a_paper_in_print_has_no_address_but_a_place():
