@@ -326,6 +326,10 @@ def compare(
     cautions = check_held_out(calibration, test)
     calibration, test = counted_samples(calibration), counted_samples(test)
     given = default_methods(calibration) if calibrators is None else calibrators
+    for method in (given := tuple(given)):
+        if not isinstance(method, Calibrator):
+            hint = f" calibrant.catalogue.parse_calibrator({method!r}) makes one." if isinstance(method, str) else ""
+            raise InputError(f"calibrators must be calibrators, such as TemperatureScaling(); got {method!r}.{hint}")
     # auto comes last: on a tie, the method that it chose ranks first.
     ordered = sorted(given, key=lambda method: isinstance(method, Auto))
     methods = {expression_of(method): method for method in (Uncalibrated(), TemperatureScaling(), *ordered)}

@@ -215,11 +215,7 @@ class Predictions:
             raise InputError(f"class_names must name all {logits.shape[1]} classes; got {len(names)} names.")
         words = as_words(self.labels)
         labels = as_tensor(self.labels, "labels") if words is None else class_numbers(words, names)
-        if labels.shape == logits.shape[1:] != logits.shape[:1]:
-            raise InputError(
-                f"logits or probs must have a row for each sample; got {tuple(logits.shape)} and {len(labels)} labels. "
-                "If the samples are the columns, transpose the array."
-            )
+        _check_rows_are_samples(logits, labels)
         check_same_length(logits, "logits", labels, "labels")
         labels = check_labels(as_whole_numbers(labels.to(logits.device)), logits.shape[1])
         weights = None if self.weights is None else check_weights(self.weights, logits)
@@ -267,6 +263,7 @@ class Predictions:
                 f"probs must have shape (n, k) with at least two classes; got {tuple(probs.shape)}. ", *_ONE_PROBABILITY
             )
         check_rows(probs.shape[0])
+        _check_rows_are_samples(probs, labels)
         probs = check_real(probs, "probs")
         if normalise:
             probs = _normalised(probs)
@@ -567,6 +564,15 @@ class Arrays(TypedDict, total=False):
     weights: Any  # (n,), beside any of these
 
 
+def _check_rows_are_samples(scores: Tensor, labels: Any) -> None:
+    is_flat = hasattr(labels, "__len__") and getattr(labels, "ndim", 1) == 1
+    if is_flat and len(labels) == scores.shape[1] != scores.shape[0]:
+        raise InputError(
+            f"logits or probs must have a row for each sample; got {tuple(scores.shape)} and {len(labels)} labels. "
+            "If the samples are the columns, transpose the array."
+        )
+
+
 def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Predictions | TopLabel:
     """Return the predictions that the function ``caller`` received, as one record or as arrays by keyword."""
     if len(given) == 1 and isinstance(given[0], Predictions | TopLabel) and not arrays:
@@ -578,6 +584,10 @@ def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Pr
         return Predictions.from_probs(arrays["probs"], arrays["labels"], weights=weights)
     if not given and names == {"confidence", "correct"}:
         return TopLabel(arrays["confidence"], arrays["correct"], weights=weights)
+    if unknown := sorted(arrays.keys() - Arrays.__annotations__.keys()):
+        raise InputError(
+            f"{caller} must be given its own arguments; {unknown[0]!r} is none. help({caller}) lists them."
+        )
     received = [type(value).__name__ for value in given] + [f"{name}=…" for name in arrays]
     raise InputError(
         f"{caller} must be given Predictions, or arrays by keyword: {caller}(probs=p, labels=y), "
@@ -598,6 +608,9 @@ def counted_samples(samples: Record) -> Record:
 
     The same evidence, and the form in which it is resampled.
     """
+    if not isinstance(samples, Predictions | TopLabel):
+        got = f"got {type(samples).__name__}. Predictions.from_probs(p, y) makes one"
+        raise InputError(f"samples must be Predictions or TopLabel; {got}.")
     if samples.weights is None:
         return samples
     positive = samples.weights > 0

@@ -12,9 +12,11 @@ from strategies import predictions, top_labels
 
 from calibrant import compare, difference, metrics, save_map
 from calibrant.calibrators import TemperatureScaling
+from calibrant.diagrams import reliability
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError
 from calibrant.evaluation import evaluate
 from calibrant.metrics import ECE, ece, nll
+from calibrant.plots import plot_risk_coverage
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.testing import overconfident
 
@@ -602,9 +604,13 @@ def test_what_people_type_first_is_answered_with_what_to_type():
         (lambda: fitted.transform(probs), "predict_proba"),
         (lambda: fitted.predict_proba(probs), "probs=p"),
         (lambda: compare(probs, labels), "from_probs"),
+        (lambda: compare(samples[:30], samples[30:], ["ets"]), r"parse_calibrator\('ets'\)"),
+        (lambda: ece(samples, bins=10), "'bins' is none.*help"),
+        (lambda: reliability(probs), "from_probs"),
+        (lambda: plot_risk_coverage(probs), "from_probs"),
         (lambda: samples[0], r"\[0:1\]"),
         (lambda: samples.top[-1], r"\[-1:\]"),
-        (lambda: Predictions.from_probs(probs.T, labels), "transpose|sum to one"),
+        (lambda: Predictions.from_probs(probs.T, labels), "transpose"),
         (lambda: Predictions.from_logits(probs.T, labels), "transpose"),
         (lambda: save_map("map.safetensors", fitted), "map comes first"),
         (lambda: difference(samples, samples, ["ece"]), "ECE"),

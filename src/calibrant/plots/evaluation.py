@@ -124,7 +124,7 @@ def plot_risk_coverage(
     samples can be answered at a round error rate.
     """
     first, second = (
-        diagrams.risk_coverage(of) if isinstance(of, Predictions | TopLabel) else of for of in (predictions, other)
+        of if of is None or isinstance(of, RiskCoverage) else diagrams.risk_coverage(of) for of in (predictions, other)
     )
     assert first is not None, "only the second may be missing"
     ax, colours = layout.open_axes(ax, theme)
