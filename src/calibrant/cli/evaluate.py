@@ -148,6 +148,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
 
     reading = replace(given.as_options(top_label=top_label), confidence=confidence, correct=correct)
     parts = options.Split.parse(split)
+    reports.check(files)  # before files are searched for in folders, and again with those that were found
     source = Source.find(files)
     name, inputs = source.name, [*source.paths, *([] if baseline is None else [baseline])]
     conditions = gates.parse(inputs)
