@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 STATE_EXAMPLES = """\
 calibrant state monday.parquet -o monday.state
-calibrant state 'preds/*.parquet' -o week.state --workers 4 --checkpoint job
-calibrant evaluate monday.state tuesday.state"""
+calibrant state 'preds/*.parquet' -o week.state --workers 4 --checkpoint job"""
 
 SCALE = "Scale"
 _FILES = (
@@ -278,10 +277,10 @@ def state(
     split: options.SplitColumn = None,
     scale: Scale = Scale(),
 ) -> None:
-    """Write what an evaluation needs to know of predictions: a few megabytes, whatever their number.
+    """Write a state of predictions, which adds up with others.
 
-    States of several days, files or machines add up: `calibrant evaluate day*.state` is the evaluation of all their
-    samples.
+    It is what an evaluation needs to know of them: a few megabytes, whatever their number. States of several days,
+    files or machines add up: `calibrant evaluate day*.state` is the evaluation of all their samples.
     """
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.scale import find_shards

@@ -158,7 +158,7 @@ def test_names_and_kind_can_be_given(json_of):
         (["model.npz", "--bins", "0"], ["bins"]),
         (["answers.csv", "--fail-if", "nll>1"], ["nll", "all classes"]),
         (["model.npz", "--baseline", "answers.csv"], ["one kind"]),
-        (["."], ["folder"]),
+        (["."], ["broken.npz"]),  # a folder is all its files
     ],
 )
 def test_bad_input_is_reported_in_one_line_and_exits_with_2(calibrant, files, arguments, said, tmp_path):

@@ -60,11 +60,11 @@ def test_the_space_is_what_the_options_say_or_what_a_run_knows():
     network = Network(nn.Linear(2, 2))
     assert Inputs().space(network) is None
     assert Inputs(pixels=True).space(network) == InputSpace()
-    assert Inputs(clip=True).space(network) == InputSpace(clips=True)
+    assert Inputs().space(network, clip=True) == InputSpace(clips=True)
     given = Inputs(high=255, mean="125.3", std="63,62.1,66.7").space(network)
     assert given == InputSpace(high=255, mean=(125.3,), std=(63, 62.1, 66.7))
     run = Network(nn.Linear(2, 2), True, InputSpace(high=16))
-    assert Inputs(clip=True).space(run) == InputSpace(high=16, clips=True)
+    assert Inputs().space(run, clip=True) == InputSpace(high=16, clips=True)
     with pytest.raises(InputError, match="must be left out with a folder of calibrant train"):
         Inputs(low=0.0).space(run)
 

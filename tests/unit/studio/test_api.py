@@ -310,7 +310,7 @@ def test_scores_and_labels_in_two_arrays_are_a_pair(tmp_path, monkeypatch):
     assert "0a1b" not in json.dumps(found)
     assert found["error"]
     source["labels_file"] = {"path": str(tmp_path / "2c3d.npy"), "name": "labels.npy"}
-    assert api.preview(source, progress=quiet)["argument"] == "scores"  # no name says of which kind they are
+    assert api.preview(source, progress=quiet)["argument"] == "kind"  # no name says of which they are
     source["kind"] = "logits"
     found = api.preview(source, progress=quiet)
     assert found["chosen"]["kind"] == "logits"
