@@ -246,7 +246,7 @@ class TestCommand:
         assert (code, "--onto FILE" in err) == (2, True)
 
     def test_it_writes_a_clamped_network_whole(self, calibrant, tmp_path):
-        (tmp_path / "own_nets.py").write_text(
+        (tmp_path / "exported_nets.py").write_text(
             "import torch\n\ndef build():\n    torch.manual_seed(0)\n"
             "    return torch.nn.Sequential(torch.nn.Linear(2, 3))\n",
             encoding="utf-8",
@@ -254,18 +254,18 @@ class TestCommand:
         clamped = ClampedModel(network(), torch.tensor([0.4, -0.3]), HALVED).eval()
         (tmp_path / "clamped").mkdir()
         save_clamped(clamped, "clamped/clamped.safetensors")
-        code, out, err = calibrant("clamped", "--model", "own_nets:build", "-o", "clamped.pt2")
+        code, out, err = calibrant("clamped", "--model", "exported_nets:build", "-o", "clamped.pt2")
         assert (code, err) == (0, ""), out
-        assert "inputs of own_nets:build in, logits out" in out
+        assert "inputs of exported_nets:build in, logits out" in out
         inputs = torch.randn(5, 2)
         assert torch.allclose(torch.export.load("clamped.pt2").module()(inputs), clamped(inputs), atol=1e-5)
         save_map(HALVED, "map.safetensors")
         for arguments, said in (
             (("clamped", "-o", "c.pt2"), "--model NETWORK"),
-            (("clamped", "--model", "own_nets:build", "-o", "c.onnx"), "--onto FILE"),
-            (("clamped", "--model", "own_nets:build", "--onto", "n.onnx", "-o", "c.onnx"), "left out with --onto"),
+            (("clamped", "--model", "exported_nets:build", "-o", "c.onnx"), "--onto FILE"),
+            (("clamped", "--model", "exported_nets:build", "--onto", "n.onnx", "-o", "c.onnx"), "left out with --onto"),
             (("clamped", "--weights", "w.safetensors", "-o", "c.pt2"), "together with --model"),
-            (("map.safetensors", "--model", "own_nets:build", "-o", "c.pt2"), "a map of scores alone"),
+            (("map.safetensors", "--model", "exported_nets:build", "-o", "c.pt2"), "a map of scores alone"),
         ):
             code, _, err = calibrant(*arguments)
             assert (code, said in err) == (2, True), err
