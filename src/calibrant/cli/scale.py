@@ -299,6 +299,5 @@ def state(
     console = standard_output()
     for name in gathered.missing:
         console.print(f"missing: {name}", style="yellow")
-    console.print(
-        f"Wrote {out}: {gathered.state.n:,} samples of {len(shards)} files, {out.stat().st_size / 1e6:.1f} MB"
-    )
+    files_read = f"{len(shards)} file{'s' * (len(shards) != 1)}"
+    console.print(f"Wrote {out}: {gathered.state.n:,} samples of {files_read}, {out.stat().st_size / 1e6:.1f} MB")

@@ -49,7 +49,7 @@ def test_states_add_up(folder, calibrant):
     for number in range(3):
         code, shown, _ = calibrant("state", folder / f"{number}.npz", "-o", folder / f"{number}.state")
         assert code == 0
-        assert "300 samples of 1 files" in shown
+        assert "300 samples of 1 file," in shown
     out = folder / "report.json"
     states = [folder / f"{number}.state" for number in range(3)]
     code, shown, _ = calibrant("evaluate", *states, "--resamples", 100, "--json", out, "--full")
