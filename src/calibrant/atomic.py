@@ -67,6 +67,23 @@ def _remove_abandoned(folder: Path) -> None:
                 os.close(handle)
 
 
+@contextmanager
+def held_alone(folder: Path) -> Iterator[None]:
+    """Hold a folder, which no other process may hold, within the block; where there are no locks nothing is checked.
+
+    Raises:
+        BlockingIOError: If another process holds it.
+    """
+    handle = _lock(folder, wait=False)
+    if handle is None and sys.platform != "win32":
+        raise BlockingIOError(f"another process holds {folder}")
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
 if sys.platform == "win32":
 
     def _lock(_path: Path, *, wait: bool) -> int | None:  # noqa: ARG001  # folders cannot be locked there

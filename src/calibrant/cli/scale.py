@@ -1,8 +1,8 @@
 """Options for predictions in many files, or too many for memory; and ``calibrant state``, which adds up over days."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, final
 
@@ -10,7 +10,7 @@ import typer
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, check_output, flag, option
-from calibrant.errors import FileError, InputError
+from calibrant.errors import CalibrantError, FileError, InputError
 
 if TYPE_CHECKING:
     from calibrant.catalogue import AnyCalibrator
@@ -69,28 +69,20 @@ class Scale:
         if source.are_states:
             return Opened.of(load_states(source.paths))
         if self.streams(source):
-            gather = partial(self.gather, source.shards, reading, split, part)
-            return Opened.of(gather(n_bins=n_bins, seed=seed, progress=progress))
+            plan = self.plan(source.shards, reading, split, part)
+            return Opened.of(self.gather(source.shards, plan, n_bins=n_bins, seed=seed, progress=progress))
         if len(source.shards) == 1:
             return Opened(*options.load_part(source.paths[0], reading, split, part))
         return Opened(*load_all(source.shards, reading, split, part))
 
     def gather(
-        self,
-        shards: "Sequence[Shard]",
-        reading: "LoadOptions",
-        split: options.Split | None,
-        part: "Part",
-        *,
-        n_bins: int,
-        seed: int,
-        progress: Callable[[str], None],
+        self, shards: "Sequence[Shard]", plan: "Plan", *, n_bins: int, seed: int, progress: Callable[[str], None]
     ) -> "Gathered":
         """Gather the state of all shards; processes of ``torchrun`` that have no more to do end here."""
         from calibrant.scale import gather
 
         gathered = gather(
-            *(shards, _plan(shards, reading, split, part)),
+            *(shards, plan),
             n_bins=n_bins,
             seed=seed,
             engine=self._engine(),
@@ -127,21 +119,13 @@ class Scale:
         for name, is_given in (("--checkpoint", self.checkpoint), ("--allow-missing", self.allow_missing)):
             if is_given:
                 raise InputError(f"{name} must be left out of a fit, which reads all shards in every pass.")
-        plan = _plan(source.shards, reading, split, "calibration")
+        plan = self.plan(source.shards, reading, split, "calibration")
         return fit_temperature(source.shards, plan, calibrator=calibrator, engine=self._engine(), progress=progress)
 
     def _engine(self) -> "Engine":
         from calibrant.scale import Engine
 
         return Engine(self.engine, self.workers, self.address)  # type: ignore[arg-type]  # checked there
-
-
-def _plan(shards: "Sequence[Shard]", reading: "LoadOptions", split: options.Split | None, part: "Part") -> "Plan":
-    from calibrant.scale import Plan
-
-    if split is None:
-        return Plan.of(shards[0], reading)
-    return Plan.of(shards[0], reading, (split.column, part, split.calibration if part == "calibration" else split.test))
 
 
 @final
@@ -219,15 +203,16 @@ def load_states(files: Sequence[Path]) -> "Gathered":
     from calibrant.scale import EvaluationState, Gathered
 
     total, seen = None, dict[str, Path]()
-    shards: list[Any] = []
+    shards, missing = list[Any](), list[str]()
     for file in files:
-        state, described = EvaluationState.load(file)
-        for shard in described:
+        state, notes = EvaluationState.load(file)
+        for shard in notes.get("shards", ()):
             name = f"{shard['name']} ({shard['size']} bytes, {shard['modified']})"
             if name in seen:
                 raise FileError(f"{file} must not hold samples twice; {shard['name']} is in {seen[name]} too.")
             seen[name] = file
-        shards += described
+        shards += notes.get("shards", ())
+        missing += notes.get("missing", ())
         if total is None:
             total = state
             continue
@@ -236,7 +221,7 @@ def load_states(files: Sequence[Path]) -> "Gathered":
         except InputError as error:
             raise FileError(f"{file} must add up with {files[0]}: ", *error.args) from error
     assert total is not None
-    return Gathered(total, shards, [])
+    return Gathered(total, shards, missing)
 
 
 def load_all(
@@ -291,11 +276,10 @@ def state(
     check_output(out, [shard.path for shard in shards])
     err = standard_error()
     with print_warnings(err), spinner(err) as stage:
-        gathered = scale.gather(
-            *(shards, given.as_options(), options.Split.parse(split), "test"), n_bins=bins, seed=seed, progress=stage
-        )
+        plan = scale.plan(shards, given.as_options(), options.Split.parse(split), "test")
+        gathered = scale.gather(shards, plan, n_bins=bins, seed=seed, progress=stage)
     described = [{"name": one.name, "size": one.size, "modified": one.modified} for one in gathered.shards]
-    gathered.state.save(out, shards=described)
+    gathered.state.save(out, notes={"shards": described, "missing": gathered.missing})
     console = standard_output()
     for name in gathered.missing:
         console.print(f"missing: {name}", style="yellow")

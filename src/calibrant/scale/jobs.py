@@ -7,15 +7,16 @@ and for a job that was killed and continued.
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
 
-from calibrant.atomic import atomic_binary
+from calibrant.atomic import atomic_binary, held_alone
 from calibrant.errors import CalibrantError, FileError, InputError, without_our_warnings
 from calibrant.scale.engines import run_dask, run_local, run_ray, run_torchrun
 from calibrant.scale.shards import Plan, Shard, Task
@@ -39,6 +40,11 @@ class Engine:
             raise InputError(f"--engine must be one of {', '.join(get_args(EngineName))}; got {self.name!r}.")
         if self.address is not None and self.name not in {"dask", "ray"}:
             raise InputError(f"--address belongs to --engine dask or ray; got --engine {self.name}. Leave it out.")
+
+    @property
+    def collects(self) -> bool:
+        """Whether this process gets the answers: all do but the later ones of ``torchrun``."""
+        return self.name != "torchrun" or os.environ.get("RANK", "0") == "0"
 
     def run(self, work: Callable[[Task], bytes], tasks: Sequence[Task]) -> Iterator[bytes | CalibrantError]:
         if self.name == "torchrun":
@@ -87,8 +93,7 @@ def gather(
     progress: Callable[[str], None] = lambda _: None,
 ) -> Gathered | None:
     """Gather the state of the samples of all shards; None in the other processes of ``torchrun``."""
-    missing: list[str] = []
-    usable = []
+    unreadable, usable = list[str](), list[Shard]()
     for shard in shards:
         try:
             plan.check(shard)
@@ -96,13 +101,12 @@ def gather(
         except CalibrantError as error:
             if not allow_missing:
                 raise
-            missing.append(f"{shard.name} ({error})")
+            unreadable.append(f"{shard.name} ({error})")
     tasks = plan.tasks(usable)
     design = first_design(plan, tasks, n_bins=n_bins, seed=seed)
-    with _Checkpoint.open(checkpoint, _description(tasks, plan, design)) as saved:
-        state, done = saved.state or EvaluationState(design), saved.done
-        missing += saved.missing
-        if done:
+    with _Checkpoint.open(checkpoint, _description(tasks, plan, design), writes=engine.collects) as saved:
+        state, done, missing = saved.state or EvaluationState(design), saved.done, saved.missing
+        if done and engine.collects:
             progress(f"continuing after {done} of {len(tasks)} parts")
         started, before = time.monotonic(), state.n
         for answer in engine.run(partial(_answer, plan=plan, design=design), tasks[done:]):
@@ -116,11 +120,11 @@ def gather(
                 state.merge(EvaluationState.from_bytes(answer))
             progress(_pace(done, len(tasks), state.n, state.n - before, time.monotonic() - started))
             saved.keep(state, done, missing, is_last=done == len(tasks))
-    if done < len(tasks):  # another process of torchrun has the answers
+    if not engine.collects:
         return None
     if not state.n:
         raise InputError("the shards must hold at least one sample; none of them does.")
-    return Gathered(state, usable, missing)
+    return Gathered(state, usable, [*unreadable, *missing])
 
 
 def _pace(done: int, tasks: int, n: int, added: int, seconds: float) -> str:
@@ -149,37 +153,38 @@ def _description(tasks: Sequence[Task], plan: Plan, design: Design) -> dict[str,
 class _Checkpoint:
     """The state of the first tasks of a job, in a folder."""
 
-    def __init__(self, folder: Path | None, description: Mapping[str, Any]) -> None:
-        self.folder, self._description = folder, description
+    def __init__(self, folder: Path | None, description: Mapping[str, Any], *, writes: bool) -> None:
+        self.folder, self._description, self._writes = folder, description, writes
         self.state: EvaluationState | None = None
         self.done, self.missing = 0, list[str]()
         self._kept = time.monotonic()
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path | None, description: Mapping[str, Any]) -> "Iterator[_Checkpoint]":
-        """Open or make a checkpoint; no other job may have it open."""
-        made = cls(folder, description)
-        if folder is None:
+    def open(cls, folder: Path | None, description: Mapping[str, Any], *, writes: bool) -> "Iterator[_Checkpoint]":
+        """Open or make a checkpoint. One process may write it; others of its job read how far it is."""
+        made = cls(folder, description, writes=writes)
+        if folder is None or not writes:
+            made._read()
             yield made
             return
-        import fcntl
-
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "lock").open("w") as lock:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+                stack.enter_context(held_alone(folder))
+            except BlockingIOError as error:
                 raise FileError(f"{folder} must be the checkpoint of one job; another is running with it.") from error
             made._read()
             yield made
 
     def _read(self) -> None:
-        assert self.folder is not None
+        if self.folder is None:
+            return
         about, state = self.folder / "job.json", self.folder / "done.state"
         if not about.is_file():
-            with atomic_binary(about) as file:
-                file.write(json.dumps(self._description).encode())
+            if self._writes:
+                with atomic_binary(about) as file:
+                    file.write(json.dumps(self._description).encode())
             return
         try:
             known = json.loads(about.read_bytes())
@@ -199,11 +204,11 @@ class _Checkpoint:
             )
         if state.is_file():
             self.state, notes = EvaluationState.load(state)
-            self.done, self.missing = int(notes[0]["done"]), list(notes[0]["missing"])
+            self.done, self.missing = notes["done"], notes["missing"]
 
     def keep(self, state: EvaluationState, done: int, missing: Sequence[str], *, is_last: bool) -> None:
         """Write the state, if the last time was long ago."""
         if self.folder is None or not (is_last or time.monotonic() - self._kept > _SECONDS):
             return
-        state.save(self.folder / "done.state", shards=[{"done": done, "missing": list(missing)}])
+        state.save(self.folder / "done.state", notes={"done": done, "missing": list(missing)})
         self._kept = time.monotonic()

@@ -4,13 +4,13 @@ import glob
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
 import torch
 
-from calibrant.errors import FileError, InputError, reading, warn
+from calibrant.errors import Argument, FileError, InputError, reading, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose
 from calibrant.files.load import OPENERS, Part, assemble, numbers_of, open_source, part_names, suffix_is
 from calibrant.files.source import Content
@@ -115,8 +115,10 @@ class Plan:
     @classmethod
     def of(cls, shard: Shard, options: LoadOptions, part: tuple[str, Part, str | None] | None = None) -> "Plan":
         """Decide what to read, from the first shard."""
+        if options.where:
+            raise InputError(Argument("where"), " is for predictions in memory; name a split for shards.")
         content = open_source(shard.path, options)
-        choice = _choice(content, options)
+        choice = choose(content, options)
         labels = () if choice.labels is None else (choice.labels,)
         more = ((options.weights,) if options.weights else ()) + ((part[0],) if part else ())
         return cls(options, choice, part, names=tuple(dict.fromkeys((*choice.scores, *labels, *more))))
@@ -124,7 +126,7 @@ class Plan:
     def check(self, shard: Shard) -> None:
         """Raise if the names in another shard decide otherwise."""
         content = open_source(shard.path, self.options)
-        own = _choice(content, self.options)
+        own = choose(content, self.options)
         missing = next((name for name in self.names if name not in content.names), None)
         if missing is not None:
             raise FileError(
@@ -214,12 +216,6 @@ class Plan:
         wanted = [code for code, word in enumerate(words.distinct) if word in part_names(words, part, value)]
         rows = torch.isin(words.codes, torch.tensor(wanted, dtype=torch.int64)).nonzero()[:, 0]
         return (samples[rows], rows) if len(rows) else (None, None)
-
-
-def _choice(content: Content, options: LoadOptions) -> ColumnChoice:
-    if content.path is not None and suffix_is(content.path, ".npy") and options.positive is None:
-        options = replace(options, scores=options.scores or content.names[0])
-    return choose(content, options)
 
 
 def _listed(names: Sequence[str]) -> str:

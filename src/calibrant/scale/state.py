@@ -299,9 +299,9 @@ class EvaluationState:
         cells, of_cells, labels, floored_labels = (int(count) for count in self.sums["zeros"])
         return ZeroCells(cells, of_cells, labels, floored_labels, self.smallest)
 
-    def save(self, path: str | Path, *, shards: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Write the state into one file; ``shards`` describe the files that it was gathered from."""
-        FORMAT.write(path, {**self._document(), "shards": list(shards)}, {**self.sums, **self.sample.tensors()})
+    def save(self, path: str | Path, *, notes: Mapping[str, Any] | None = None) -> None:
+        """Write the state into one file, with notes on what it was gathered from."""
+        FORMAT.write(path, {**self._document(), "notes": dict(notes or {})}, {**self.sums, **self.sample.tensors()})
 
     def _document(self) -> dict[str, Any]:
         return {"design": asdict(self.design), "n": self.n, "smallest": min(self.smallest, 2.0)}
@@ -322,12 +322,12 @@ class EvaluationState:
         return cls._restore(document, load(data), "a worker's answer")
 
     @classmethod
-    def load(cls, path: str | Path) -> tuple[Self, list[dict[str, Any]]]:
-        """Read a state, and the descriptions of its shards."""
+    def load(cls, path: str | Path) -> tuple[Self, dict[str, Any]]:
+        """Read a state, and the notes that it was saved with."""
         file = existing_file(path, holding="a state")
         with reading(file, "state of an evaluation"):
             document, tensors = FORMAT.read(file)
-            return cls._restore(document, tensors, str(path)), list(document["shards"])
+            return cls._restore(document, tensors, str(path)), dict(document["notes"])
 
     @classmethod
     def _restore(cls, document: Mapping[str, Any], tensors: dict[str, Tensor], title: str) -> Self:

@@ -95,3 +95,11 @@ def test_missing_shards_are_named(folder, calibrant):
     assert code == 0
     assert "without 1 part" in shown
     assert "Missing: bad.npz" in shown
+    (folder / "bad.npz").rename(folder / "0.npz")  # the first now, whose names would decide what is read
+    week = folder / "week.state"
+    code, shown, _ = calibrant("state", folder / "*.npz", "--allow-missing", "-o", week)
+    assert code == 0
+    assert "missing: 0.npz" in shown
+    code, shown, _ = calibrant("evaluate", week, "--resamples", 100, "--full")
+    assert code == 0
+    assert "Missing: 0.npz" in shown

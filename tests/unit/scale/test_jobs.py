@@ -102,6 +102,8 @@ def test_a_column_chooses_the_samples(folder):
     assert all(tuple(row) in rows for row in chosen.logits.tolist())
     with pytest.raises(InputError, match="none of them does"):
         gather(shards, Plan.of(shards[0], LoadOptions(), ("fold", "test", "no such part")))
+    with pytest.raises(InputError, match="where is for predictions in memory"):
+        Plan.of(shards[0], LoadOptions(where={"fold": "test"}))
 
 
 @pytest.mark.parametrize(
@@ -197,6 +199,12 @@ def test_a_killed_job_continues(folder, tmp_path, monkeypatch):
         gathered(folder, checkpoint=job)
 
 
+def test_a_continued_job_names_missing_shards_once(folder, tmp_path):
+    (folder / "day=2" / "b.parquet").write_bytes(b"PAR1")
+    for _ in range(2):
+        assert len(gathered(folder, checkpoint=tmp_path / "job", allow_missing=True).missing) == 1
+
+
 def test_two_jobs_with_one_checkpoint_are_refused(folder, tmp_path):
     def second(_line: str) -> None:
         with pytest.raises(FileError, match="another is running with it"):
@@ -245,7 +253,7 @@ def test_every_engine_gives_the_same_report(folder, tmp_path, engine):
         start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "calibrant"]
     report = tmp_path / "report.json"
     arguments = ["evaluate", str(folder), "--resamples", "100", "--json", str(report), "--engine", engine]
-    arguments += [] if engine == "torchrun" else ["--workers", "2"]
+    arguments += ["--checkpoint", str(tmp_path / "job")] if engine == "torchrun" else ["--workers", "2"]
     done = subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("Calibration report") == 1

@@ -144,9 +144,9 @@ def test_intervals_are_as_wide_as_those_in_memory():
 def test_a_state_is_saved_and_loaded(tmp_path, kind):
     state = state_of(_samples(kind), [100])
     path = tmp_path / "a.state"
-    state.save(path, shards=[{"name": "a"}])
-    loaded, shards = EvaluationState.load(path)
-    assert shards == [{"name": "a"}]
+    state.save(path, notes={"shards": [{"name": "a"}]})
+    loaded, notes = EvaluationState.load(path)
+    assert notes == {"shards": [{"name": "a"}]}
     assert evaluate_state(loaded, resamples=100) == evaluate_state(state, resamples=100)
 
 
