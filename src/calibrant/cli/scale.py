@@ -75,6 +75,18 @@ class Scale:
             return Opened(*options.load_part(source.paths[0], reading, split, part))
         return Opened(*load_all(source.shards, reading, split, part))
 
+    def plan(
+        self, shards: "Sequence[Shard]", reading: "LoadOptions", split: options.Split | None, part: "Part"
+    ) -> "Plan":
+        """Decide what to read from the shards: by the first, or if others may be missing by the first that can be."""
+        from calibrant.scale import Plan
+
+        values = None if split is None else (split.column, part, getattr(split, part))
+        for shard in shards[:-1] if self.allow_missing else ():
+            with contextlib.suppress(CalibrantError):
+                return Plan.of(shard, reading, values)
+        return Plan.of(shards[-1] if self.allow_missing else shards[0], reading, values)
+
     def gather(
         self, shards: "Sequence[Shard]", plan: "Plan", *, n_bins: int, seed: int, progress: Callable[[str], None]
     ) -> "Gathered":
