@@ -118,7 +118,12 @@ def _csv_text(path: Path) -> Iterator[Any]:
     """Open the bytes of a CSV file, decompressed in bounded steps."""
     if _is_gzip(path):
         with gzip.open(path) as unpacked:
-            yield _BoundedFile(unpacked, path)
+            file = _BoundedFile(unpacked, path)
+            try:
+                yield file
+            finally:
+                if file.failure is not None:
+                    raise file.failure
     else:
         with pa.OSFile(str(path)) as file:
             yield file
@@ -126,17 +131,29 @@ def _csv_text(path: Path) -> Iterator[Any]:
 
 @final
 class _BoundedFile(io.BufferedIOBase):
-    """A decompressed file that raises once more bytes were decompressed than is plausible."""
+    """A decompressed file that ends once more bytes were decompressed than is plausible.
+
+    It keeps its error for the caller: one that leaves ``read`` passes through Arrow's threads, and Arrow 18 then hangs
+    in the next file that it reads.
+    """
 
     def __init__(self, file: gzip.GzipFile, path: Path) -> None:
         super().__init__()
         self._file, self._path, self._given, self._checked = file, path, 0, 0
+        self.failure: Exception | None = None
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
-        given = self._file.read(_BLOCK if size is None or size < 0 else size)
+        try:
+            return b"" if self.failure else self._checked_read(_BLOCK if size is None or size < 0 else size)
+        except Exception as failure:  # noqa: BLE001 - raised where the file is closed
+            self.failure = failure
+            return b""
+
+    def _checked_read(self, size: int) -> bytes:
+        given = self._file.read(size)
         self._given += len(given)
         if self._given - self._checked >= _CHECKED_EVERY:
             self._checked = self._given

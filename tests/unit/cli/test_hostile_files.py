@@ -167,6 +167,20 @@ def test_a_csv_that_expands_without_end_is_refused(tmp_path, monkeypatch):
         load(path)
 
 
+@pytest.mark.parametrize("suffix", [".csv.gz", ".jsonl.gz"])
+def test_a_compressed_file_that_was_cut_short_is_refused_and_the_next_one_read(tmp_path, suffix):
+    path, whole = tmp_path / f"cut{suffix}", tmp_path / f"whole{suffix}"
+    lines = b"logit_0,logit_1,label\n" + b"0,0,0\n" * (1 << 19)
+    if suffix == ".jsonl.gz":
+        lines = b'{"confidence": 1, "correct": 1}\n' * (1 << 17)
+    whole.write_bytes(gzip.compress(lines, compresslevel=1))
+    path.write_bytes(whole.read_bytes()[:-100])
+    for _ in range(2):  # the second one hung with pyarrow 18
+        with pytest.raises(FileError, match="must be a whole"):
+            load(path)
+    assert len(load(whole)) in {1 << 19, 1 << 17}
+
+
 def test_json_lines_that_expand_without_end_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "bomb.jsonl.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
