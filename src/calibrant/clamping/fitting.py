@@ -45,6 +45,7 @@ from calibrant.maps import Map, Scale
 from calibrant.metrics import ece
 from calibrant.numerics.newton import Certificate, CurvatureMemory
 from calibrant.predictions import Predictions
+from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 
 StrengthRule: TypeAlias = Literal["path", "tenth-of-loss", "tenth-as-term"]
 Progress: TypeAlias = Callable[[str, float], None]
@@ -76,13 +77,17 @@ class Journal:
     """Partial results of a fit in a folder, from which it resumes: named entries of tensors, each written atomically.
 
     ``identity`` is the fit's fingerprint: a folder of another fit is refused. Without a folder nothing is written.
-    Between two writes of entries that are not final there are at least ``every`` seconds.
+    Between two writes of entries that are not final there are at least ``every`` seconds. Of several processes the
+    first writes and reads for all.
     """
 
-    def __init__(self, folder: Path | None, identity: Mapping[str, Any], *, every: float = 30.0) -> None:
-        self._folder, self._every, self._written = folder, every, time.monotonic()
-        self._identity = json.dumps(dict(identity), sort_keys=True)
-        if folder is None:
+    def __init__(
+        self, folder: Path | None, identity: Mapping[str, Any], processes: ProcessGroup = SINGLE_PROCESS,
+        *, every: float = 30.0,
+    ) -> None:  # fmt: skip
+        self._folder, self._every, self._written = folder if processes.is_first else None, every, time.monotonic()
+        self._identity, self._processes = json.dumps(dict(identity), sort_keys=True), processes
+        if folder is None or self._folder is None:
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -93,8 +98,12 @@ class Journal:
 
     def read(self, name: str) -> dict[str, Tensor] | None:
         """Return the tensors of an entry, or None if there is none."""
-        path = None if self._folder is None else self._folder / f"{name}.journal"
-        return None if path is None or not path.exists() else self._read(path)
+
+        def read() -> dict[str, Tensor] | None:
+            path = None if self._folder is None else self._folder / f"{name}.journal"
+            return None if path is None or not path.exists() else self._read(path)
+
+        return self._processes.from_first(read)
 
     def write(self, name: str, tensors: Mapping[str, Tensor], *, final: bool = False) -> None:
         """Write an entry, unless one was written a moment ago and this is not final."""

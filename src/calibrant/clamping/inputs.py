@@ -189,8 +189,7 @@ class InputPreparation:
             raise InputError(f"only images, (n, c, h, w), can be shifted; got inputs of shape {tuple(inputs.shape)}.")
         n, _, height, width = inputs.shape
         most = min(_PADDING, min(height, width) * _PADDING // _FULL_SIDE)
-        # Drawn sample by sample, so that a sample gets the same shift in batches of any size.
-        drawn = torch.rand((n, 3, 1), generator=generator, dtype=torch.float64).to(inputs.device)
+        drawn = _drawn_shifts(n, generator).to(inputs.device)
         down, right = (drawn[:, axis].mul(2 * most + 1).long() for axis in range(2))
         mirrored = drawn[:, 2] < (0.5 if self.augmentation == "crop-flip" else 0.0)
         # The lowest pixel, if it is known, fills the border.
@@ -201,9 +200,19 @@ class InputPreparation:
         samples = samples[:, None, None]
         return padded.permute(0, 2, 3, 1)[samples, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2) + border
 
+    def skip(self, n: int, generator: torch.Generator) -> None:
+        """Advance the generator by n samples, which another process augments."""
+        if self.augmentation != "none":
+            _drawn_shifts(n, generator)
+
     def add_delta(self, inputs: Tensor, delta: Tensor) -> Tensor:
         ends = self.space.bounds(inputs[0]) if self.space is not None and self.space.clips else None
         return add_delta(inputs, delta, ends)
+
+
+def _drawn_shifts(n: int, generator: torch.Generator) -> Tensor:
+    # Drawn sample by sample, so that a sample gets the same shift in batches of any size.
+    return torch.rand((n, 3, 1), generator=generator, dtype=torch.float64)
 
 
 def add_delta(inputs: Tensor, delta: Tensor, ends: tuple[Tensor, Tensor] | None = None) -> Tensor:

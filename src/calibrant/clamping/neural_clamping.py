@@ -1,6 +1,7 @@
 """``NeuralClamping``: calibrate a frozen network by a δ added to its inputs and a map applied to its logits."""
 
 import dataclasses
+import json
 import math
 import os
 import time
@@ -44,6 +45,7 @@ from calibrant.errors import Argument, Caveat, InputError
 from calibrant.inference import LabelledInputs, check_network, first_inputs, frozen, warn_if_training
 from calibrant.numerics.softmax import to_working_precision
 from calibrant.paper import Paper
+from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 
 ChooseBy: TypeAlias = Literal["cross-validated-nll", "calibration-ece"]
 
@@ -234,6 +236,7 @@ class NeuralClamping:
         folder: str | os.PathLike[str] | None = None,
         keep_folder: bool = False,
         progress: Progress | None = None,
+        processes: ProcessGroup = SINGLE_PROCESS,
     ) -> ClampedModel:
         """Fit δ and the head on samples that the network was not trained on.
 
@@ -247,6 +250,8 @@ class NeuralClamping:
             keep_folder: Whether to keep the ``.journal`` files, to be deleted once the model is saved: an interruption
                 in between then costs nothing, and calling this again gives the same model at once.
             progress: Called with a description of the step and the number of passes over the samples so far.
+            processes: The processes that fit the same δ, each on a part of every pass; all of them call this with the
+                same network and samples, and get the same result. Only the first writes the journal.
 
         Raises:
             FitError: If the head has no optimum (for example because every prediction is right), or a fit diverges.
@@ -260,11 +265,18 @@ class NeuralClamping:
         if progress is not None and not callable(progress):
             raise InputError(f"progress must be a function of a text and a number; got {progress!r}.")
         began = time.perf_counter()
-        samples = LabelledInputs.of(data, batch_size=self.batch_size)
+        with processes.agreed():
+            samples = LabelledInputs.of(data, batch_size=self.batch_size)
+        if progress is None or not processes.is_first:
+            progress = lambda _what, _passes: None  # noqa: E731  # a default
         with gathered_warnings() as warned:
             warn_if_training(model)
             with frozen(model):
-                run = self._prepare(model, samples, folder, progress or (lambda _what, _passes: None))
+                with processes.agreed():
+                    run = self._prepare(model, samples, folder, progress, processes)
+                if processes.count > 1:
+                    identity = json.dumps(fit_fingerprint(run.settings, model, samples))
+                    processes.check_same(identity, "network, samples and options")
                 result = self._fit(run)
                 if not keep_folder:
                     run.journal.clear()
@@ -276,8 +288,9 @@ class NeuralClamping:
         return {option.name: _plain(getattr(self, option.name)) for option in dataclasses.fields(self)}
 
     def _prepare(
-        self, model: nn.Module, samples: LabelledInputs, folder: str | os.PathLike[str] | None, progress: Progress
-    ) -> FitRun:
+        self, model: nn.Module, samples: LabelledInputs, folder: str | os.PathLike[str] | None, progress: Progress,
+        processes: ProcessGroup,
+    ) -> FitRun:  # fmt: skip
         """Check that the network and the samples go together, and open the journal."""
         step = None if isinstance(self.solver, ExactSolver) else self.solver.batch_size
         if self.space is not None:
@@ -292,11 +305,12 @@ class NeuralClamping:
             batch_size=self.batch_size,
             precision=self.solver.precision if isinstance(self.solver, ExactSolver) else "float32",
             first_layer=None if clips else find_first_layer(model, inputs),
+            processes=processes,
         )
         settings, objective = self.settings(), Objective(penalty=self.penalty, clip=self.clip)
         journal = Journal(None, {})
         if folder is not None:
-            journal = Journal(Path(folder), fit_fingerprint(settings, model, samples))
+            journal = Journal(Path(folder), fit_fingerprint(settings, model, samples), processes)
         basis, zero = self.delta_shape.basis(inputs[0]), torch.zeros_like(to_working_precision(inputs[0]))
         return FitRun(passes, basis, self.head, zero, self.solver, self.start, objective, settings, journal, progress)
 

@@ -2,7 +2,7 @@
 
 Memory holds one batch of inputs and its activations; only logits are kept for all samples. A pass with a gradient costs
 a forward and a backward run to the input: weights have no gradient here. Where the network allows it, the backward run
-ends at the first layer's output.
+ends at the first layer's output. Of several processes each takes a part of the samples; all get the whole result.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ from calibrant.errors import InputError
 from calibrant.inference import LabelledInputs, device_of, extract_logits
 from calibrant.maps import Map
 from calibrant.numerics.softmax import to_working_precision
+from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 
 Precision: TypeAlias = Literal["float32", "tensor-float32", "bfloat16"]
 
@@ -44,6 +45,7 @@ class Passes:
     batch_size: int | None = None
     precision: Precision = "float32"  # of matrix products on a GPU
     first_layer: "FirstLayer | None" = None  # passes with a gradient add δ to its output, where that is equivalent
+    processes: ProcessGroup = SINGLE_PROCESS  # that run the same passes
 
     def __post_init__(self) -> None:
         self.device = device_of(self.model)
@@ -52,6 +54,10 @@ class Passes:
         self.view_labels = self.labels.repeat(self.preparation.n_views)  # in a pass with a gradient
         self._place = torch.full((len(self.samples),), -1)
         self._place[positions] = torch.arange(len(positions))
+        # So few samples that a process would have none are run by all of them.
+        self._sharing = self.processes if len(positions) >= self.processes.count else SINGLE_PROCESS
+        self._share = self._sharing.share_of(len(positions))
+        self._read = self.chosen if self._sharing.count == 1 else positions[self._share]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -96,14 +102,15 @@ class Passes:
     ) -> LogitsAndGradient:
         """Return the logits of every view, and the gradient of their mean loss in δ; only ``following`` follows δ."""
         all_logits: Tensor | None = None
-        delta = delta.detach().clone().requires_grad_()
+        delta = self._sharing.copy_of_first(delta).requires_grad_()
         with self._matmul_precision():
             # With a first layer, the gradient in its output is summed, and passed back through the layer to δ once.
             output_shift = None if self.first_layer is None else self.first_layer.output_shift(delta)
             leaf = delta if output_shift is None else output_shift.detach().clone().requires_grad_()
             added_to_input = delta if output_shift is None else None
             gradient = torch.zeros_like(leaf, dtype=torch.float64)
-            with nullcontext() if self.first_layer is None else self.first_layer.adding(leaf):
+            adding = nullcontext() if self.first_layer is None else self.first_layer.adding(leaf)
+            with self._sharing.agreed(), adding:
                 for inputs, places in self._views_of_batches():
                     logits = self._call(inputs, added_to_input)
                     labels = self.view_labels[places]
@@ -119,19 +126,22 @@ class Passes:
                     (change,) = torch.autograd.grad(losses.sum(), leaf)
                     gradient += change
                     all_logits = _stored(all_logits, logits.detach(), places, len(self.view_labels))
+            assert all_logits is not None
+            self._sharing.sum_(all_logits, gradient)
             if output_shift is not None:
                 (in_delta,) = torch.autograd.grad(output_shift, delta, gradient.to(output_shift))
                 gradient = in_delta.double()
-        assert all_logits is not None
         return LogitsAndGradient(all_logits, gradient / len(self.view_labels))
 
     @torch.no_grad()
     def _logits(self, delta: Tensor, batches: Iterator[tuple[Tensor, Tensor]], n: int) -> Tensor:
         all_logits: Tensor | None = None
-        with self._matmul_precision():
+        delta = self._sharing.copy_of_first(delta)
+        with self._sharing.agreed(), self._matmul_precision():
             for inputs, places in batches:
                 all_logits = _stored(all_logits, self._call(inputs, delta), places, n)
         assert all_logits is not None
+        self._sharing.sum_(all_logits)
         return all_logits
 
     def _call(self, inputs: Tensor, delta: Tensor | None) -> Tensor:
@@ -142,11 +152,12 @@ class Passes:
     def _views_of_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         for view in range(self.preparation.n_views):
             generator = self.preparation.generator(view)
+            self.preparation.skip(self._share.start, generator)
             for inputs, places in self._batches():
                 yield self.preparation.augmented(inputs, generator), places + view * len(self)
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for inputs, positions in self.samples.batches(self.chosen, device=self.device, batch_size=self.batch_size):
+        for inputs, positions in self.samples.batches(self._read, device=self.device, batch_size=self.batch_size):
             is_faster = self.precision != "float32" and inputs.is_cuda and are_images(inputs)
             laid_out = inputs.contiguous(memory_format=torch.channels_last) if is_faster else inputs
             yield laid_out, self._place[positions].to(self.device)
@@ -181,7 +192,8 @@ def check_gradient(logits: Tensor) -> None:
 def _stored(all_logits: Tensor | None, logits: Tensor, places: Tensor, n: int) -> Tensor:
     """Put the logits of a batch into their places."""
     if all_logits is None:
-        all_logits = torch.empty(n, logits.shape[1], dtype=to_working_precision(logits).dtype, device=logits.device)
+        # Zeros, as those of other processes are added.
+        all_logits = torch.zeros(n, logits.shape[1], dtype=to_working_precision(logits).dtype, device=logits.device)
     all_logits[places] = logits.to(all_logits)
     return all_logits
 

@@ -364,11 +364,18 @@ def descend_stochastically(
         delta.requires_grad_(), temperature.requires_grad_()
         order = torch.randperm(len(samples), generator=generator)
         for inputs, places in samples.batches(order, device=passes.device, batch_size=solver.batch_size):
-            logits = extract_logits(model(preparation.add_delta(preparation.augmented(inputs, generator), delta)))
-            check_gradient(logits)
-            losses = objective.sample_losses(to_working_precision(logits) / temperature, passes.labels[places])
-            size = len(places) if solver.reduction == "sum" else 1
-            changes = torch.autograd.grad(size * losses.mean(), (delta, temperature))
+            size, own = len(places) if solver.reduction == "sum" else 1, passes.processes.share_of(len(places))
+            changes: tuple[Tensor, ...] = (torch.zeros_like(delta), torch.zeros_like(temperature))
+            preparation.skip(own.start, generator)
+            if n_own := own.stop - own.start:
+                augmented = preparation.augmented(inputs[own], generator)
+                logits = extract_logits(model(preparation.add_delta(augmented, delta)))
+                check_gradient(logits)
+                labels = passes.labels[places[own]]
+                losses = objective.sample_losses(to_working_precision(logits) / temperature, labels)
+                changes = torch.autograd.grad(size * n_own / len(places) * losses.mean(), (delta, temperature))
+            preparation.skip(len(places) - own.stop, generator)
+            passes.processes.sum_(*changes)
             with torch.no_grad():
                 delta_change = changes[0] + size * objective.penalty_gradient(delta)
                 moved = zip((delta, temperature), momenta, (delta_change, changes[1]), strict=True)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, final, get_args
 from calibrant.cli import options
 from calibrant.cli.options import flag, option
 from calibrant.errors import CalibrantError, FileError, InputError
+from calibrant.processes import ProcessGroup, join_processes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,6 +150,7 @@ class Method:
         return replace(presets[preset], seed=seed, **changes)
 
 
+@join_processes()
 def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     model: Annotated[str, option("NETWORK", MODEL)],
     data: Annotated[Path, option("FILE", "Inputs and labels (npz) to fit on, which the network was not trained on.")],
@@ -174,7 +177,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     Fits one δ that is added to all inputs, and a temperature after the logits, and evaluates on other samples whether
     δ helps beyond temperature scaling.
     """
-    from calibrant.clamping import DataDrivenStart, evaluate_clamping, needs_refit
+    from calibrant.clamping import evaluate_clamping, needs_refit
     from calibrant.cli.networks import error_context, read_network
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.report.clamping import clamping_page
@@ -186,25 +189,21 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     folder.check()
     reports.check([data, test])
     torch_device = options.choose_device(device)
-    console, err = standard_output(), standard_error()
+    processes, console, err = ProcessGroup.current(), standard_output(), standard_error()
+    err.quiet = not processes.is_first
     with print_warnings(err) as printed, spinner(err) as stage:
-        stage(f"loading the network {model}")
-        network = read_network(model, weights, torch_device)
-        space = given.space(network, clip=clip)
-        if isinstance(method.start, DataDrivenStart) and method.start.eta == "theorem" and space is None:
-            raise InputError(
-                "--start data-driven must know the range of a pixel; give --low and --high (--mean and --std, if "
-                "inputs are normalised), or take --start data-driven:quantile."
-            )
-        method = replace(method, space=space)
-        calibration_runs, test_runs = _runs(network, method, data, test, given, stage)
-        with error_context(data):
-            calibration = calibration_runs.at_zero()
-        with error_context(test):
-            before = test_runs.at_zero()
-        folder.begin(_settings(network, calibration_runs, test_runs, method))
+        with processes.agreed():
+            stage(f"loading the network {model}")
+            network = read_network(model, weights, torch_device)
+            method = _with_space(method, given.space(network, clip=clip))
+            calibration_runs, test_runs = _runs(network, method, data, test, given, stage)
+            with error_context(data):
+                calibration = calibration_runs.at_zero()
+            with error_context(test):
+                before = test_runs.at_zero()
+        processes.from_first(lambda: folder.begin(_settings(network, calibration_runs, test_runs, method)))
         try:
-            clamped = _clamped(network, calibration_runs, method, folder, stage, with_weights=with_weights)
+            clamped = _clamped(network, calibration_runs, method, folder, stage, processes, with_weights=with_weights)
         except CalibrantError:
             folder.remove_if_empty()
             raise
@@ -231,6 +230,17 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     show(page.without_notes(printed), full=full, console=console)
     console.print("Wrote " + ", ".join(map(str, written)), style="dim")
     return page
+
+
+def _with_space(method: "NeuralClamping", space: "InputSpace | None") -> "NeuralClamping":
+    from calibrant.clamping import DataDrivenStart
+
+    if isinstance(method.start, DataDrivenStart) and method.start.eta == "theorem" and space is None:
+        raise InputError(
+            "--start data-driven must know the range of a pixel; give --low and --high (--mean and --std, if "
+            "inputs are normalised), or take --start data-driven:quantile."
+        )
+    return replace(method, space=space)
 
 
 def _numbers(text: str, option: str) -> tuple[float, ...]:
@@ -333,22 +343,29 @@ def _clamped(
     method: "NeuralClamping",
     folder: "ClampFolder",
     stage: Callable[[str], None],
+    processes: ProcessGroup,
     *,
     with_weights: bool,
 ) -> "ClampedModel":
-    """Fit and save the clamped model, or load the one that an earlier run of this command saved."""
+    """Fit and save the clamped model, or load the one that an earlier run of this command saved.
+
+    Of several processes all but the first end here.
+    """
     from calibrant.clamping import load_clamped, save_clamped
     from calibrant.cli.output import standard_error
 
     def progress(what: str, passes: float) -> None:
         stage(f"{what} ({passes:.0f} passes)")
 
-    if folder.clamped.exists():
+    is_fitted = processes.from_first(folder.clamped.exists)
+    if not is_fitted:  # the folder is kept until the model is saved
+        fit = partial(method.fit, network.model, calibration.samples, processes=processes)
+        clamped = fit(folder=folder.path, keep_folder=True, progress=progress)
+    if not processes.is_first:
+        sys.exit()
+    if is_fitted:
         standard_error().print(f"{folder.path} holds a finished fit: it is evaluated again, and nothing is fitted.")
         clamped = load_clamped(folder.clamped, network.model)
-    else:  # the folder is kept until the model is saved
-        samples, path = calibration.samples, folder.path
-        clamped = method.fit(network.model, samples, folder=path, keep_folder=True, progress=progress)
     if with_weights or not folder.clamped.exists():
         save_clamped(clamped, folder.clamped, with_weights=with_weights)
     folder.delete_journal()

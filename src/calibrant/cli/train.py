@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, final, get_args
 
 from calibrant.cli.options import Device, check_folder, check_seed, choose_device, flag, option
 from calibrant.errors import FileError, FitError, InputError
+from calibrant.processes import ProcessGroup, join_processes
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from calibrant.datasets import Dataset
     from calibrant.training import EpochRecord, Recipe, Run
-    from calibrant.training.device import ProcessGroup
 
 EXAMPLES = """\
 calibrant train --dataset digits --model digits_cnn --epochs 5 -o runs
@@ -130,10 +130,20 @@ class DataOptions:
         elif self.test is None:
             raise InputError(f"--test must name your own test samples (npz) with --data {self.data}; got none.")
 
-    def read(self, stage: Callable[[str], None]) -> "Dataset":
-        """Read the data set, after downloading it if that is wanted."""
+    def fetch(self, stage: Callable[[str], None]) -> None:
+        """Download the data set, if that is wanted."""
         from calibrant import catalogue
         from calibrant.datasets import download
+
+        if self.download and self.dataset is not None:
+            reader = catalogue.datasets.parse(self.dataset)
+            if self.data is not None or reader.is_embedded:
+                stage(f"downloading {reader.title}")
+                download(reader, self.data or Path())
+
+    def read(self, stage: Callable[[str], None]) -> "Dataset":
+        """Read the data set."""
+        from calibrant import catalogue
         from calibrant.training import read_arrays
 
         if self.dataset is None:
@@ -148,13 +158,11 @@ class DataOptions:
             raise FileError(
                 f"--data must name the folder of {reader.title}. Download the files from {reader.homepage}."
             )
-        if self.download:
-            stage(f"downloading {reader.title}")
-            download(reader, self.data or Path())
         stage(f"reading {reader.title}")
         return reader.read(self.data or Path(), checked=not self.unchecked)
 
 
+@join_processes()
 def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     out: Annotated[Path, option("FOLDER", _OUT, names=("--out", "-o"))],
     model: Annotated[list[str] | None, option("NAME", _MODEL, show_default="resnet20")] = None,
@@ -187,7 +195,6 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.datasets import all_splits
     from calibrant.models import all_models
     from calibrant.training import RECIPES, RuntimeOptions, deterministic_algorithms, train_runs
-    from calibrant.training.device import init_distributed
     from calibrant.training.folder import RunFolder
 
     check_known(recipe, RECIPES, "--recipe")
@@ -208,13 +215,16 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     runs = _runs(out, models, losses, seeds, changes.applied_to(RECIPES[recipe]))
     chosen = choose_device(device)
     check_folder(out)
-    err = standard_error()
+    processes, err = ProcessGroup.current(), standard_error()
+    err.quiet = not processes.is_first
     with print_warnings(err):
         with spinner(err) as stage:
-            samples = source.read(stage)
+            processes.from_first(partial(source.fetch, stage))
+            with processes.agreed():
+                samples = source.read(stage)
         compiled = not (no_compile or deterministic)
         runtime = RuntimeOptions(compiled=compiled, traced=trace, evaluate_every=evaluate_every)
-        with init_distributed(chosen) as processes, deterministic_algorithms() if deterministic else nullcontext():
+        with deterministic_algorithms() if deterministic else nullcontext():
             finished = [run for run in runs if RunFolder(run.folder).is_finished]
             start = partial(train_runs, runs, samples, device=chosen, runtime=runtime, processes=processes)
             start = partial(start, split=split, split_seed=split_seed, train_samples=train_samples)
@@ -227,7 +237,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
                     err.print("Stopped. The same command resumes from the last checkpoint.")
                 raise
             # train_runs has now checked that the folder holds this run.
-            for run in finished if processes.is_first else ():
+            for run in finished:
                 err.print(f"{run.folder} holds a finished run: nothing is trained there.")
             _print_results(runs, processes)
 
@@ -287,7 +297,7 @@ def _progress_bars(
         yield show
 
 
-def _print_results(runs: "Sequence[Run]", processes: "ProcessGroup") -> None:
+def _print_results(runs: "Sequence[Run]", processes: ProcessGroup) -> None:
     """Print the metrics of finished runs, before and after temperature scaling on their calibration samples."""
     from rich.table import Column, Table
 

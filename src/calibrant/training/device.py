@@ -1,76 +1,15 @@
-"""Execution of training steps: several processes, autocast, compiled blocks and CUDA graphs."""
+"""Execution of training steps: autocast, compiled blocks and CUDA graphs."""
 
 import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import final
 
 import torch
-from torch import Tensor, distributed, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor, nn
 
-from calibrant.errors import InputError
 from calibrant.training.recipe import Recipe
-
-
-@final
-@dataclass(frozen=True)
-class ProcessGroup:
-    """The processes that train the same weights, and the rank of this one."""
-
-    count: int = 1
-    rank: int = 0
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this process writes the files and shows the progress."""
-        return self.rank == 0
-
-    def wrapped(self, model: nn.Module, device: torch.device) -> nn.Module:
-        """Return the network to call in training; its gradients are the mean over all processes."""
-        if self.count == 1:
-            return model
-        if device.type != "cuda":
-            return DistributedDataParallel(model)
-        return DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model), device_ids=[device.index])
-
-    def part_of(self, batch_size: int) -> slice:
-        """Return the part of a batch that this process computes; an InputError if it cannot be divided evenly."""
-        if batch_size % self.count:
-            raise InputError(f"batch_size must be a multiple of the {self.count} processes; got {batch_size}.")
-        size = batch_size // self.count
-        return slice(self.rank * size, (self.rank + 1) * size)
-
-    def gathered(self, values: Tensor) -> Tensor:
-        """Return the values of all processes, in the order of the whole batch; gradients flow to this process's own."""
-        if self.count == 1:
-            return values
-        parts = [torch.empty_like(values) for _ in range(self.count)]
-        distributed.all_gather(parts, values.detach())
-        if values.requires_grad:
-            # Each process has the loss of the whole batch and propagates the gradient of its own part. The gradient of
-            # the weights is the sum over all processes, of which the wrapped network takes the mean.
-            values.register_hook(lambda gradient: gradient * self.count)
-        parts[self.rank] = values
-        return torch.cat(parts)
-
-
-SINGLE_PROCESS = ProcessGroup()
-
-
-@contextmanager
-def init_distributed(device: torch.device) -> Iterator[ProcessGroup]:
-    """Join the processes that ``torchrun`` has started, if there are any."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield SINGLE_PROCESS
-        return
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield ProcessGroup(distributed.get_world_size(), distributed.get_rank())
-    finally:
-        distributed.destroy_process_group()
 
 
 def autocast(recipe: Recipe, device_type: str) -> AbstractContextManager[object]:

@@ -14,8 +14,9 @@ from calibrant.errors import CalibrantWarning, InputError
 from calibrant.inference import evaluating, with_features
 from calibrant.losses import MetaLoss
 from calibrant.numerics.softmax import to_working_precision
+from calibrant.processes import ProcessGroup
 from calibrant.training.data import DeviceData, StoredSamples
-from calibrant.training.device import ProcessGroup, autocast
+from calibrant.training.device import autocast
 from calibrant.training.recipe import Recipe
 from calibrant.training.record import features_of
 
@@ -40,7 +41,10 @@ def check_meta(loss: MetaLoss, data: DeviceData, recipe: Recipe, processes: Proc
     if recipe.mixup:
         raise InputError(f"mixup must be 0 with {loss.name}, whose features are those of single samples.")
     if processes.count > 1:
-        raise InputError(f"{loss.name} must be trained by one process; there are {processes.count}.")
+        raise InputError(
+            f"{loss.name} must be trained by one process, as its gradient goes through a step; there are "
+            f"{processes.count}. Start it without torchrun."
+        )
 
 
 def features_in_evaluation(model: nn.Module, inputs: Tensor) -> Tensor:

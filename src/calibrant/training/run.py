@@ -24,8 +24,8 @@ from calibrant.metrics import accuracy, auroc, ece, nll
 from calibrant.models import DigitsCNN, build_model
 from calibrant.models.zoo import model_shapes
 from calibrant.predictions import Predictions
+from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 from calibrant.training.data import Standardise, TrainingData, store_of
-from calibrant.training.device import SINGLE_PROCESS, ProcessGroup
 from calibrant.training.folder import RunFolder
 from calibrant.training.recipe import Recipe, RunSettings, data_digest
 from calibrant.training.record import EpochRecord
@@ -135,7 +135,8 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
         for run, recipe in recipes.items()
     }
     folders = {run: RunFolder(run.folder) for run in runs}
-    unfinished = [run for run in runs if not folders[run].is_finished]
+    finished = processes.from_first(lambda: [folders[run].is_finished for run in runs])
+    unfinished = [run for run, is_finished in zip(runs, finished, strict=True) if not is_finished]
     stored = {name: data.on(device, name) for name in dict.fromkeys(recipes[run].augmentation for run in unfinished)}
     sessions: dict[Session, Run] = {}
     for run in unfinished:
@@ -146,10 +147,12 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
         how = replace(runtime, compiled=False) if own else runtime
         sessions[Session(model, run.loss, on_device, recipes[run], how, processes, name=name)] = run
     # Only after all networks are built: a run that is refused leaves no folder behind.
-    for run in runs if processes.is_first else ():
-        folders[run].begin(settings[run], device)
-    for session, run in sessions.items():
-        folders[run].resume(session)
+    with processes.agreed():
+        for run in runs if processes.is_first else ():
+            folders[run].begin(settings[run], device)
+        for session, run in sessions.items():
+            folders[run].resume(session)
+    processes.check_same(str([shared["data_digest"], *(session.epoch for session in sessions)]), "data and checkpoints")
     written = dict.fromkeys(sessions, time.monotonic())
     failures: list[str] = []
 

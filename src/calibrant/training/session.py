@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from calibrant.checks import AtLeastOne, NonNegative, check_options
 from calibrant.errors import FitError, InputError
 from calibrant.losses import ChangesWithEpoch, Loss, MetaLoss, NeedsSamples
+from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 from calibrant.training.data import DeviceData, EpochPlan, MixedBatch, StoredSamples, epoch_generator, plan_epoch
-from calibrant.training.device import SINGLE_PROCESS, CapturedStep, ProcessGroup, autocast, compile_blocks
+from calibrant.training.device import CapturedStep, autocast, compile_blocks
 from calibrant.training.meta import MetaForward, check_meta
 from calibrant.training.recipe import Recipe, Selection, learning_rates
 from calibrant.training.record import EpochRecord, HeldOutRecord, LearningTrace, evaluate_held_out, logits_of

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from calibrant import catalogue
 from calibrant.datasets import DigitsReader, Samples, split_dataset
 from calibrant.models import build_model
+from calibrant.processes import SINGLE_PROCESS
 from calibrant.training import Recipe, Run, RuntimeOptions, Session, TrainingData, train_runs, train_together
-from calibrant.training.device import SINGLE_PROCESS
 from calibrant.training.folder import RunFolder
 
 CPU = torch.device("cpu")
@@ -29,10 +29,10 @@ from safetensors.torch import save_file
 from calibrant import catalogue
 from calibrant.datasets import DigitsReader
 from calibrant.training import Recipe, Run, train_runs, train_together
-from calibrant.training.device import init_distributed
+from calibrant.processes import join_processes
 torch.set_num_threads(1)
 tests, out = runpy.run_path(sys.argv[1]), Path(sys.argv[2])
-with init_distributed(torch.device("cpu")) as processes:
+with join_processes() as processes:
     assert processes.count == 2
     sessions = tests["precise_sessions"](processes)
     train_together(list(sessions.values()))

@@ -8,8 +8,8 @@ from calibrant.datasets import Dataset, Samples
 from calibrant.errors import FitError, InputError, UnknownNameError
 from calibrant.losses import CrossEntropyLoss
 from calibrant.models import build_model
+from calibrant.processes import ProcessGroup
 from calibrant.training import Recipe, Run, RuntimeOptions, Session, train_runs, train_together
-from calibrant.training.device import ProcessGroup
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from calibrant.datasets.dataset import Samples
 from calibrant.errors import CalibrantWarning, FileError, InputError
 from calibrant.losses import FocalLoss, MetaFocalLoss
 from calibrant.models import build_model
+from calibrant.processes import ProcessGroup
 from calibrant.training import (
     Recipe,
     Run,
@@ -25,7 +26,6 @@ from calibrant.training import (
     train_runs,
     train_together,
 )
-from calibrant.training.device import ProcessGroup
 from calibrant.training.folder import RunFolder
 
 CPU = torch.device("cpu")
