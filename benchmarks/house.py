@@ -40,10 +40,10 @@ class Bound:
 
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way.
 BOUNDS = {
-    "modules": Bound("modules", 191, 240),
+    "modules": Bound("modules", 193, 240),
     "median": Bound("median lines of a module", 250, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 43_350, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 43_600, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_500, 2_500),
     "scale": Bound("lines of scale/", 2_000, 2_000),

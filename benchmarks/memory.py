@@ -1,4 +1,4 @@
-"""Peak memory of one piece of work, in a process that has only read its input; and that of an evaluation."""
+"""Peak memory of one piece of work, in a process that has only read its input; of an evaluation and a comparison."""
 
 import subprocess
 import sys
@@ -15,6 +15,8 @@ from calibrant import Predictions
 __all__ = ["peak_in_a_process_of_its_own", "print_peak", "report"]
 
 SIZES = ((100_000, 10), (1_000_000, 10), (2_000_000, 10), (50_000, 1000))
+COMPARED = ((1_000_000, 10), (50_000, 1000))  # calibration samples, and as many test samples
+_RESAMPLES = 20  # of a comparison: they take time, but are computed a few at a time
 
 
 def report() -> str:
@@ -31,6 +33,18 @@ def report() -> str:
         peak = peak_in_a_process_of_its_own("benchmarks.memory", Rows.make(n, k), "evaluate")
         data = n * (4 * k + 8) / 2**20
         lines.append(f"| {n:,} x {k} | {data:.0f} MB | **{peak:.0f} MB** | {peak * 2**20 / n:,.0f} |")
+    lines += [
+        "",
+        "## Memory of `compare`, from float32 logits",
+        "",
+        "Peak above the samples, of the default methods; as many samples to test as to fit.",
+        "",
+        "| rows x classes | samples | above them |",
+        "|---|---|---|",
+    ]
+    for n, k in COMPARED:
+        peak = peak_in_a_process_of_its_own("benchmarks.memory", Rows.make(2 * n, k), "compare")
+        lines.append(f"| 2 x {n:,} x {k} | {2 * n * (4 * k + 8) / 2**20:.0f} MB | **{peak:.0f} MB** |")
     return "\n".join(lines) + "\n"
 
 
@@ -60,11 +74,15 @@ def _peak() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-def _evaluate(predictions: Predictions, _: str) -> None:
-    from calibrant import evaluate
+def _work(predictions: Predictions, name: str) -> None:
+    from calibrant import compare, evaluate
 
-    evaluate(predictions)
+    if name == "compare":
+        half = len(predictions) // 2
+        compare(predictions[:half], predictions[half:], resamples=_RESAMPLES)
+    else:
+        evaluate(predictions)
 
 
 if __name__ == "__main__":
-    print_peak(_evaluate)
+    print_peak(_work)

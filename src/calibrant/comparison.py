@@ -349,6 +349,7 @@ def compare(
             changed = float(moved.mean() if test.weights is None else moved @ test.weights / test.weights.sum())
             result = replace(result, metrics=estimated, changed=changed, map=trial.map)
         results.append(result)
+        del trial, mapped  # the next fit may need the memory of these samples
     progress("comparing", len(methods), len(methods))
     return Comparison(
         _with_differences(results, bootstrap, bootstrap_values),

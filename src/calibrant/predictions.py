@@ -27,6 +27,7 @@ from calibrant.numerics.uniform_share import choose_share, floored
 
 # Samples in a block: what is kept per sample stays within a few megabytes, whatever the number of samples.
 ROWS_AT_ONCE = 1 << 17
+_FEWEST_ROWS = 256  # in a small block: products of matrices stay efficient
 
 
 @final
@@ -428,8 +429,8 @@ class Predictions:
         if not share:
             return self
         number, normalised = self.logits.new_tensor(share), bool(self.normalised)
-        parts = [floored(block.logits, number, normalised=normalised) for block in self.blocks()]
-        return self.with_logits(torch.cat(parts), normalised=True)
+        mixed = self.by_blocks(lambda block: floored(block.logits, number, normalised=normalised))
+        return self.with_logits(mixed, normalised=True)
 
     def __repr__(self) -> str:
         return f"Predictions(n={len(self)}, classes={self.n_classes}, {self.logits.dtype}, {self.logits.device})"
@@ -447,6 +448,23 @@ class Predictions:
             return
         for start in range(0, len(self), step):
             yield self[start : start + step]
+
+    def small_blocks(self) -> Iterator[Self]:
+        """Yield the samples in pieces of some two million logits, for work with several numbers beside each of them."""
+        return self.blocks(min(2 * ROWS_AT_ONCE, max(_FEWEST_ROWS, (1 << 21) // self.n_classes)))
+
+    def by_blocks(self, compute: Callable[[Self], Tensor]) -> Tensor:
+        """Return numbers per sample, (n, ...), computed for small blocks, so that little is held beside them."""
+        first, *others = self.small_blocks()
+        values, start = compute(first), len(first)
+        if not others:
+            return values
+        result = values.new_empty(len(self), *values.shape[1:])
+        result[:start] = values
+        for block in others:
+            result[start : start + len(block)] = compute(block)
+            start += len(block)
+        return result
 
     def softmax_rows(self, wanted: Wanted = TOP_LABEL) -> SoftmaxRows:
         """Return per-sample softmax statistics; they are cached, and computed again only if ``wanted`` adds to them."""

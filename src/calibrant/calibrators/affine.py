@@ -61,7 +61,7 @@ def _finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
 
 def log_probs_at(predictions: Predictions, beta: float) -> Tensor:
     """Return log-probabilities at an inverse temperature, (n, k), in float32, or in float64 if the logits are."""
-    return (to_working_precision(predictions.logits) * beta).log_softmax(dim=1)
+    return predictions.by_blocks(lambda block: (to_working_precision(block.logits) * beta).log_softmax(dim=1))
 
 
 def check_every_class_seen(predictions: Predictions, name: str, *, least: int = 1) -> None:

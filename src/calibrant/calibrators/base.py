@@ -89,7 +89,7 @@ def cross_validation_splits(predictions: Predictions, folds: int) -> Iterator[tu
 def top_label(predictions: Predictions) -> tuple[Tensor, Tensor]:
     """Return the log-odds of the predicted class, as the map computes them, and whether it is the label, (n,) each."""
     normalised = predictions.normalised
-    parts = [predicted_log_odds(to_working_precision(block.logits), normalised) for block in predictions.blocks()]
+    parts = [predicted_log_odds(to_working_precision(block.logits), normalised) for block in predictions.small_blocks()]
     predicted, log_odds = (torch.cat(column).squeeze(1) for column in zip(*parts, strict=True))
     return log_odds, predicted == predictions.labels
 
@@ -103,8 +103,8 @@ def one_vs_rest_log_odds(predictions: Predictions) -> tuple[Tensor, Tensor]:
     if predictions.n_classes == 2:
         logits = to_working_precision(predictions.logits)
         return (logits[:, 1] - logits[:, 0])[None], classes[1:]
-    columns = [class_log_odds(to_working_precision(block.logits)).T for block in predictions.blocks()]
-    return torch.cat(columns, dim=1).contiguous(), classes
+    log_odds = predictions.by_blocks(lambda block: class_log_odds(to_working_precision(block.logits)))
+    return log_odds.T.contiguous(), classes
 
 
 def class_map(curve: Curve, n_classes: int) -> Map:

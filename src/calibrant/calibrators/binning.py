@@ -173,7 +173,7 @@ def _class_shares(predictions: Predictions, n_bins: int) -> Tensor:
     k, device = predictions.n_classes, predictions.logits.device
     first = torch.arange(0, k * n_bins, n_bins, dtype=torch.int32, device=device)
     count, hits = torch.zeros(2, k * n_bins, dtype=torch.float64, device=device)
-    for block in predictions.blocks():
+    for block in predictions.small_blocks():
         cells = bin_index(to_working_precision(block.logits).softmax(dim=1), n_bins).add_(first)
         weights = block.weights
         repeated = None if weights is None else weights.repeat_interleave(k)

@@ -177,7 +177,7 @@ def _brier_score(predictions: Predictions, log_beta: float) -> tuple[float, floa
 def _blocks(predictions: Predictions) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Logits less the largest of their sample, in float64, labels, and how much each sample counts."""
     start = 0
-    for block in predictions.blocks():
+    for block in predictions.small_blocks():
         logits, counts = block.logits.double(), predictions.sample_counts
         counts = logits.new_ones(len(block)) if counts is None else counts[start : start + len(block)]
         yield logits - logits.amax(dim=1, keepdim=True), block.labels, counts

@@ -13,7 +13,7 @@ from calibrant.checks import check_at_least, check_positive
 from calibrant.errors import SeparableError
 from calibrant.maps import MonotoneMap, OrderPreservingMap, Sees
 from calibrant.numerics.newton import quasi_newton
-from calibrant.numerics.softmax import sort_in_place
+from calibrant.numerics.softmax import row_blocks, sort_in_place
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
@@ -113,18 +113,25 @@ def _check(method: OrderPreserving | OrderInvariant) -> None:
 # at once and to an optimum, where the paper takes some epochs of Adam.
 def _stretched(method: OrderPreserving | OrderInvariant, predictions: Predictions, sees: Sees) -> Fitted:
     beta = _fitted_beta(predictions)
-    logits = predictions.logits.double() * beta
-    ranked, order = logits.sort(dim=1, descending=True, stable=True)
-    seen = (ranked if sees == "sorted" else logits).log_softmax(dim=1)
+    n, k = predictions.logits.shape
+    gaps, seen = (predictions.logits.new_empty(n, size, dtype=torch.float64) for size in (k - 1, k))
+    label_rank = torch.empty_like(predictions.labels)
+    for rows in row_blocks(n, max(1, _SORTED // k)):
+        logits = predictions.logits[rows].double() * beta
+        ranked, order = logits.sort(dim=1, descending=True, stable=True)
+        gaps[rows] = ranked[:, :-1] - ranked[:, 1:]
+        seen[rows] = (ranked if sees == "sorted" else logits).log_softmax(dim=1)
+        label_rank[rows] = (order == predictions.labels[rows, None]).byte().argmax(dim=1)
     counts = predictions.sample_counts
-    share = logits.new_full((len(logits),), 1 / len(logits)) if counts is None else counts / counts.sum()
+    share = seen.new_full((n,), 1 / n) if counts is None else counts / counts.sum()
     centre = share @ seen
-    spread = (share @ (seen - centre).square()).sqrt().clamp(min=_LEAST_SPREAD)
+    seen -= centre
+    squares = [share @ seen[:, columns].square() for columns in row_blocks(k, max(1, _SORTED // n))]
+    spread = torch.cat(squares).sqrt().clamp(min=_LEAST_SPREAD)
+    seen /= spread
     objective = GapStretchLoss(
-        ranked[:, :-1] - ranked[:, 1:],
-        (seen - centre) / spread,
-        (order == predictions.labels[:, None]).byte().argmax(dim=1),
-        counts=predictions.sample_counts,
+        *(gaps, seen, label_rank),
+        counts=counts,
         hidden=method.hidden,
         weight_decay=method.weight_decay,
         seed=method.seed,
@@ -145,6 +152,7 @@ def _fitted_beta(predictions: Predictions) -> Tensor:
     return TemperatureScaling().fit_without_scores(predictions).get_buffer("temperature").reciprocal()
 
 
+_SORTED = 1 << 20  # logits that are sorted at a time
 # Numbers in a block: the dozen arrays of its size stay in a processor's last cache.
 _BLOCK = 1 << 18
 # No fitted output is as large as this, but a trial step's may be, and its exponential must be finite.
@@ -293,7 +301,8 @@ class DiagonalOrderPreserving(
     # a constant to the logits of a sample, or scaling all of them, changes nothing; fitted to its optimum.
     def _fit(self, predictions: Predictions) -> Fitted:
         beta = _fitted_beta(predictions)
-        log_probs, counts = (predictions.logits.double() * beta).log_softmax(dim=1), predictions.sample_counts
+        log_probs = predictions.by_blocks(lambda block: (block.logits.double() * beta).log_softmax(dim=1))
+        counts = predictions.sample_counts
         knots = knots_for(log_probs, self.pieces, counts)
         objective = SlopeLoss(log_probs, predictions.labels, knots, counts=counts, weight_decay=self.weight_decay)
         slopes, certificate = quasi_newton(objective, knots.new_ones(len(knots) + 1), least=_LEAST_SLOPE)
@@ -340,8 +349,10 @@ class SlopeLoss:
     ) -> None:
         self._counts, self._size = counts, len(labels) if counts is None else float(counts.sum())
         self._labels, self._pieces = labels[:, None], len(knots) + 1
-        self._cell = torch.searchsorted(knots, log_probs)
-        self._along = log_probs - knots[(self._cell - 1).clamp_(min=0)]
+        self._cell, self._along = torch.searchsorted(knots, log_probs, out_int32=True), log_probs.clone()
+        self._blocks = row_blocks(len(labels), max(1, _BLOCK // log_probs.shape[1]))
+        for rows in self._blocks:
+            self._along[rows] -= knots[(self._cell[rows] - 1).clamp_(min=0)]
         self._widths = knots.diff()
         self._penalty = weight_decay * self._pieces / self._size
 
@@ -349,17 +360,21 @@ class SlopeLoss:
         """Return the objective and its gradient, (b + 1,)."""
         # Pieces below and above the first knot both start there, at 0.
         starts = torch.cat([slopes.new_zeros(2), (slopes[1:-1] * self._widths).cumsum(dim=0)])
-        logits = torch.addcmul(starts[self._cell], slopes[self._cell], self._along)
-        log_total = logits.logsumexp(dim=1, keepdim=True)
-        losses = log_total - logits.gather(1, self._labels)
-        residual = logits.sub_(log_total).exp_()
-        residual.scatter_add_(1, self._labels, torch.full_like(log_total, -1.0))
-        if self._counts is not None:
-            losses, residual = losses * self._counts[:, None], residual.mul_(self._counts[:, None])
-        loss = losses.sum() / self._size
-        cell, pieces = self._cell.view(-1), self._pieces
-        of_starts = torch.bincount(cell, residual.view(-1), minlength=pieces)
-        of_slopes = torch.bincount(cell, residual.mul_(self._along).view(-1), minlength=pieces)
+        loss, (of_starts, of_slopes) = slopes.new_zeros(()), slopes.new_zeros(2, self._pieces)
+        for rows in self._blocks:
+            cell, along, labels = self._cell[rows], self._along[rows], self._labels[rows]
+            logits = torch.addcmul(starts[cell], slopes[cell], along)
+            log_total = logits.logsumexp(dim=1, keepdim=True)
+            losses = log_total - logits.gather(1, labels)
+            residual = logits.sub_(log_total).exp_()
+            residual.scatter_add_(1, labels, torch.full_like(log_total, -1.0))
+            if self._counts is not None:
+                counts = self._counts[rows, None]
+                losses, residual = losses * counts, residual.mul_(counts)
+            loss += losses.sum()
+            of_starts += torch.bincount(cell.view(-1), residual.view(-1), minlength=self._pieces)
+            of_slopes += torch.bincount(cell.view(-1), residual.mul_(along).view(-1), minlength=self._pieces)
+        loss /= self._size
         # A slope also lifts every piece to its right.
         of_slopes[1:-1] += self._widths * of_starts.flip(0).cumsum(dim=0).flip(0)[2:]
         change = slopes.diff()

@@ -1,51 +1,63 @@
 """``calibrant apply``: calibrate a file of predictions with a saved map."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
+from calibrant.cli.scale import Files, Scale, Source
 from calibrant.errors import InputError, terminal_text, warn
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from calibrant.calibrators import TemperatureScaling
     from calibrant.files import MapFile
-    from calibrant.files.map_file import AnyMap
-    from calibrant.files.save import Scores
+    from calibrant.files.save import Scores as ScoresFile
 
 EXAMPLES = """\
 calibrant apply map.safetensors test.csv -o calibrated.csv
-calibrant apply 'temperature(value=1.5)' test.npz -o calibrated.npz"""
+calibrant apply 'temperature(value=1.5)' test.npz -o calibrated.npz
+calibrant apply map.safetensors 'preds/*.parquet' -o calibrated --workers 4"""
 
 _KINDS = {"logits": "logits", "probs": "probabilities"}
 _MOST_NAMED = 8
 
 
+_OUT = "File to write, whose ending decides the format; of several files the folder for them."
 _MAP = "Map written by `calibrant fit`, or a given temperature, as in 'temperature(value=1.5)'."
 
 
 def apply(
     map_file: Annotated[Path, argument("MAP", _MAP)],
-    file: options.PredictionsFile,
-    out: Annotated[Path, option("FILE", "File to write; its ending decides the format.", names=("--out", "-o"))],
+    files: Files,
+    out: Annotated[Path, option("PATH", _OUT, names=("--out", "-o"))],
     features: options.Features = None,
     given: options.Scores = options.Scores(),
+    scale: Scale = Scale(),
 ) -> None:
     """Calibrate predictions with a map.
 
     Logits give logits, and probabilities give probabilities, none of them 0. Labels are not needed; they are copied to
     the output, and so is everything else that the file has for each sample, such as features or weights, which change
-    no sample: --weights only names a column that is no score. Columns keep their names and order.
+    no sample: --weights only names a column that is no score. Columns keep their names and order. Of several files,
+    each gives one of the same name in a folder.
     """
-    from dataclasses import replace
-
-    import torch
-
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
+
+    is_one = len(files) == 1 and _is_one_source(files[0])
+    if not is_one or (files[0].is_file() and scale.streams(Source.find(files))):
+        _apply_to_many(map_file, files, out, features, given, scale, is_one=is_one)
+        return
     from calibrant.files import load_features, read_map_file
     from calibrant.files.save import load_scores, save_scores, writable_suffix
-    from calibrant.maps import Map, Scale
+    from calibrant.maps import Map
 
+    file = files[0]
     writable_suffix(out)
     temperature = _given_temperature(map_file)
     options.check_output(out, [file] if temperature else [map_file, file])
@@ -55,18 +67,9 @@ def apply(
         saved = None if temperature else read_map_file(map_file)
         loaded = load_scores(file, given.as_options())
         predictions = loaded.predictions
-        count = f"{len(predictions):,} sample{'s' * (len(predictions) != 1)}"
-        fitted: AnyMap
-        if saved is None:
-            assert temperature is not None
-            method = terminal_text(str(map_file))
-            number = torch.tensor(temperature.value, dtype=torch.float64)
-            fitted = Scale(number, n_classes=predictions.n_classes)
-        else:
-            _check_map(saved, loaded, map_file=map_file, file=file)
-            method = terminal_text(saved.document["method"] or saved.document["map"]["kind"])
-            fitted = saved.map
-        stage(f"calibrating {count}")
+        fitted = _map_for(loaded, file, saved=saved, temperature=temperature, map_file=map_file)
+        method = _method(saved, map_file)
+        stage(f"calibrating {_counted(len(predictions), 'sample')}")
         if isinstance(fitted, Map):
             options.refuse_features(features, method)
             calibrated = fitted.transform(predictions)
@@ -75,15 +78,131 @@ def apply(
             calibrated = fitted.transform(predictions, values)
         stage(f"writing {out}")
         left = (*loaded.left, *save_scores(replace(loaded, predictions=calibrated), out))
-    with_labels = "with their labels" if loaded.labelled else "without labels, as the file has none"
-    console = standard_output()
-    console.print(f"Calibrated {count} with {method}: {_KINDS[loaded.kind]}, {with_labels}.")
     copied = [name for name in loaded.others if name not in left]
-    for text, names in (("Copied unchanged", copied), ("Not copied", list(left))):
+    count = _counted(len(predictions), "sample")
+    _print_outcome(standard_output(), count, method, loaded.kind, is_labelled=loaded.labelled, copied=copied, left=left)
+    standard_output().print(f"Wrote {terminal_text(out)}", style="dim")
+
+
+def _apply_to_many(
+    map_file: Path,
+    files: list[Path],
+    out: Path,
+    features: str | None,
+    given: options.Scores,
+    scale: Scale,
+    *,
+    is_one: bool,
+) -> None:
+    """Calibrate files one by one, in other processes if asked to, and large ones some rows at a time."""
+    import hashlib
+    from functools import partial
+
+    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
+    from calibrant.files import read_map_file
+    from calibrant.maps import Map
+    from calibrant.scale.apply import Target, apply_to_shards, targets
+
+    source = Source.find(files)
+    if source.are_states:
+        raise InputError("a map must be applied to predictions; got a state, which holds sums.")
+    if scale.checkpoint is not None:
+        raise InputError("--checkpoint must be left out of apply: Parquet files that are finished are not made again.")
+    temperature = _given_temperature(map_file)
+    inputs = [*source.paths, *([] if temperature else [map_file])]
+    if is_one:
+        options.check_output(out, inputs)
+        chosen = [Target(source.shards[0], out)]
+    else:
+        options.check_folder(out)
+        chosen = targets(source.shards, out, sources=files)
+    err, console = standard_error(), standard_output()
+    with print_warnings(err), spinner(err) as stage:
+        stage(f"reading {source.name}")
+        saved = None if temperature else read_map_file(map_file)
+        method = _method(saved, map_file)
+        if saved is not None and not isinstance(saved.map, Map):
+            raise InputError(f"{method} must be applied to one file in memory, with its features; these are several.")
+        options.refuse_features(features, method)
+        map_for = partial(_map_for, saved=saved, temperature=temperature, map_file=map_file)
+        content = str(map_file).encode() if temperature else map_file.read_bytes()
+        reading = replace(given.as_options(), labels_needed=False)
+        applied = apply_to_shards(
+            *(chosen, map_for, scale.plan(source.shards, reading, None, "test")),
+            identity=f"{hashlib.sha256(content).hexdigest()}/{reading}",
+            engine=scale.as_engine(),
+            allow_missing=scale.allow_missing,
+            progress=stage,
+        )
+        if applied is None:
+            raise typer.Exit
+        for note in applied.notes:
+            warn(note)
+    if applied.samples:
+        count = f"{_counted(applied.samples, 'sample')} of {source.name}"
+        shown = {"is_labelled": applied.labelled, "copied": applied.copied, "left": applied.left}
+        _print_outcome(console, count, method, applied.kind, **shown)  # type: ignore[arg-type]
+    for name in applied.missing:
+        console.print(f"missing: {terminal_text(name)}", style="yellow")
+    if applied.skipped:
+        console.print(
+            f"Left as they were, from an earlier run of this command: {_counted(len(applied.skipped), 'file')}."
+        )
+    console.print(f"Wrote {terminal_text(out)}", style="dim")
+
+
+def _is_one_source(path: Path) -> bool:
+    """Whether a path means one source: a file, also one that is not there, or a folder of Hugging Face datasets."""
+    if path.is_dir():
+        return any((path / name).is_file() for name in ("state.json", "dataset_info.json", "dataset_dict.json"))
+    return path.is_file() or not any(mark in str(path) for mark in "*?[")
+
+
+def _method(saved: "MapFile | None", map_file: Path) -> str:
+    return terminal_text(map_file if saved is None else saved.document["method"] or saved.document["map"]["kind"])
+
+
+def _map_for(
+    loaded: "ScoresFile",
+    file: Path,
+    *,
+    saved: "MapFile | None",
+    temperature: "TemperatureScaling | None",
+    map_file: Path,
+) -> Any:
+    """Return the map for the scores of a file, checked against them."""
+    import torch
+
+    from calibrant.maps import Scale as ScaleMap
+
+    if saved is None:
+        assert temperature is not None
+        number = torch.tensor(temperature.value, dtype=torch.float64)
+        return ScaleMap(number, n_classes=loaded.predictions.n_classes)
+    _check_map(saved, loaded, map_file=map_file, file=file)
+    return saved.map
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+def _print_outcome(
+    console: "Console",
+    count: str,
+    method: str,
+    kind: str,
+    *,
+    is_labelled: bool,
+    copied: Sequence[str],
+    left: Sequence[str],
+) -> None:
+    with_labels = "with their labels" if is_labelled else "without labels, as the file has none"
+    console.print(f"Calibrated {count} with {method}: {_KINDS[kind]}, {with_labels}.")
+    for text, names in (("Copied unchanged", copied), ("Not copied", left)):
         if names:
             more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
             console.print(f"{text}: {', '.join(map(terminal_text, names[:_MOST_NAMED]))}{more}.")
-    console.print(f"Wrote {terminal_text(out)}", style="dim")
 
 
 def _given_temperature(text: Path) -> "TemperatureScaling | None":
@@ -102,7 +221,7 @@ def _given_temperature(text: Path) -> "TemperatureScaling | None":
     return method
 
 
-def _check_map(saved: "MapFile", given: "Scores", *, map_file: Path, file: Path) -> None:
+def _check_map(saved: "MapFile", given: "ScoresFile", *, map_file: Path, file: Path) -> None:
     """Check that the map was fitted for these classes, in this order; warn if it was fitted on other scores."""
     from calibrant.files.map_file import depends_on_offset
     from calibrant.maps import Map

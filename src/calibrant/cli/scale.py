@@ -97,7 +97,7 @@ class Scale:
             *(shards, plan),
             n_bins=n_bins,
             seed=seed,
-            engine=self._engine(),
+            engine=self.as_engine(),
             checkpoint=self.checkpoint,
             allow_missing=self.allow_missing,
             progress=progress,
@@ -132,9 +132,9 @@ class Scale:
             if is_given:
                 raise InputError(f"{name} must be left out of a fit, which reads all shards in every pass.")
         plan = self.plan(source.shards, reading, split, "calibration")
-        return fit_temperature(source.shards, plan, calibrator=calibrator, engine=self._engine(), progress=progress)
+        return fit_temperature(source.shards, plan, calibrator=calibrator, engine=self.as_engine(), progress=progress)
 
-    def _engine(self) -> "Engine":
+    def as_engine(self) -> "Engine":
         from calibrant.scale import Engine
 
         return Engine(self.engine, self.workers, self.address)  # type: ignore[arg-type]  # checked there

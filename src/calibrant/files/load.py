@@ -184,6 +184,8 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
 def open_source(source: Any, options: LoadOptions | None = None) -> Content:
     """Open a file, a folder of Hugging Face ``datasets``, a data frame or a mapping; nothing large is read yet."""
     options = options or LoadOptions()
+    if isinstance(source, Content):
+        return source
     if isinstance(source, str | os.PathLike):
         if Path(source).is_dir() and any((Path(source) / name).is_file() for name in _DATASET_FILES):
             return in_module("tables", "open_dataset_folder")(Path(source))

@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
@@ -155,12 +155,14 @@ class Layout:
     separator: str | None  # that was given for a CSV file
 
 
-def load_scores(path: str | os.PathLike[str], options: LoadOptions | None = None) -> Scores:
+def load_scores(
+    source: str | os.PathLike[str] | Content, options: LoadOptions | None = None, *, with_others: bool = True
+) -> Scores:
     """Load logits or probabilities, labels if there are any, and the other columns; names as in :func:`load`."""
     options = replace(options or LoadOptions(), labels_needed=False)
-    record, choice, content, _ = load_detailed(path, options)
+    record, choice, content, _ = load_detailed(source, options)
     if not isinstance(record, Predictions) or choice.kind == "top-label":
-        raise FileError(f"{os.fspath(path)} must have logits or probabilities of every class; it has the top label's.")
+        raise FileError(f"{content.title} must have logits or probabilities of every class; it has the top label's.")
     single = None
     if len(choice.scores) == 1 and record.n_classes == 2:
         # Of two classes only, so that the scores of many are not read twice.
@@ -169,11 +171,16 @@ def load_scores(path: str | os.PathLike[str], options: LoadOptions | None = None
         row = tuple(column.shape[1:])
         single = row if row in {(), (1,)} else None
     names = dict.fromkeys(name for name in content.names if name not in {*choice.scores, choice.labels})
+    labelled = choice.labels is not None
+    if not with_others:
+        left = tuple(names.keys() - set(_copied(content, names)))
+        numbers = {} if choice.labels is None else {choice.labels: record.labels}
+        return Scores(record, choice.kind, labelled, single, {}, left, Layout(content, choice.scores, numbers, None))
     others = _read_others(content, list(names), len(record))
     left = tuple(name for name in names if name not in others)
     labels = {} if choice.labels is None else _verbatim(content, (choice.labels,))
     layout = Layout(content, choice.scores, labels, options.separator)
-    return Scores(record, choice.kind, choice.labels is not None, single, others, left, layout)
+    return Scores(record, choice.kind, labelled, single, others, left, layout)
 
 
 def _verbatim(content: Content, names: Sequence[str]) -> Arrays:
@@ -190,19 +197,19 @@ def _read_others(content: Content, names: Sequence[str], n: int) -> dict[str, Co
     Left out: other scores and labels, which would stand uncalibrated beside the new ones; a repeated name, or one that
     leads out of an archive (``../``); and what has another length, which is not even read.
     """
-    times = Counter(content.names)
-    free = [name for name in names if not (is_reserved_name(name) or name in _TAKEN) and times[name] == 1]
-    free = [
-        name
-        for name in free
-        if name.isprintable() and stays_inside(name) and content.shape(name)[:1] in {(n,), (None,)}
-    ]
+    free = [name for name in _copied(content, names) if content.shape(name)[:1] in {(n,), (None,)}]
     read = _readable(content, free)
     return {
         name: column
         for name, column in read.items()
         if (column if isinstance(column, Tensor) else column.codes).shape[:1] == (n,)
     }
+
+
+def _copied(content: Content, names: Iterable[str]) -> list[str]:
+    times = Counter(content.names)
+    free = (name for name in names if not (is_reserved_name(name) or name in _TAKEN) and times[name] == 1)
+    return [name for name in free if name.isprintable() and stays_inside(name)]
 
 
 def _readable(content: Content, names: Sequence[str]) -> dict[str, Column]:
@@ -226,10 +233,7 @@ def save_scores(scores: Scores, path: str | os.PathLike[str]) -> tuple[str, ...]
     rows, suffix = scores.predictions, writable_suffix(path)
     others = {name: column for name, column in scores.others.items() if _can_hold(suffix, column)}
     left = tuple(name for name in scores.others if name not in others)
-    values = rows.logits
-    if scores.kind == "probs":
-        kind = torch.finfo(rows.probs.dtype)
-        values = rows.probs.clamp(min=kind.smallest_normal)
+    values = _values(scores)
     laid_out = _laid_out(scores, values, others, suffix)
     if laid_out is not None:
         assert scores.layout is not None
@@ -245,6 +249,26 @@ def save_scores(scores: Scores, path: str | os.PathLike[str]) -> tuple[str, ...]
     return left
 
 
+def _values(scores: Scores) -> Tensor:
+    """Return the logits or probabilities to write, (n, k)."""
+    if scores.kind == "logits":
+        return scores.predictions.logits
+    probs = scores.predictions.probs
+    return probs.clamp(min=torch.finfo(probs.dtype).smallest_normal)
+
+
+def score_columns(scores: Scores, values: Tensor | None = None) -> dict[str, Tensor]:
+    """Return the scores to write, under the names and in the shape that they had."""
+    assert scores.layout is not None, "scores of a source have its layout"
+    names, values = scores.layout.scores, _values(scores) if values is None else values
+    if scores.single is not None:
+        one = values[:, 1] - values[:, 0]
+        if scores.kind == "probs":  # neither class has probability 0
+            one = values[:, 1].clamp(max=1 - torch.finfo(values.dtype).eps)
+        return {names[0]: one.reshape(len(values), *scores.single)}
+    return {names[0]: values} if len(names) == 1 else dict(zip(names, values.T, strict=True))
+
+
 _ARCHIVES = (".npz", ".pt", ".pth", ".safetensors")
 _TEXT = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".tsv", ".tsv.gz")
 
@@ -256,16 +280,7 @@ def _laid_out(scores: Scores, values: Tensor, others: Mapping[str, Column], suff
         return None
     if layout.content.path is not None and suffix_is(layout.content.path, ".npy"):  # its names are those of files
         return None
-    if scores.single is not None:
-        one = values[:, 1] - values[:, 0]
-        if scores.kind == "probs":  # neither class has probability 0
-            one = values[:, 1].clamp(max=1 - torch.finfo(values.dtype).eps)
-        columns: dict[str, Column] = {layout.scores[0]: one.reshape(len(values), *scores.single)}
-    elif len(layout.scores) == 1:
-        columns = {layout.scores[0]: values}
-    else:
-        columns = dict(zip(layout.scores, values.T, strict=True))
-    columns |= {**layout.labels, **others}
+    columns: dict[str, Column] = {**score_columns(scores, values), **layout.labels, **others}
     if not all(_can_hold(suffix, column) for column in columns.values()):
         return None
     return {name: columns[name] for name in layout.content.names if name in columns}

@@ -269,7 +269,7 @@ class Map(FittedModule, ABC):
         if isinstance(self, Scale | Identity) and _is_plain(predictions.logits):  # needs no memory beside its result
             calibrated = self(predictions.logits)
         else:
-            calibrated = torch.cat([self.apply_as(block.logits, block.normalised) for block in predictions.blocks()])
+            calibrated = predictions.by_blocks(lambda block: self.apply_as(block.logits, block.normalised))
         return predictions.with_logits(calibrated, normalised=self.gives_log_probs)
 
     def predict_proba(self, *scores: object, logits: Any = None, probs: Any = None) -> Any:

@@ -1,5 +1,6 @@
 """Ties, isotonic regression, its fits with one more point (Venn-Abers), and bins of equal mass or most information."""
 
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ _TIE = 1e-6  # scores closer than this, relative to their size and at least to 1
 _EVEN = 1e-11  # distances from a rank that differ by less, relative to all samples, are the same
 # Passes that pool all falling neighbours are fast while they pool many; a sequential algorithm does the rest.
 _WORTH_A_PASS = 0.9
+_PART, _NEAR = 1 << 20, 1 << 12  # scores that are counted at a time, and among which a part's end is searched
 
 
 class Blocks(NamedTuple):
@@ -56,9 +58,21 @@ def isotonic_blocks(scores: Tensor, hit: Tensor, weights: Tensor | None = None) 
         >>> isotonic_blocks(scores, hit).mean.tolist()
         [0.0, 0.5, 1.0]
     """
-    rising, starts, count, hits = _tied(scores, hit, weights)
+    parts = [_pooled(*tied) for tied in _tied_parts(scores, hit, weights)]
+    columns = parts[0]
+    if len(parts) > 1:  # whatever is pooled within a part is pooled in the whole
+        low, high, count, hits = (np.concatenate(column) for column in zip(*parts, strict=True))
+        pooled = pool_falling(count, hits)
+        last = np.append(pooled[1:], len(count)) - 1
+        columns = low[pooled], high[last], np.add.reduceat(count, pooled), np.add.reduceat(hits, pooled)
+    return Blocks(*(torch.from_numpy(column.astype(np.float64)).to(scores.device) for column in columns))
+
+
+def _pooled(rising: Floats, starts: Index, count: Floats, hits: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the lowest and the highest score of each block, its number of samples and of hits."""
     pooled = pool_falling(count, hits)
-    return _blocks(rising, starts[pooled], np.add.reduceat(count, pooled), np.add.reduceat(hits, pooled), scores.device)
+    last = np.append(starts[pooled[1:]], len(rising)) - 1
+    return rising[starts[pooled]], rising[last], np.add.reduceat(count, pooled), np.add.reduceat(hits, pooled)
 
 
 def pool_falling(count: Floats, total: Floats) -> Index:
@@ -94,7 +108,30 @@ def _tied(scores: Tensor, hit: Tensor, weights: Tensor | None) -> tuple[Floats, 
         starts = _starts_of_ties(rising)
         count, of_hits = weights.cpu().numpy()[order], (weights * hit).cpu().numpy()[order]
         return rising, starts, np.add.reduceat(count, starts), np.add.reduceat(of_hits, starts)
+    return _counted(*_sorted(scores.cpu().numpy(), hit.cpu().numpy()))
+
+
+def _tied_parts(scores: Tensor, hit: Tensor, weights: Tensor | None) -> Iterator[tuple[Floats, Index, Floats, Floats]]:
+    """Yield the same of parts of very many scores, in rising order, so that few are counted at a time."""
+    if weights is not None or len(scores) <= _PART:
+        yield _tied(scores, hit, weights)
+        return
     rising, hits = _sorted(scores.cpu().numpy(), hit.cpu().numpy())
+    start = 0
+    while start < len(rising):
+        stop = start + _PART
+        while stop < len(rising):  # no part ends between ties
+            near = rising[stop - 1 : stop + _NEAR]
+            distinct = np.flatnonzero(near[1:] - near[:-1] > _tolerance(near[:-1]))
+            if len(distinct):
+                stop += int(distinct[0])
+                break
+            stop += _NEAR
+        yield _counted(rising[start:stop], hits[start:stop])
+        start = stop
+
+
+def _counted(rising: Floats, hits: NDArray[np.signedinteger]) -> tuple[Floats, Index, Floats, Floats]:
     starts = _starts_of_ties(rising)
     ends = np.append(starts[1:], len(rising))
     hits_up_to = hits.cumsum(dtype=np.int64)[ends - 1]
@@ -112,7 +149,7 @@ def _sorted(scores: Floats, hit: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.
     code &= ~whole(1)
     code |= hit.view(np.int8)
     code.sort()
-    hits = code & whole(1)
+    hits = (code & whole(1)).astype(np.int8)
     code &= ~whole(1)
     return _ordered(code).view(scores.dtype), hits
 
@@ -120,7 +157,10 @@ def _sorted(scores: Floats, hit: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.
 def _ordered(code: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
     """Map the bits of floats to integers of the same order, and back: below zero all bits but the sign are flipped."""
     most = np.iinfo(code.dtype).max
-    return code ^ ((code >> (np.iinfo(code.dtype).bits - 1)) & most)
+    mapped = code >> (np.iinfo(code.dtype).bits - 1)
+    mapped &= most
+    mapped ^= code
+    return mapped
 
 
 def _starts_of_ties(rising: Floats) -> Index:

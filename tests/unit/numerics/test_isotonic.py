@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
+from calibrant.numerics import isotonic
 from calibrant.numerics.isotonic import isotonic_blocks, pool_falling, tie_blocks
 
 many = settings(max_examples=150)
@@ -122,3 +123,15 @@ class TestTies:
         ties = tie_blocks(torch.tensor([0.0, -0.0, 0.0]), torch.tensor([True, False, True]))
         assert ties.rows.tolist() == [3]
         assert ties.hits.tolist() == [2]
+
+
+@pytest.mark.parametrize("part", [1, 7, 64, 1000])
+def test_parts_of_the_scores_pool_as_the_whole_does(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(part)
+    scores = torch.from_numpy(rng.normal(size=2000).round(2).astype(np.float32))  # many ties
+    hit = torch.from_numpy(rng.random(2000) < 1 / (1 + np.exp(-scores.numpy())))
+    whole = isotonic_blocks(scores, hit)
+    monkeypatch.setattr(isotonic, "_PART", part)
+    monkeypatch.setattr(isotonic, "_NEAR", 3)
+    for ours, theirs in zip(isotonic_blocks(scores, hit), whole, strict=True):
+        assert torch.equal(ours, theirs)
