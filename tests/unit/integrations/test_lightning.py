@@ -155,12 +155,11 @@ def _one_of_two(rank, port, folder):
 
 
 @pytest.mark.skipif(not distributed.is_gloo_available(), reason="gloo is not available")
-@pytest.mark.filterwarnings("ignore:This process")  # of Python 3.12, about forks
 def test_two_processes_log_and_fit_on_the_samples_of_both(tmp_path):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    processes = multiprocessing.get_context("fork")
+    processes = multiprocessing.get_context("spawn")  # Lightning reads the GPU's random state, which no fork may do
     started = [processes.Process(target=_one_of_two, args=(rank, port, tmp_path)) for rank in (0, 1)]
     for process in started:
         process.start()
