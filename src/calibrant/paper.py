@@ -1,7 +1,9 @@
 """The paper behind a metric, loss or calibrator, printed by ``calibrant cite``."""
 
+import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import final
 from urllib.parse import quote
 
@@ -51,10 +53,10 @@ class Paper:
 
     @property
     def _bibtex_authors(self) -> str:
-        """Authors joined by ``and``: BibTeX would read "Guo et al." as one person."""
-        others = self.authors.endswith(" et al.")
-        named = re.split(r",\s*|\s*&\s*", self.authors.removesuffix(" et al."))
-        return " and ".join([*filter(None, named), *["others"] * others])
+        """All authors, joined by ``and``; the surnames of those that are named where the others are not known."""
+        known: dict[str, str] = json.loads((Path(__file__).parent / "authors.json").read_text(encoding="utf-8"))
+        surnames = re.sub(r",?\s*&\s*|,\s*", " and ", self.authors.replace(" et al.", " & others"))
+        return known.get(self.identifier, surnames)
 
     def __str__(self) -> str:
         place = f", {self.where}" if self.where else ""

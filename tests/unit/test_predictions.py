@@ -15,8 +15,9 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.diagrams import reliability
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError
 from calibrant.evaluation import evaluate
+from calibrant.losses import FocalLoss
 from calibrant.metrics import ECE, ece, nll
-from calibrant.plots import plot_risk_coverage
+from calibrant.plots import plot_classwise, plot_risk_coverage
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.testing import overconfident
 
@@ -607,7 +608,9 @@ def test_what_people_type_first_is_answered_with_what_to_type():
         (lambda: compare(samples[:30], samples[30:], ["ets"]), r"parse_calibrator\('ets'\)"),
         (lambda: ece(samples, bins=10), "'bins' is none.*help"),
         (lambda: reliability(probs), "from_probs"),
-        (lambda: plot_risk_coverage(probs), "from_probs"),
+        (lambda: plot_risk_coverage(probs), r"plot_risk_coverage\(probs=p, labels=y\)"),
+        (lambda: plot_classwise(probs, labels), r"plot_classwise\(probs=p, labels=y\)"),
+        (lambda: FocalLoss(2.0), r"Write FocalLoss\(gamma=2.0\)"),
         (lambda: samples[0], r"\[0:1\]"),
         (lambda: samples.top[-1], r"\[-1:\]"),
         (lambda: Predictions.from_probs(probs.T, labels), "transpose"),

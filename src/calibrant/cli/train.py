@@ -279,7 +279,8 @@ def _progress_bars(
         *(TextColumn("{task.fields[run]}", markup=False), BarColumn(16), MofNCompleteColumn()),
         *(TimeRemainingColumn(), TextColumn("{task.description}", markup=False)),
     )
-    with Progress(*columns, console=err, transient=True, disable=not (err.is_terminal and is_shown)) as progress:
+    progress = Progress(*columns, console=err, transient=True)
+    with progress if err.is_terminal and is_shown else nullcontext():  # a disabled one of rich 14 ends with a line
         tasks = {}
         for run in runs:
             status = "finished before" if RunFolder(run.folder).is_finished else "starting"

@@ -357,7 +357,10 @@ def _missing_columns_error(
         if lacks_scores and len(kinds) > 1:
             options += [", ", Argument("kind", "logits"), " (or ", Argument("kind", "probs"), ")"]
         if lacks_scores:
-            options += [", ", _suggested("scores", _scores_like(content))]
+            options += [
+                ", ",
+                _suggested("scores", _scores_like(content), "A,B,C" if content.noun == "column" else "NAME"),
+            ]
         if lacks_labels:
             options += [", ", _suggested("labels", _like(content, "labels"))]
     hint = f" {content.hint}" if content.hint else ""
@@ -383,8 +386,8 @@ def shown_names(content: Content) -> str:
     return (", ".join(listed) or "nothing") + (f" and {rest} more" if rest > 0 else "")
 
 
-def _suggested(option: str, value: str | None) -> Argument:
-    return Argument(option, "NAME", is_literal=False) if value is None else Argument(option, value)
+def _suggested(option: str, value: str | None, unknown: str = "NAME") -> Argument:
+    return Argument(option, unknown, is_literal=False) if value is None else Argument(option, value)
 
 
 def _scores_like(content: Content) -> str | None:

@@ -147,19 +147,15 @@ class _BoundedFile(io.BufferedIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         try:
-            return b"" if self.failure else self._checked_read(_BLOCK if size is None or size < 0 else size)
+            given = b"" if self.failure else self._file.read(_BLOCK if size is None or size < 0 else size)
+            self._given += len(given)
+            if self._given - self._checked >= _CHECKED_EVERY:
+                self._checked = self._given
+                # A number takes about as many bytes in memory as it has digits, and is held more than once.
+                check_expansion(self._path, self._given)
+                check_memory(self._path, 2 * self._given)
         except Exception as failure:  # noqa: BLE001 - raised where the file is closed
-            self.failure = failure
-            return b""
-
-    def _checked_read(self, size: int) -> bytes:
-        given = self._file.read(size)
-        self._given += len(given)
-        if self._given - self._checked >= _CHECKED_EVERY:
-            self._checked = self._given
-            # A number takes about as many bytes in memory as it has digits, and is held more than once.
-            check_expansion(self._path, self._given)
-            check_memory(self._path, 2 * self._given)
+            self.failure, given = failure, b""
         return given
 
 

@@ -194,7 +194,10 @@ class NamedLoss:
 
     if not TYPE_CHECKING:  # type checkers and editors are to show the options, which __init__ has
 
-        def __new__(cls, *_: object, **__: object) -> Self:
+        def __new__(cls, *given: object, **_: object) -> Self:
+            if given and all(one.kind is one.KEYWORD_ONLY for one in inspect.signature(cls).parameters.values()):
+                call = f"{cls.__name__}({next(iter(_options(cls)))}={given[0]!r})"
+                raise InputError(f"options of {cls.__name__} must be given by name; got {given[0]!r}. Write {call}.")
             loss = super().__new__(cls)
             nn.Module.__init__(loss)  # first: an option may be a module
             return loss

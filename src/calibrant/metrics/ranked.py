@@ -20,7 +20,7 @@ __all__ = [
 
 _NGUYEN = Paper("Nguyen & O'Connor", 2015, "Posterior Calibration and Exploratory Analysis for Natural Language "
                 "Processing Models", "arXiv:1508.05154")  # fmt: skip
-_GUPTA = Paper("Gupta et al.", 2021, "Calibration of Neural Networks Using Splines", "arXiv:2006.12800")
+_GUPTA = Paper("Gupta et al.", 2021, "Calibration of Neural Networks using Splines", "arXiv:2006.12800")
 _MMCE = Paper("Kumar et al.", 2018, "Trainable Calibration Measures for Neural Networks from Kernel Mean Embeddings",
               "https://proceedings.mlr.press/v80/kumar18a.html")  # fmt: skip
 _SINGH = Paper("Singh et al.", 2021, "On the Dark Side of Calibration for Modern Neural Networks", "arXiv:2106.09385",

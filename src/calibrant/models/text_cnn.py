@@ -75,7 +75,7 @@ class TextCNN(Classifier):
     """
 
     paper: ClassVar[Paper] = Paper(
-        "Wang et al.",
+        "Wang, Feng & Zhang",
         2021,
         "Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence",
         "https://proceedings.neurips.cc/paper/2021/hash/61f3a6dbc9120ea78ef75544826c814e-Abstract.html",

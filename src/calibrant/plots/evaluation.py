@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from itertools import cycle, product
-from typing import Literal, cast
+from typing import Literal, Unpack, cast
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -19,8 +19,8 @@ from calibrant.errors import InputError
 from calibrant.evidence import Estimate
 from calibrant.plots import layout
 from calibrant.plots.layout import DASHED, DOT, Corner, Look, Theme, ThemeName
-from calibrant.plots.reliability import plot_classwise, plot_reliability
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.plots.reliability import diagram_of, plot_classwise, plot_reliability
+from calibrant.predictions import Arrays, Predictions, TopLabel
 
 _LONGEST_NAME, _LONGEST_LABEL = 56, 24
 _LINE = 0.06  # height of a line of a label, as a share of the axes
@@ -68,17 +68,17 @@ def figures(
 
 
 def plot_density(
-    predictions: Predictions | TopLabel | ConfidenceDensity,
-    *,
+    *predictions: Predictions | TopLabel | ConfidenceDensity,
     name: str = "",
     ax: Axes | None = None,
     theme: ThemeName = "light",
+    **arrays: Unpack[Arrays],
 ) -> Axes:
     """Draw the densities of confidence of correct and of wrong predictions; each has area 1.
 
     Correct ones are plain under a solid line, wrong ones hatched under a dashed line.
     """
-    diagram = predictions if isinstance(predictions, ConfidenceDensity) else diagrams.confidence_density(predictions)
+    diagram = diagram_of(predictions, arrays, ConfidenceDensity, diagrams.confidence_density, "plot_density")
     ax, colours = layout.open_axes(ax, theme)
     n, t = diagram.n_right + diagram.n_wrong, diagram.confidence
     handles: list[Artist] = []
@@ -110,23 +110,21 @@ def plot_density(
 
 
 def plot_risk_coverage(
-    predictions: Predictions | TopLabel | RiskCoverage,
-    *,
+    *predictions: Predictions | TopLabel | RiskCoverage,
     other: Predictions | TopLabel | RiskCoverage | None = None,
     set_names: tuple[str, str] = ("uncalibrated", "calibrated"),
     name: str = "",
     ax: Axes | None = None,
     theme: ThemeName = "light",
+    **arrays: Unpack[Arrays],
 ) -> Axes:
     """Draw the risk that remains at every coverage with its 95 % band, above the best that the same accuracy allows.
 
     The tinted area between the two is what a better ranking could gain. A diamond marks an operating point: how many
     samples can be answered at a round error rate.
     """
-    first, second = (
-        of if of is None or isinstance(of, RiskCoverage) else diagrams.risk_coverage(of) for of in (predictions, other)
-    )
-    assert first is not None, "only the second may be missing"
+    first = diagram_of(predictions, arrays, RiskCoverage, diagrams.risk_coverage, "plot_risk_coverage")
+    second = other if other is None or isinstance(other, RiskCoverage) else diagrams.risk_coverage(other)
     ax, colours = layout.open_axes(ax, theme)
     best: Look = {"color": colours.muted, "linewidth": 1.3, "linestyle": (0, (1, 1.4))}
     if second is None:
@@ -190,14 +188,14 @@ def _mark_operating_point(ax: Axes, diagram: RiskCoverage, theme: Theme) -> bool
 
 
 def plot_bins_sweep(
-    predictions: Predictions | TopLabel | BinsSweep,
-    *,
+    *predictions: Predictions | TopLabel | BinsSweep,
     name: str = "",
     ax: Axes | None = None,
     theme: ThemeName = "light",
+    **arrays: Unpack[Arrays],
 ) -> Axes:
     """Draw the ECE and its debiased estimate over the number of bins, above what a calibrated model would score."""
-    diagram = predictions if isinstance(predictions, BinsSweep) else diagrams.bins_sweep(predictions)
+    diagram = diagram_of(predictions, arrays, BinsSweep, diagrams.bins_sweep, "plot_bins_sweep")
     ax, colours = layout.open_axes(ax, theme)
     x, floor = diagram.n_bins.numpy(), (diagram.floor_low.numpy(), diagram.floor_high.numpy())
     ax.fill_between(x, *floor, color=colours.band, alpha=0.5, linewidth=0, zorder=2)

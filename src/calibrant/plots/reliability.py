@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Unpack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -28,6 +29,17 @@ _LONGEST_NAME = 52
 # its own; ``ax.set_ylim(0, 1)`` hides it.
 _STRIP_FLOOR, _STRIP_HEIGHT = -0.21, 0.13
 _STRIP_SHARE = -_STRIP_FLOOR / (1 - _STRIP_FLOOR)  # share of the height of the axes
+
+Diagram = TypeVar("Diagram")
+
+
+def diagram_of(
+    given: tuple[object, ...], arrays: Arrays, kind: type[Diagram], make: Callable[[Any], Diagram], caller: str
+) -> Diagram:
+    """Return the diagram that the function ``caller`` received, or make that of its predictions or arrays."""
+    if len(given) == 1 and isinstance(given[0], kind) and not arrays:
+        return given[0]
+    return make(as_predictions(given, caller, arrays))
 
 
 def plot_reliability(
@@ -71,11 +83,9 @@ def plot_reliability(
         >>> ax.get_title(loc="left")[:21]
         'Reliability: ECE 27.5'
     """
-    if len(predictions) == 1 and isinstance(predictions[0], ReliabilityDiagram):
-        first = predictions[0]
-    else:
-        first = diagrams.reliability(as_predictions(predictions, "plot_reliability", arrays), n_bins=n_bins)
-    second = diagrams.reliability(other, n_bins=n_bins) if isinstance(other, Predictions | TopLabel) else other
+    draw = partial(diagrams.reliability, n_bins=n_bins)
+    first = diagram_of(predictions, arrays, ReliabilityDiagram, draw, "plot_reliability")
+    second = draw(other) if isinstance(other, Predictions | TopLabel) else other
     ax, colours = layout.open_axes(ax, theme, width=5.2, height=6.3, lines=False)
     ax.plot([0, 1], [0, 1], zorder=2.5, **colours.dashes)
     source = layout.without_middle(name, _LONGEST_NAME)
@@ -218,18 +228,19 @@ def _free_corner(diagram: ReliabilityDiagram) -> Corner:
 
 
 def plot_classwise(
-    predictions: Predictions | ClasswiseDiagram,
-    *,
+    *predictions: Predictions | ClasswiseDiagram,
     name: str = "",
     figure: Figure | None = None,
     theme: ThemeName = "light",
+    **arrays: Unpack[Arrays],
 ) -> Figure:
     """Draw a small reliability diagram for each class, the worst first.
 
     Triangles mark bins that have left the diagonal further than chance allows, and point to the side where they are;
-    hollow circles are within chance. Bins of fewer than ten samples are faint, without their range.
+    hollow circles are within chance. Bins of fewer than ten samples are faint, without their range. Arrays are given by
+    keyword: ``plot_classwise(probs=p, labels=y)``.
     """
-    diagram = diagrams.classwise_reliability(predictions) if isinstance(predictions, Predictions) else predictions
+    diagram = diagram_of(predictions, arrays, ClasswiseDiagram, diagrams.classwise_reliability, "plot_classwise")
     shown = len(diagram.classes)
     which = f"the {shown} worst of {diagram.n_classes} classes" if shown < diagram.n_classes else f"{shown} classes"
     numbers = [which, f"classwise ECE {layout.percent(diagram.sce, 2)}", f"n = {diagram.n:,}"]

@@ -104,7 +104,9 @@ def _leaderboard(comparison: Comparison, *, is_brief: bool = False) -> Table:
         cells.insert(1, "–" if against is None else page.difference_text(against["nll"]))
         change = method.differences[UNCALIBRATED]["accuracy"].value if UNCALIBRATED in method.differences else 0.0
         seconds = f"{method.seconds:.2f}" if method.seconds < 9.995 else f"{method.seconds:.0f}"
-        rows.append([name, *cells, f"{100 * change:+.2f}" if change else "0", *[seconds] * (not is_brief)])
+        rows.append(
+            [name, *cells, f"{100 * change:+.2f}" if change and method.changed else "0", *[seconds] * (not is_brief)]
+        )
     return table(header, rows)
 
 
@@ -205,7 +207,8 @@ def _headline(comparison: Comparison, chosen: MethodResult) -> str:
     if why is None:
         gain = f"it lowers the log-loss from {comparison.uncalibrated.nll:.4f} to {chosen.nll:.4f}"
         if chosen.name == TEMPERATURE and others > 1:
-            return f"Temperature scaling is enough: {gain}, and none of {others - 1} others is clearly better."
+            rest = "the other method is not" if others == 2 else f"none of {others - 1} others is"
+            return f"Temperature scaling is enough: {gain}, and {rest} clearly better."
         return f"Use {chosen.name} ({chosen.title}): {gain}."
     none = f"{'no method' if others == 1 else f'none of {others} methods'} clearly lowers the log-loss."
     if comparison.cautions and others:
