@@ -95,9 +95,9 @@ house: install
 reference: .venv-reference/.ready
 	.venv-reference/bin/python tests/reference/record.py
 
-# The doors to frameworks that the environment of the tests lacks: Lightning, Hugging Face, and all else on the page.
+# Doors to frameworks that the environment of the tests lacks: Lightning, Hugging Face, Dask, Ray, Spark, all on the page.
 frameworks: .venv-reference/.ready
-	OMP_NUM_THREADS=1 .venv-reference/bin/python -m pytest -rs tests/unit/integrations tests/examples src/calibrant/integrations
+	OMP_NUM_THREADS=1 .venv-reference/bin/python -m pytest -rs tests/unit/integrations tests/unit/scale tests/examples src/calibrant/integrations
 	OMP_NUM_THREADS=1 .venv-reference/bin/python -m pytest -rs tests/docs/test_pages.py -k framework
 
 # All questions, or some: make benchmarks QUESTIONS="temperature binning"

@@ -44,7 +44,9 @@ class Scale:
     stream: Annotated[
         bool, flag("--stream", "Read in batches, in bounded memory; large files are without it, too.", SCALE)
     ] = False
-    engine: Annotated[str, option("NAME", "Where shards are read: local, torchrun, dask or ray.", SCALE)] = "local"
+    engine: Annotated[str, option("NAME", "Where shards are read: local, torchrun, dask, ray or spark.", SCALE)] = (
+        "local"
+    )
     workers: Annotated[int, option("N", "Processes of the engine on this machine.", SCALE, min=1, max=1024)] = 1
     address: Annotated[str | None, option("URL", "Address of a Dask or Ray cluster.", SCALE)] = None
     checkpoint: Annotated[Path | None, option("FOLDER", _CHECKPOINT, SCALE)] = None

@@ -4,16 +4,22 @@ An engine knows nothing of calibration. An answer is bytes; a task that fails gi
 is run again.
 """
 
+import importlib
 import multiprocessing
 import os
+import pickle
+import socket
+import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from calibrant.errors import CalibrantError, InputError
+from calibrant.errors import CalibrantError, InputError, one_line
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[T], bytes]
@@ -103,6 +109,8 @@ def run_torchrun(work: "Work[T]", tasks: Sequence[T]) -> Iterator[Answer]:
 def run_dask(work: "Work[T]", tasks: Sequence[T], *, address: str | None, workers: int) -> Iterator[Answer]:
     """Run the tasks on a Dask cluster at that address, or on one of its own on this machine."""
     distributed = _imported("distributed", "dask")
+    if address:
+        _check_answers(address)
     try:
         client = (
             distributed.Client(address, timeout=10)
@@ -129,6 +137,8 @@ def run_dask(work: "Work[T]", tasks: Sequence[T], *, address: str | None, worker
 def run_ray(work: "Work[T]", tasks: Sequence[T], *, address: str | None, workers: int) -> Iterator[Answer]:
     """Run the tasks on a Ray cluster at that address, or on one of its own on this machine."""
     ray = _imported("ray", "ray")
+    if address:
+        _check_answers(address)
     try:
         ray.init(address=address, num_cpus=None if address else workers, include_dashboard=False, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -148,9 +158,83 @@ def run_ray(work: "Work[T]", tasks: Sequence[T], *, address: str | None, workers
         ray.shutdown()
 
 
+def run_spark(work: "Work[T]", tasks: Sequence[T], *, address: str | None, workers: int) -> Iterator[Answer]:
+    """Run the tasks on the Spark cluster of that master, or on this machine: each a row that ``mapInArrow`` answers."""
+    spark, py4j = _imported("pyspark.sql", "spark").SparkSession, _imported("py4j.protocol", "spark")
+    failures = (_imported("pyspark.errors", "spark").PySparkException, py4j.Py4JError)
+    options = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
+    if address is None:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        options["spark.ui.enabled"] = "false"
+    else:
+        _check_answers(address)
+    builder = spark.builder.appName("calibrant").master(address or f"local[{workers},{_LIVES}]")
+    try:
+        with _without_warnings():
+            session = builder.config(map=options).getOrCreate()
+    except failures as error:
+        place = f"at --address {address!r}" if address else "on this machine"
+        raise InputError(f"Spark must start {place}, with Java 17 or later; it does not: {one_line(error)}.") from error
+    ahead = _AHEAD * session.sparkContext.defaultParallelism
+    pending: deque[Future[Any]] = deque()
+    rest = iter(tasks)
+    with ThreadPoolExecutor(ahead) as pool:  # a job for each task, so that answers come in their order
+        try:
+            while True:
+                while len(pending) < ahead and (task := next(rest, None)) is not None:
+                    with _without_warnings():
+                        row = session.createDataFrame([(pickle.dumps((work, task)),)], "task binary").coalesce(1)
+                        pending.append(pool.submit(row.mapInArrow(_answer_rows, "answer binary").collect))
+                if not pending:
+                    return
+                yield pickle.loads(pending.popleft().result()[0].answer)  # noqa: S301  # our own
+        except failures as error:
+            reason = next((line for line in str(error).splitlines() if "failed" in line), str(error)).strip(": ")[:200]
+            raise CalibrantError(
+                f"a worker must live until its task is done; Spark gave a task up: {reason}"
+            ) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            session.stop()
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Silence a library about the versions of others."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _answer_rows(batches: Iterator[Any]) -> Iterator[Any]:
+    """Answer the tasks in record batches of Arrow, in a worker of Spark."""
+    import pyarrow as pa
+
+    for batch in batches:
+        for task in batch.column(0).to_pylist():
+            answer = pickle.dumps(attempt(*pickle.loads(task)))  # noqa: S301  # our own
+            yield pa.RecordBatch.from_pydict({"answer": pa.array([answer], pa.binary())})
+
+
+def _check_answers(address: str) -> None:
+    """Check that something listens at one of the places, host:port, that an address names, before a library waits."""
+    problem: OSError | None = None
+    for place in address.rpartition("://")[2].split(","):
+        host, _, port = place.rpartition(":")
+        if not (host and port.isdecimal() and int(port) < 2**16):
+            return  # of another kind, such as auto or yarn
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=5):
+                return
+        except OSError as error:
+            problem = error
+    raise InputError(f"--address must be that of a running cluster; {address!r} does not answer: {problem}.")
+
+
 def _imported(module: str, extra: str) -> Any:
     try:
-        return __import__(module)
+        return importlib.import_module(module)
     except ImportError as error:
         raise InputError(
             f"--engine {extra} needs {module}, which could not be imported ({error}). "

@@ -18,11 +18,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
 
 from calibrant.atomic import atomic_binary, held_alone
 from calibrant.errors import CalibrantError, FileError, InputError, without_our_warnings
-from calibrant.scale.engines import run_dask, run_local, run_ray, run_torchrun
+from calibrant.scale.engines import run_dask, run_local, run_ray, run_spark, run_torchrun
 from calibrant.scale.shards import Plan, Shard, Task
 from calibrant.scale.state import Design, EvaluationState
 
-EngineName: TypeAlias = Literal["local", "torchrun", "dask", "ray"]
+EngineName: TypeAlias = Literal["local", "torchrun", "dask", "ray", "spark"]
 _SECONDS = 30.0  # between two checkpoints
 
 
@@ -38,8 +38,10 @@ class Engine:
     def __post_init__(self) -> None:
         if self.name not in get_args(EngineName):
             raise InputError(f"--engine must be one of {', '.join(get_args(EngineName))}; got {self.name!r}.")
-        if self.address is not None and self.name not in {"dask", "ray"}:
-            raise InputError(f"--address belongs to --engine dask or ray; got --engine {self.name}. Leave it out.")
+        if self.address is not None and self.name not in {"dask", "ray", "spark"}:
+            raise InputError(
+                f"--address belongs to --engine dask, ray or spark; got --engine {self.name}. Leave it out."
+            )
 
     @property
     def collects(self) -> bool:
@@ -51,6 +53,8 @@ class Engine:
             return run_torchrun(work, tasks)
         if self.name == "dask":
             return run_dask(work, tasks, address=self.address, workers=self.workers)
+        if self.name == "spark":
+            return run_spark(work, tasks, address=self.address, workers=self.workers)
         if self.name == "ray":
             return run_ray(work, tasks, address=self.address, workers=self.workers)
         return run_local(work, tasks, workers=self.workers)

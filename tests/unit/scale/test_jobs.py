@@ -1,6 +1,7 @@
 """Shards of any format, engine and division give the answer of one file; what goes wrong is named, nothing is lost."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -244,10 +245,12 @@ def test_a_task_that_kills_every_worker_is_given_up(monkeypatch):
         list(run_local(bytes, [0, 1], workers=2))
 
 
-@pytest.mark.parametrize("engine", ["torchrun", "dask", "ray"])
+@pytest.mark.parametrize("engine", ["torchrun", "dask", "ray", "spark"])
 def test_every_engine_gives_the_same_report(folder, tmp_path, engine):
-    module = {"dask": "distributed", "ray": "ray", "torchrun": "torch"}[engine]
+    module = {"dask": "distributed", "ray": "ray", "spark": "pyspark", "torchrun": "torch"}[engine]
     pytest.importorskip(module)
+    if engine == "spark" and shutil.which("java") is None:
+        pytest.skip("Spark needs Java")
     start = [sys.executable, "-m", "calibrant"]
     if engine == "torchrun":
         start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "calibrant"]
@@ -263,8 +266,8 @@ def test_every_engine_gives_the_same_report(folder, tmp_path, engine):
 
 
 def test_engines_that_do_not_exist_are_named():
-    with pytest.raises(InputError, match="must be one of local, torchrun, dask, ray"):
-        Engine("spark")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="must be one of local, torchrun, dask, ray, spark"):
+        Engine("slurm")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="--address belongs to"):
         Engine("local", address="tcp://127.0.0.1:1")
 
