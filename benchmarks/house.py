@@ -43,7 +43,7 @@ BOUNDS = {
     "modules": Bound("modules", 193, 240),
     "median": Bound("median lines of a module", 250, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 43_600, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 43_700, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_500, 2_500),
     "scale": Bound("lines of scale/", 2_000, 2_000),
@@ -57,7 +57,7 @@ BOUNDS = {
 COMMAND_BOUNDS = {
     "evaluate": Bound("files entered by evaluate", 33, 40),
     "fit": Bound("files entered by fit", 28, 30),
-    "compare": Bound("files entered by compare", 36, 50),
+    "compare": Bound("files entered by compare", 38, 50),
     "diagnose": Bound("files entered by diagnose", 48, 70),
 }
 

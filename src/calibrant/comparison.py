@@ -1,10 +1,10 @@
 """Fit calibration methods on one set of predictions, evaluate them on another, and recommend one."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 import torch
@@ -38,6 +38,9 @@ _FEWEST_OUTPUTS = 5
 _Z_DIFFERENT = 4.0
 
 
+ClassNames: TypeAlias = tuple[str, ...] | None
+
+
 class Caution(NamedTuple):
     """A problem of the two sets that puts every result in doubt, and what it means."""
 
@@ -50,44 +53,58 @@ class Caution(NamedTuple):
 
 def check_held_out(calibration: Predictions, test: Predictions) -> tuple[Caution, ...]:
     """Refuse sets of different classes; warn if they share samples or differ in accuracy beyond chance."""
-    if calibration.n_classes != test.n_classes:
+    check_classes(*((samples.n_classes, samples.class_names) for samples in (calibration, test)))
+    shares = [(samples.top.accuracy, samples.effective_size) for samples in (calibration, test)]
+    return warn_of_cautions(calibration, test, *shares)
+
+
+def check_classes(calibration: tuple[int, ClassNames], test: tuple[int, ClassNames]) -> None:
+    """Refuse sets whose numbers or names of classes differ."""
+    (k, names), (other_k, others) = calibration, test
+    if k != other_k:
         raise InputError(
-            f"calibration and test samples must have the same classes; got {calibration.n_classes} and "
-            f"{test.n_classes}. Take both from the same model."
+            f"calibration and test samples must have the same classes; got {k} and {other_k}. Take both from the same "
+            "model."
         )
-    names, others = calibration.class_names, test.class_names
     if names is not None and others is not None and names != others:
         index = next(i for i, pair in enumerate(zip(names, others, strict=True)) if pair[0] != pair[1])
         raise InputError(
             f"calibration and test samples must name the classes alike, in the same order; class {index} is "
             f"{names[index]!r} in one and {others[index]!r} in the other."
         )
-    cautions = tuple(_cautions(calibration, test))
+
+
+def warn_of_cautions(
+    calibration: Predictions, test: Predictions, *accuracies: tuple[float, float], sampled: float = 1.0
+) -> tuple[Caution, ...]:
+    """Warn if two sets share samples, or if two accuracies, each with its number of samples, differ beyond chance.
+
+    ``sampled``: the share of all calibration samples that the first set is.
+    """
+    cautions, common = list[Caution](), samples_in_both(calibration, test)
+    if common > _BY_CHANCE * len(test) * sampled and (sampled == 1 or common >= _FEWEST_OUTPUTS):
+        both = f"{common:,} of {len(test):,} test samples are also calibration samples"
+        some = f"{common:,} samples are in both, of {len(calibration):,} and {len(test):,} drawn from each"
+        cautions += [
+            Caution(
+                both if sampled == 1 else some,
+                "methods are evaluated on what they were fitted on, which favours flexible ones. Use different samples "
+                "for one of the two.",
+            )
+        ]
+    (first, n), (second, other_n) = accuracies
+    if z_between(first * n, n, second * other_n, other_n) > _Z_DIFFERENT:
+        cautions += [
+            Caution(
+                "the two sets may not be drawn alike",
+                f"accuracy is {first:.1%} on the calibration samples and {second:.1%} on the test samples, more than "
+                "chance explains. Check that both are random parts of the same data, and that the network was trained "
+                "on neither.",
+            )
+        ]
     for caution in cautions:
         warn(str(caution))
-    return cautions
-
-
-def _cautions(calibration: Predictions, test: Predictions) -> Iterator[Caution]:
-    common = samples_in_both(calibration, test)
-    if common > _BY_CHANCE * len(test):
-        yield Caution(
-            f"{common:,} of {len(test):,} test samples are also calibration samples",
-            "methods are evaluated on what they were fitted on, which favours flexible ones. Use different samples for "
-            "one of the two.",
-        )
-    accuracies = [samples.top.accuracy for samples in (calibration, test)]
-    shares = [
-        (accuracy * s.effective_size, s.effective_size)
-        for accuracy, s in zip(accuracies, (calibration, test), strict=True)
-    ]
-    if z_between(*shares[0], *shares[1]) > _Z_DIFFERENT:
-        yield Caution(
-            "the two sets may not be drawn alike",
-            f"accuracy is {accuracies[0]:.1%} on the calibration samples and {accuracies[1]:.1%} "
-            "on the test samples, more than chance explains. Check that both are random parts of the same data, and "
-            "that the network was trained on neither.",
-        )
+    return tuple(cautions)
 
 
 def z_between(right: float, n: float, other_right: float, other_n: float) -> float:
@@ -181,6 +198,18 @@ class MethodResult:
 
 @final
 @dataclass(frozen=True)
+class StreamedSets:
+    """How more samples than memory holds were compared, and what that costs."""
+
+    shards: int  # calibration and test files
+    sample: int  # uniform sample of the calibration samples
+    sampled: tuple[str, ...]  # methods that were fitted on that sample; the others on all
+    charted: int  # uniform sample of the test samples, for charts
+    auroc_error: dict[str, float]  # by method, the most by which ranks in bounded memory can change its AUROC
+
+
+@final
+@dataclass(frozen=True)
 class Comparison(HasReport):
     """Methods by their log-loss on the test samples, lowest first; those that could not be fitted come last."""
 
@@ -193,6 +222,7 @@ class Comparison(HasReport):
     resamples: int
     cautions: tuple[Caution, ...] = ()
     effective_n_test: float | None = None  # number of test samples of equal weight that know as much, if weights differ
+    streamed: StreamedSets | None = None  # None: the samples were in memory
 
     @property
     def fitted(self) -> tuple[MethodResult, ...]:
@@ -325,14 +355,7 @@ def compare(
             )
     cautions = check_held_out(calibration, test)
     calibration, test = counted_samples(calibration), counted_samples(test)
-    given = default_methods(calibration) if calibrators is None else calibrators
-    for method in (given := tuple(given)):
-        if not isinstance(method, Calibrator):
-            hint = f" calibrant.catalogue.parse_calibrator({method!r}) makes one." if isinstance(method, str) else ""
-            raise InputError(f"calibrators must be calibrators, such as TemperatureScaling(); got {method!r}.{hint}")
-    # auto comes last: on a tie, the method that it chose ranks first.
-    ordered = sorted(given, key=lambda method: isinstance(method, Auto))
-    methods = {expression_of(method): method for method in (Uncalibrated(), TemperatureScaling(), *ordered)}
+    methods = methods_of(default_methods(calibration) if calibrators is None else calibrators)
     metrics = comparison_metrics(n_bins)
     bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)
     results: list[MethodResult] = []
@@ -352,7 +375,7 @@ def compare(
         del trial, mapped  # the next fit may need the memory of these samples
     progress("comparing", len(methods), len(methods))
     return Comparison(
-        _with_differences(results, bootstrap, bootstrap_values),
+        with_differences(results, metrics, bootstrap_values, bootstrap.difference),
         n_calibration=len(calibration),
         n_test=len(test),
         n_classes=test.n_classes,
@@ -364,31 +387,45 @@ def compare(
     )
 
 
-def _with_differences(
-    results: Sequence[MethodResult], bootstrap: PairedBootstrap, bootstrap_values: dict[str, dict[str, Tensor]]
+def methods_of(calibrators: Iterable[Calibrator]) -> dict[str, Calibrator]:
+    """Return the methods to compare, by name, each once; the two baselines come first."""
+    for method in (given := tuple(calibrators)):
+        if not isinstance(method, Calibrator):
+            hint = f" calibrant.catalogue.parse_calibrator({method!r}) makes one." if isinstance(method, str) else ""
+            raise InputError(f"calibrators must be calibrators, such as TemperatureScaling(); got {method!r}.{hint}")
+    # auto comes last: on a tie, the method that it chose ranks first.
+    ordered = sorted(given, key=lambda method: isinstance(method, Auto))
+    return {expression_of(method): method for method in (Uncalibrated(), TemperatureScaling(), *ordered)}
+
+
+def with_differences(
+    results: Sequence[MethodResult],
+    metrics: Sequence[Metric],
+    bootstrap_values: Mapping[str, Mapping[str, Tensor]],
+    difference: Callable[[Metric, Tensor, Tensor], Difference],
 ) -> tuple[MethodResult, ...]:
-    """Sort the methods by log-loss, with their differences from both baselines and from the best."""
+    """Sort the methods by log-loss, with their differences from both baselines and from the best.
+
+    ``bootstrap_values``: by method and metric, that of all samples and of every resample; ``difference`` takes two.
+    """
     ordered = sorted(results, key=lambda method: (method.failure is not None, math.isnan(method.nll), method.nll))
 
     def differences_from(baseline: str) -> dict[str, dict[str, Difference]]:
         # In either direction, temperature scaling against the uncalibrated model is the same planned test.
         planned = {UNCALIBRATED: TEMPERATURE, TEMPERATURE: UNCALIBRATED}.get(baseline)
-        changes = {
-            name: bootstrap.differences(bootstrap_values[baseline], values)
-            for name, values in bootstrap_values.items()
-            if name != baseline
-        }
-        corrected = {
-            metric.name: apply_holm(metric, {name: by[metric.name] for name, by in changes.items()}, planned=planned)
-            for metric in bootstrap.metrics
-        }
-        return {name: {metric: by_name[name] for metric, by_name in corrected.items()} for name in changes}
+        others = [name for name in bootstrap_values if name != baseline]
+        corrected = {}
+        for metric in metrics:
+            own = {name: values[metric.name] for name, values in bootstrap_values.items()}
+            changes = {name: difference(metric, own[baseline], own[name]) for name in others}
+            corrected[metric.name] = apply_holm(metric, changes, planned=planned)
+        return {name: {metric: by_name[name] for metric, by_name in corrected.items()} for name in others}
 
     by_baseline = {name: differences_from(name) for name in (UNCALIBRATED, TEMPERATURE) if name in bootstrap_values}
     to_best = differences_from(ordered[0].name)
 
-    def with_differences(method: MethodResult) -> MethodResult:
+    def complete(method: MethodResult) -> MethodResult:
         own = {baseline: by[method.name] for baseline, by in by_baseline.items() if method.name in by}
         return replace(method, differences=own, to_best=to_best.get(method.name, {}).get("nll"))
 
-    return tuple(map(with_differences, ordered))
+    return tuple(map(complete, ordered))

@@ -1,5 +1,6 @@
 """``calibrant compare``: calibration methods side by side, fitted on one file and evaluated on another."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -7,23 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
+from calibrant.cli.scale import Scale, Source, load_all
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from calibrant.calibrators import Calibrator
+    from calibrant.files.load import Part
     from calibrant.plots import ThemeName
+    from calibrant.predictions import Predictions
     from calibrant.report import Page
+    from calibrant.scale.compare import StreamedComparison
 
 EXAMPLES = """\
 calibrant compare calibration.csv test.csv
 calibrant compare calibration.csv test.csv --methods all --json methods.json
 calibrant compare all.csv --split fold=cal,test
-calibrant compare calibration.npz test.npz --methods svs,temperature+isotonic"""
+calibrant compare calibration.npz test.npz --methods svs,temperature+isotonic
+calibrant compare 'cal/*.parquet' 'test/*.parquet' --workers 4"""
 
-_CALIBRATION = "Predictions to fit on, for samples that the model was not trained on."
-_TEST = "Predictions of the same model for other samples, to evaluate on. Left out with --split."
+_CALIBRATION = (
+    "Predictions to fit on, for samples that the model was not trained on: a file, a folder, a quoted pattern."
+)
+_TEST = "Predictions of the same model for other samples, to evaluate on, likewise. Left out with --split."
 _METHODS = (
     "default (by the numbers of samples and classes), all, or names as for `calibrant fit`, with commas between them."
 )
@@ -39,6 +47,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     seed: options.Seed = 0,
     given: options.Scores = options.Scores(),
     split: options.SplitColumn = None,
+    scale: Scale = Scale(),
     reports: options.Reports = options.Reports(),
 ) -> "Page":
     """Compare calibration methods on held-out predictions.
@@ -57,14 +66,21 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
         raise InputError(f"calibrant compare must be given two files, or one with --split; got {received}.")
     test_file = test_file or calibration_file
     reports.check([calibration_file, test_file])
+    sets = [Source.find([file]) for file in (calibration_file, test_file)]
+    inputs = [path for source in sets for path in source.paths]
+    reports.check(inputs)
     out, err = standard_output(), standard_error()
     with print_warnings(err), progress_bar(err) as progress:
         progress(f"reading {calibration_file} and {test_file}", 0, 1)
-        calibration = given.load(calibration_file, parts, "calibration")
-        test = given.load(test_file, parts, "test")
-        chosen = named or default_methods(calibration)
         evidence = {"n_bins": bins, "resamples": resamples, "seed": seed}
-        comparison = compare_methods(calibration, test, chosen, **evidence, progress=progress)
+        if any(scale.streams(source) for source in sets):
+            comparison, test = _compare_streamed(sets, scale, given, parts, named, progress=progress, **evidence)
+        else:
+            calibration = _loaded(sets[0], given, parts, "calibration")
+            test = _loaded(sets[1], given, parts, "test")
+            comparison = compare_methods(
+                calibration, test, named or default_methods(calibration), **evidence, progress=progress
+            )
         progress("drawing", 1, 1)
 
         def draw(theme: "ThemeName") -> "dict[str, Figure]":
@@ -82,8 +98,47 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     reading = given.as_arguments() + (f" --split {quote(split)}" if split else "")
     page = comparison_page(comparison, calibration=calibration_file, test=test_file, reading=reading)
     page = replace(page, charts=charts)
-    reports.show_and_write(page, drawn, out, full=full, inputs=[calibration_file, test_file])
+    reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
     return page
+
+
+def _loaded(source: Source, given: options.Scores, split: options.Split | None, part: "Part") -> "Predictions":
+    """Load the scores of every class of all files into memory."""
+    from calibrant.predictions import Predictions
+
+    if len(source.paths) == 1:
+        return given.load(source.paths[0], split, part)
+    predictions = load_all(source.shards, given.as_options(), split, part)[0]
+    if not isinstance(predictions, Predictions):
+        raise InputError("files must have scores of every class to be compared; they have only the top label.")
+    return predictions
+
+
+def _compare_streamed(
+    sets: list[Source],
+    scale: Scale,
+    given: options.Scores,
+    split: options.Split | None,
+    methods: "tuple[Calibrator, ...]",
+    *,
+    progress: Callable[[str, int, int], None],
+    **evidence: Any,
+) -> "StreamedComparison":
+    """Compare methods on shards that are read in batches."""
+    from calibrant.scale.compare import ShardSet, compare_streamed
+
+    if any(source.are_states for source in sets):
+        raise InputError("methods must be compared on predictions; got states, which hold sums. Name the files.")
+    for name, is_given in (("--checkpoint", scale.checkpoint), ("--allow-missing", scale.allow_missing)):
+        if is_given:
+            raise InputError(f"{name} must be left out of compare, which reads all shards in every pass.")
+
+    def opened(source: Source, part: "Part") -> ShardSet:
+        return ShardSet(source.shards, scale.plan(source.shards, given.as_options(), split, part))
+
+    calibration, test = opened(sets[0], "calibration"), opened(sets[1], "test")
+    chosen = methods or None
+    return compare_streamed(calibration, test, chosen, engine=scale.as_engine(), progress=progress, **evidence)
 
 
 def parse_methods(text: str) -> "tuple[Calibrator, ...]":

@@ -174,18 +174,26 @@ class PairedBootstrap:
         return {m.name: self.difference(m, baseline[m.name], candidate[m.name]) for m in self.metrics}
 
     def difference(self, metric: Metric, baseline: Tensor, candidate: Tensor) -> Difference:
-        differences = candidate - baseline
-        value, drawn = float(differences[0]), differences[1:][~differences[1:].isnan()]
-        low, high, p = math.nan, math.nan, math.nan
-        if drawn.numel():
-            biased_up = metric.family == "calibration"
-            low, high = bootstrap_interval(value, drawn, biased_up=biased_up)
-            centred = drawn - 2 * (drawn.mean() - value) if biased_up else drawn
-            p = paired_p(centred, self._weights.shape[1])
-            # Draws that are all the same, up to rounding, but not zero, show nothing about noise.
-            if math.isclose(low, high, rel_tol=1e-9) and value != 0:
-                p = math.nan
-        return Difference(float(baseline[0]), float(candidate[0]), value, low, high, p).with_correction(metric, p)
+        return paired_difference(metric, baseline, candidate, groups=self._weights.shape[1])
+
+
+def paired_difference(metric: Metric, baseline: Tensor, candidate: Tensor, *, groups: int) -> Difference:
+    """Return candidate minus baseline, not corrected, from the metric of all samples and of each resample, (r + 1,).
+
+    A resample draws so many groups of samples, the same ones for both.
+    """
+    differences = candidate - baseline
+    value, drawn = float(differences[0]), differences[1:][~differences[1:].isnan()]
+    low, high, p = math.nan, math.nan, math.nan
+    if drawn.numel():
+        biased_up = metric.family == "calibration"
+        low, high = bootstrap_interval(value, drawn, biased_up=biased_up)
+        centred = drawn - 2 * (drawn.mean() - value) if biased_up else drawn
+        p = paired_p(centred, groups)
+        # Draws that are all the same, up to rounding, but not zero, show nothing about noise.
+        if math.isclose(low, high, rel_tol=1e-9) and value != 0:
+            p = math.nan
+    return Difference(float(baseline[0]), float(candidate[0]), value, low, high, p).with_correction(metric, p)
 
 
 def _reweighted(

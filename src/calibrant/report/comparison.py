@@ -47,7 +47,7 @@ def comparison_page(
     return Page(
         title="Calibration methods compared",
         source=f"{calibration.name} → {test.name}" if calibration and test else None,
-        facts=held_out_facts(comparison),
+        facts=held_out_facts(comparison) + _shards(comparison),
         verdict=comparison_verdict(comparison),
         brief_findings=tuple(_main_findings(comparison, chosen)),
         tone="open" if comparison.cautions else _TONES.get(comparison.why_uncalibrated, "good"),
@@ -58,6 +58,7 @@ def comparison_page(
             Section("Methods by log-loss", (_leaderboard(comparison),), legend=_legend(comparison)),
             Section("Every number with its 95 % interval", (_intervals(comparison),)),
             *(Section(f"Differences from {_NAMES[name]}", (_differences(comparison, name),)) for name in baselines),
+            *_streamed_sections(comparison),
         ),
         notes=tuple(notes),
         brief_notes=tuple(f"{chosen.name}: {note}" for note in chosen.notes),
@@ -67,6 +68,20 @@ def comparison_page(
         commands=(command,) if calibration is not None and chosen.name != UNCALIBRATED else (),
         data=lambda: _document(comparison, calibration, test),
     )
+
+
+def _shards(comparison: Comparison) -> str:
+    return "" if comparison.streamed is None else f", streamed from {counted(comparison.streamed.shards, 'file')}"
+
+
+def _streamed_sections(comparison: Comparison) -> list[Section]:
+    streamed = comparison.streamed
+    if streamed is None:
+        return []
+    shown = dict.fromkeys((UNCALIBRATED, comparison.recommended.name))
+    errors = " and ".join(f"that of {name} to {streamed.auroc_error[name]:.1g}" for name in shown)
+    ranks = f"Ranks are in bounded memory, so that an AUROC is exact to an error: {errors}."
+    return [Section("Streamed", items=(ranks, f"Charts are of a uniform sample of {streamed.charted:,} test samples."))]
 
 
 # Numbers.
@@ -163,7 +178,8 @@ def _document(comparison: Comparison, calibration: PurePath | None, test: PurePa
     ]
     words = {"verdict": comparison_verdict(comparison), "recommended": comparison.recommended.name}
     shared = held_out_fields(comparison, calibration=calibration, test=test)
-    return page.document("calibrant.comparison/1", {**shared, **words, "methods": methods})
+    streamed = {} if comparison.streamed is None else {"streamed": comparison.streamed}
+    return page.document("calibrant.comparison/1", {**shared, **streamed, **words, "methods": methods})
 
 
 # Words.

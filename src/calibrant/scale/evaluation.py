@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.evaluation import Evaluation, Streamed, WorstClass, score_splits, worst_of_bins, worst_of_classes
 from calibrant.evidence.corp import corp_of_ranked
-from calibrant.evidence.estimates import Levels, estimate, estimate_groups, estimate_ranked
+from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
 from calibrant.metrics.decomposition import murphy_of_state, refinement_terms_of_state
 from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import (
@@ -21,7 +21,7 @@ from calibrant.metrics.states import (
     Ranked,
     TopStatistic,
 )
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, TopLabel
 from calibrant.scale.state import GROUPS, EvaluationState
 
 _CHUNK = 64  # resamples computed at a time
@@ -40,29 +40,9 @@ def evaluate_state(
     Sums give every metric and its interval, except the kernel calibration error and the splits of proper scores by a
     cross-fitted temperature, which are those of the kept sample.
     """
-    design, states, sample = state.design, state.states(), state.sample.predictions
-    sampled = [metric for metric in state.metrics if isinstance(metric.statistic, KernelFeatures)]
-    summed = [metric for metric in state.metrics if metric not in sampled]
-    values = {metric.name: float(metric.value(states[metric.statistic])) for metric in summed}
-    draws = _draws(GROUPS, resamples, design.seed)
-    progress("resampling the top label")
-    exact = state.ranked()
-    top = [metric for metric in summed if isinstance(metric.statistic, TopStatistic)]
-    estimates = estimate_ranked(
-        *(top, values, exact, lambda _: _levels(state, draws)), n=state.n, resamples=resamples, seed=design.seed
-    )
-    rest = [metric for metric in summed if metric not in top]
-    if rest:
-        assert isinstance(sample, Predictions)
-        progress("resampling all classes")
-        groups = state.group_states().__getitem__
-        drawn = _draws(state.class_groups, resamples, design.seed)
-        estimates |= estimate_groups(
-            *(rest, values, groups, drawn, sample), n=float(exact.effective_n), seed=design.seed, is_sample=True
-        )
-    if sampled:
-        progress("resampling the kernel calibration error of a sample")
-        estimates |= estimate(sample, sampled, resamples=resamples, seed=design.seed)
+    design, sample = state.design, state.sample.predictions
+    estimates = estimate_state(state, sample, resamples=resamples, progress=progress)
+    states, exact = state.states(), state.ranked()
     progress("splitting the scores into calibration and refinement")
     bins, moments = states[Binned(design.n_bins)], states[BinnedMoments(design.n_bins)]
     assert isinstance(bins, Bins)
@@ -75,7 +55,7 @@ def evaluate_state(
         seed=design.seed,
         metrics={metric.name: estimates[metric.name] for metric in state.metrics},
         murphy=murphy_of_state(moments),
-        refinement_terms=refinement_terms_of_state(bins, auroc=values["auroc"]),
+        refinement_terms=refinement_terms_of_state(bins, auroc=estimates["auroc"].value),
         corp={"top_brier": curve.brier, "top_nll": curve.nll},
         splits=score_splits(sample, design.seed),
         worst_bins=worst_of_bins(bins),
@@ -83,13 +63,46 @@ def evaluate_state(
         zeros=state.zeros,
         effective_n=float(exact.effective_n) if design.weighted else None,
         streamed=Streamed(
-            *(shards, len(sample), tuple(metric.name for metric in sampled), float(state.cells.auroc_error)),
-            missing=tuple(missing),
+            *(shards, len(sample), _names_of_sampled(state), float(state.cells.auroc_error)), missing=tuple(missing)
         ),
     )
 
 
-def _draws(groups: int, resamples: int, seed: int) -> Tensor:
+def estimate_state(
+    state: EvaluationState,
+    sample: Predictions | TopLabel,
+    *,
+    resamples: int,
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, Estimate]:
+    """Estimate the metrics of a state, with a uniform sample of its samples for what sums do not tell."""
+    design, states = state.design, state.states()
+    sampled = [metric for metric in state.metrics if isinstance(metric.statistic, KernelFeatures)]
+    summed = [metric for metric in state.metrics if metric not in sampled]
+    values = {metric.name: float(metric.value(states[metric.statistic])) for metric in summed}
+    draws = draw_counts(GROUPS, resamples, design.seed)
+    progress("resampling the top label")
+    exact = state.ranked()
+    top = [metric for metric in summed if isinstance(metric.statistic, TopStatistic)]
+    estimates = estimate_ranked(
+        *(top, values, exact, lambda _: _levels(state, draws)), n=state.n, resamples=resamples, seed=design.seed
+    )
+    rest = [metric for metric in summed if metric not in top]
+    if rest:
+        assert isinstance(sample, Predictions)
+        progress("resampling all classes")
+        groups = state.group_states().__getitem__
+        drawn = draw_counts(state.class_groups, resamples, design.seed)
+        estimates |= estimate_groups(
+            *(rest, values, groups, drawn, sample), n=float(exact.effective_n), seed=design.seed, is_sample=True
+        )
+    if sampled:
+        progress("resampling the kernel calibration error of a sample")
+        estimates |= estimate(sample, sampled, resamples=resamples, seed=design.seed)
+    return estimates
+
+
+def draw_counts(groups: int, resamples: int, seed: int) -> Tensor:
     """Draw groups with replacement; return how often each was drawn, (resamples, groups)."""
     drawn = np.random.default_rng([seed, 3]).multinomial(groups, np.full(groups, 1 / groups), size=resamples)
     return torch.from_numpy(drawn).double()
@@ -97,15 +110,20 @@ def _draws(groups: int, resamples: int, seed: int) -> Tensor:
 
 def _levels(state: EvaluationState, draws: Tensor) -> Levels:
     """Return the levels of confidence, and resamples of them by drawing groups of samples with replacement."""
+    return Levels(state.levels()[0], resampled_levels(state, draws))
+
+
+def resampled_levels(state: EvaluationState, draws: Tensor) -> Iterator[Ranked]:
+    """Yield the levels of confidence, some resamples at a time, given how often each group was drawn, (r, groups)."""
     ranked, mass, squares = state.levels()
+    for chunk in draws.split(_CHUNK):
+        right, wrong = torch.tensordot(chunk, mass, dims=1).unbind(1)
+        drawn = None if squares is None else chunk @ squares
+        yield Ranked(ranked.log_odds, ranked.confidence, right, wrong, squared_weights=drawn)
 
-    def bootstrapped() -> Iterator[Ranked]:
-        for chunk in draws.split(_CHUNK):
-            right, wrong = torch.tensordot(chunk, mass, dims=1).unbind(1)
-            drawn = None if squares is None else chunk @ squares
-            yield Ranked(ranked.log_odds, ranked.confidence, right, wrong, squared_weights=drawn)
 
-    return Levels(ranked, bootstrapped())
+def _names_of_sampled(state: EvaluationState) -> tuple[str, ...]:
+    return tuple(metric.name for metric in state.metrics if isinstance(metric.statistic, KernelFeatures))
 
 
 def _worst_classes(state: EvaluationState) -> list[WorstClass]:

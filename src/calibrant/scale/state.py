@@ -369,6 +369,8 @@ class Sample:
         self._below = _ORDER  # keys of the samples that may still enter
 
     def add(self, samples: Predictions | TopLabel, keys: Keys) -> None:
+        if not self.size:
+            return
         order = keys & _ORDER
         if self._below < _ORDER:
             places = np.flatnonzero(order < self._below)

@@ -1,0 +1,260 @@
+"""Compare calibration methods on more samples than memory holds.
+
+Methods that are fitted by passes over the shards see all calibration samples, the others a uniform sample of them. One
+pass over the test shards then applies every map to each batch and adds up a state for each method. The groups of test
+samples are the same for all methods, so that redrawing them gives paired differences, as in memory.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from safetensors.torch import load as tensors_of
+from safetensors.torch import save as bytes_of
+from torch import Tensor
+
+from calibrant.calibrators import Calibrator, TemperatureScaling
+from calibrant.calibrators.base import Trial, try_fit
+from calibrant.comparison import (
+    UNCALIBRATED,
+    Comparison,
+    MethodResult,
+    StreamedSets,
+    check_classes,
+    comparison_metrics,
+    default_methods,
+    methods_of,
+    warn_of_cautions,
+    with_differences,
+)
+from calibrant.errors import CalibrantError, InputError, without_our_warnings
+from calibrant.evidence.differences import Difference, paired_difference
+from calibrant.maps import Map
+from calibrant.metrics import Metric
+from calibrant.metrics.states import TopStatistic
+from calibrant.predictions import Predictions
+from calibrant.scale.evaluation import draw_counts, estimate_state, resampled_levels
+from calibrant.scale.fits import fit_temperature
+from calibrant.scale.jobs import LOCAL, Engine, first_design, gather
+from calibrant.scale.shards import Plan, Shard, Task
+from calibrant.scale.state import GROUPS, Design, EvaluationState, Sample, of_positive_weight
+
+Progress = Callable[[str, int, int], None]
+_CLASS_NUMBERS = 1 << 24  # in the states by group of all methods; more classes or methods have fewer groups
+
+
+class ShardSet(NamedTuple):
+    """Shards, and what to read from them."""
+
+    shards: Sequence[Shard]
+    plan: Plan
+
+
+class StreamedComparison(NamedTuple):
+    """A comparison, and uniform samples of the test samples, for its charts."""
+
+    comparison: Comparison
+    test: Predictions
+
+
+def compare_streamed(
+    calibration: ShardSet,
+    test: ShardSet,
+    calibrators: Iterable[Calibrator] | None = None,
+    *,
+    n_bins: int = 15,
+    resamples: int = 500,
+    seed: int = 0,
+    engine: Engine = LOCAL,
+    progress: Progress = lambda _text, _done, _total: None,
+) -> StreamedComparison:
+    """Fit every method on the calibration shards, evaluate it on the test shards, and rank by log-loss.
+
+    Arguments are as for :func:`calibrant.comparison.compare`; without ``calibrators`` the sample decides them.
+    """
+    if engine.name == "torchrun":
+        raise InputError("--engine must be local, dask or ray to compare; got torchrun, which evaluates only.")
+    gathered = gather(
+        *calibration, n_bins=n_bins, seed=seed, engine=engine, progress=lambda text: progress(f"fit: {text}", 0, 1)
+    )
+    assert gathered is not None, "only torchrun has processes without an answer"
+    first, sample = gathered.state, gathered.state.sample.predictions
+    for shard in test.shards:
+        test.plan.check(shard)
+    tasks = test.plan.tasks(test.shards)
+    design = first_design(test.plan, tasks, n_bins=n_bins, seed=seed)
+    if not isinstance(sample, Predictions) or design.classes is None:
+        raise InputError("methods must be compared on scores of every class; these files have only the top label.")
+    check_classes((sample.n_classes, sample.class_names), (design.classes, design.class_names))
+    methods = methods_of(default_methods(sample) if calibrators is None else calibrators)
+    trials: dict[str, Trial] = {}
+    for done, (name, method) in enumerate(methods.items()):
+        progress(f"fitting {name}", done, len(methods))
+        trials[name] = _fitted(method, calibration, sample, first.n, engine)
+    maps = {name: trial.map for name, trial in trials.items() if trial.map is not None}
+    progress("evaluating", 0, len(tasks))
+    states, changed = _gather(maps, tasks, test.plan, design, engine, progress)
+    drawn = states[UNCALIBRATED].sample.predictions
+    assert isinstance(drawn, Predictions)
+    results, values = list[MethodResult](), dict[str, dict[str, Tensor]]()
+    for done, (name, trial) in enumerate(trials.items()):
+        title, seconds = methods[name].title, trial.seconds
+        result = MethodResult(name, title, seconds=seconds, notes=trial.notes, failure=trial.failure)
+        if trial.map is not None:
+            progress(f"resampling {name}", done, len(methods))
+            state, mapped = states[name], trial.map.transform(drawn)
+            found = estimate_state(state, mapped, resamples=resamples)
+            estimated = {metric.name: found[metric.name] for metric in state.metrics}
+            values[name] = _resampled(state, {metric: one.value for metric, one in estimated.items()}, resamples)
+            total = float(state.cells.total.sum())
+            result = replace(result, metrics=estimated, changed=changed[name] / total, map=trial.map)
+        results.append(result)
+    state = states[UNCALIBRATED]
+    cautions = warn_of_cautions(
+        *(sample, drawn, _accuracy(first), _accuracy(state)), sampled=len(sample) / max(first.n, len(sample))
+    )
+    is_sample = len(sample) < first.n
+    comparison = Comparison(
+        with_differences(results, state.metrics, values, partial(_difference, class_groups=state.class_groups)),
+        n_calibration=first.n,
+        n_test=state.n,
+        n_classes=design.classes,
+        n_bins=n_bins,
+        seed=seed,
+        resamples=resamples,
+        cautions=cautions,
+        effective_n_test=_accuracy(state)[1] if design.weighted else None,
+        streamed=StreamedSets(
+            shards=len({shard.path for shard in (*calibration.shards, *test.shards)}),
+            sample=len(sample),
+            sampled=tuple(name for name, method in methods.items() if is_sample and not streams(method)),
+            charted=len(drawn),
+            auroc_error={name: float(one.cells.auroc_error) for name, one in states.items()},
+        ),
+    )
+    return StreamedComparison(comparison, drawn)
+
+
+def streams(method: Calibrator) -> bool:
+    """Return whether a method is fitted on all samples, by passes over the shards."""
+    return method.family == "baseline" or method == TemperatureScaling()
+
+
+def _fitted(method: Calibrator, calibration: ShardSet, sample: Predictions, n: int, engine: Engine) -> Trial:
+    """Fit a method on all calibration samples if it can be, else on the sample of them, with a note."""
+    if n == len(sample) or method.family == "baseline":
+        return try_fit(method.fit, sample)
+    if streams(method):
+        assert isinstance(method, TemperatureScaling)
+        return try_fit(lambda _: fit_temperature(*calibration, calibrator=method, engine=engine).map, sample)
+    trial = try_fit(method.fit, sample)
+    note = f"fitted on a uniform sample of {len(sample):,} of the {n:,} calibration samples."
+    return trial if trial.map is None else trial._replace(notes=(note, *trial.notes))
+
+
+# One pass over the test shards.
+
+
+def _gather(
+    maps: Mapping[str, Map], tasks: Sequence[Task], plan: Plan, design: Design, engine: Engine, progress: Progress
+) -> tuple[dict[str, EvaluationState], dict[str, float]]:
+    """Return the state of each method, and the weight of the samples whose predicted class it changes."""
+    names = tuple(metric.name for metric in comparison_metrics(design.n_bins))
+    design = replace(design, metrics=names)
+    states, changed = _states(maps, design), dict.fromkeys(maps, 0.0)
+    work = partial(_states_of_task, plan=plan, design=design, maps=dict(maps))
+    for done, answer in enumerate(engine.run(work, tasks), start=1):
+        if isinstance(answer, CalibrantError):
+            raise answer
+        tensors = tensors_of(answer)
+        for place, (name, more) in enumerate(_states(maps, design).items()):
+            own = {key.split("/", 1)[1]: tensors[key] for key in tensors if key.startswith(f"{place}/")}
+            held = {key: own.pop(key) for key in [*own] if key.startswith("sample.")}
+            changed[name] += float(own.pop("changed"))
+            more.n, more.smallest = int(tensors["n"]), float(own.pop("smallest"))
+            more.sums = own
+            if held:
+                more.sample = Sample.restore(held, design)
+            states[name].merge(more)
+        progress(f"evaluating: {done} of {len(tasks)} parts, {states[UNCALIBRATED].n:,} samples", done, len(tasks))
+    return states, changed
+
+
+def _states(maps: Mapping[str, Map], design: Design) -> dict[str, EvaluationState]:
+    """Return a state for each method; only that of the uncalibrated model keeps a sample, which maps transform."""
+    states = {}
+    for name in maps:
+        is_plain = name == UNCALIBRATED
+        state = EvaluationState(design if is_plain else replace(design, given_as_probs=False))
+        while state.class_groups > 16 and state.class_groups * len(maps) * _size(design) > _CLASS_NUMBERS:
+            state.class_groups //= 2
+        if not is_plain:
+            state.sample = Sample(0)
+        states[name] = state
+    return states
+
+
+def _size(design: Design) -> int:
+    return (design.classes or 1) * design.n_bins
+
+
+def _states_of_task(task: Task, *, plan: Plan, design: Design, maps: Mapping[str, Map]) -> bytes:
+    """Apply every map to the samples of one task; return the states and the weight of changed samples."""
+    states, changed, n = _states(maps, design), dict.fromkeys(maps, 0.0), 0
+    with without_our_warnings():
+        for samples, its_keys in plan.keyed(task, design.seed):
+            design.check(samples, task.shard.path)
+            counted, keys = of_positive_weight(samples, its_keys)
+            assert isinstance(counted, Predictions)
+            n += len(counted)
+            for name, fitted in maps.items():
+                mapped = fitted.transform(counted)
+                states[name].add(mapped, keys)
+                moved = mapped.predicted != counted.predicted
+                changed[name] += float(moved.sum() if counted.weights is None else counted.weights[moved].sum())
+    tensors = {"n": torch.tensor(n)}
+    for place, (name, state) in enumerate(states.items()):
+        facts = {"changed": torch.tensor(changed[name]).double(), "smallest": torch.tensor(state.smallest).double()}
+        tensors |= {f"{place}/{key}": part for key, part in {**state.sums, **state.sample.tensors(), **facts}.items()}
+    return bytes_of(tensors)
+
+
+# What is read off the states.
+
+
+def _accuracy(state: EvaluationState) -> tuple[float, float]:
+    """Return the accuracy, and the effective number of samples."""
+    ranked = state.ranked()
+    return float(ranked.n_right / ranked.n), float(ranked.effective_n)
+
+
+def _resampled(state: EvaluationState, values: Mapping[str, float], resamples: int) -> dict[str, Tensor]:
+    """Return each metric of all samples, then of every resample, (resamples + 1,): the same groups for every method."""
+    seed = state.design.seed + 1  # other draws than those of the intervals
+    draws = _with_all(draw_counts(GROUPS, resamples, seed))
+    class_draws = _with_all(draw_counts(state.class_groups, resamples, seed))
+    top = [metric for metric in state.metrics if isinstance(metric.statistic, TopStatistic)]
+    drawn: dict[str, list[Tensor]] = {metric.name: [] for metric in state.metrics}
+    for ranked in resampled_levels(state, draws):
+        for metric in top:
+            assert isinstance(metric.statistic, TopStatistic)
+            drawn[metric.name].append(metric.value(metric.statistic.of_ranked(ranked)))
+    groups = state.group_states()
+    for metric in state.metrics:
+        if metric not in top:
+            by_group = groups[metric.statistic]
+            drawn[metric.name] = [metric.value(by_group.reweighted(chunk)) for chunk in class_draws.split(16)]
+    joined = {name: torch.cat(parts) for name, parts in drawn.items()}
+    # Levels are coarser than what the values are read off: draws are moved by as much as theirs differs.
+    return {name: numbers + (values[name] - numbers[0]) for name, numbers in joined.items()}
+
+
+def _with_all(draws: Tensor) -> Tensor:
+    return torch.cat([torch.ones_like(draws[:1]), draws])
+
+
+def _difference(metric: Metric, baseline: Tensor, candidate: Tensor, *, class_groups: int) -> Difference:
+    groups = GROUPS if isinstance(metric.statistic, TopStatistic) else class_groups
+    return paired_difference(metric, baseline, candidate, groups=groups)

@@ -1,0 +1,115 @@
+"""Comparisons of methods on shards, against those in memory."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from tests.unit.cli.conftest import calibrant  # noqa: F401  # a fixture
+from tests.unit.scale.test_state import predictions_of
+
+from calibrant import save
+from calibrant.calibrators import HistogramBinning, StructuredVectorScaling, VectorScaling
+from calibrant.comparison import compare, comparison_metrics
+from calibrant.files.choose import LoadOptions
+from calibrant.scale import Plan, find_shards, state
+from calibrant.scale.compare import ShardSet, compare_streamed
+
+N = 6000
+SAMPLES = predictions_of(2 * N, 3)
+METHODS = (StructuredVectorScaling(), VectorScaling(), HistogramBinning())
+METRICS = {metric.name: metric for metric in comparison_metrics()}
+RANKS = {"auroc": 1e-4, "aurc": 1e-4, "ace": 1e-3}  # a cell at the end of a bin of equal mass is not divided
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sets")
+    made = []
+    for name, some in (("cal", SAMPLES[:N]), ("test", SAMPLES[N:])):
+        (folder / name).mkdir()
+        for number in range(3):
+            save(some[number * N // 3 : (number + 1) * N // 3], folder / name / f"{number}.parquet")
+        shards = find_shards([folder / name])
+        made.append(ShardSet(shards, Plan.of(shards[0], LoadOptions())))
+    return made
+
+
+@pytest.fixture(scope="module")
+def both(sets):
+    rows = [ShardSet(some.shards, replace(some.plan, rows=700)) for some in sets]
+    return compare(SAMPLES[:N], SAMPLES[N:], METHODS), compare_streamed(*rows, METHODS).comparison
+
+
+def test_values_and_their_intervals_are_those_in_memory(both):
+    expected, streamed = ({method.name: method for method in one.methods} for one in both)
+    assert list(expected) == list(streamed)  # in the same order
+    for name, method in expected.items():
+        assert streamed[name].changed == method.changed
+        for metric, estimate in method.metrics.items():
+            found = streamed[name].metrics[metric]
+            exact = METRICS[metric](streamed[name].map.transform(SAMPLES[N:]))  # of the same map
+            assert found.value == pytest.approx(exact, abs=RANKS.get(metric, 1e-12)), (name, metric)
+            width = estimate.high - estimate.low
+            assert found.high - found.low == pytest.approx(width, rel=0.25, abs=1e-3), (name, metric)
+    assert both[0].recommended.name == both[1].recommended.name
+
+
+def test_differences_are_paired(both):
+    expected, streamed = ({method.name: method for method in one.methods} for one in both)
+    for name, method in expected.items():
+        for baseline, differences in method.differences.items():
+            for metric, one in differences.items():
+                found = streamed[name].differences[baseline][metric]
+                assert found.value == pytest.approx(one.value, abs=2 * RANKS.get(metric, 1e-6))
+                assert found.high - found.low == pytest.approx(one.high - one.low, rel=0.3, abs=1e-3)
+                assert found.side == one.side or min(one.corrected_p, found.corrected_p) > 0.001
+                if one.p > 0.2 or one.p < 1e-6:
+                    assert (found.p < 0.05) == (one.p < 0.05), (name, baseline, metric)
+    nll = streamed["svs"].differences["temperature"]["nll"]
+    separate = streamed["svs"].metrics["nll"]
+    assert nll.high - nll.low < (separate.high - separate.low) / 5  # what is common to both cancels
+
+
+def test_a_sample_is_fitted_on_where_a_method_does_not_stream(sets, monkeypatch):
+    monkeypatch.setattr(state, "_SAMPLE", 2000)
+    monkeypatch.setattr(state, "_FEWEST_SAMPLED", 2000)
+    made = compare_streamed(*sets, METHODS, resamples=20)
+    methods = {method.name: method for method in made.comparison.methods}
+    assert len(made.test) == 2000
+    assert "temperature" not in made.comparison.streamed.sampled
+    for name, method in methods.items():
+        is_sampled = name in made.comparison.streamed.sampled
+        assert any("uniform sample of 2,000 of the 6,000" in note for note in method.notes) == is_sampled
+    expected = compare(SAMPLES[:N], SAMPLES[N:], [], resamples=20).find("temperature")
+    assert methods["temperature"].nll == pytest.approx(expected.nll, abs=1e-7)  # fitted on all
+    assert methods["svs"].nll < methods["uncalibrated"].nll
+
+
+def test_the_command_streams_and_says_so(sets, tmp_path, calibrant):  # noqa: F811
+    folder = sets[0].shards[0].path.parent.parent
+    command = ("compare", folder / "cal", folder / "test/*.parquet", "--methods", "svs", "--resamples", 100)
+    numbers = []
+    for more in ((), ("--stream",)):
+        out = tmp_path / f"{len(more)}.json"
+        code, shown, error = calibrant(*command, "--json", out, "--full", *more)
+        assert code == 0, error
+        assert ("streamed from 6 files" in shown) == bool(more)
+        assert ("an AUROC is exact to an error" in " ".join(shown.split())) == bool(more)
+        report = json.loads(out.read_text())
+        assert (report["calibration"]["n"], report["test"]["n"]) == (N, N)
+        numbers.append({one["name"]: one["metrics"]["nll"]["value"] for one in report["methods"]})
+    assert numbers[0] == pytest.approx(numbers[1], abs=1e-6)
+    for more, message in (
+        (("--checkpoint", "job"), "--checkpoint must be left out of compare"),
+        (("--engine", "torchrun"), "got torchrun"),
+    ):
+        code, _, error = calibrant(*command, *more)
+        assert code == 2
+        assert message in " ".join(error.split())
+
+
+def test_the_same_samples_in_both_sets_are_noticed(sets, calibrant):  # noqa: F811
+    folder = sets[0].shards[0].path.parent
+    code, _, error = calibrant("compare", folder, folder, "--methods", "temperature", "--resamples", 100, "--stream")
+    assert code == 0
+    assert "6,000 of 6,000 test samples are also calibration samples" in " ".join(error.split())
