@@ -53,6 +53,6 @@ function Panel({ row, bins, onPick }: { row: Row; bins: number; onPick?: (column
       })}
       <line class="diagonal" x1="0" y1={SIDE} x2={SIDE} y2="0" />
     </svg>);
-  const caption = <><b>{row.value}</b><small>{counted} · ECE {number(row.ece.value)}</small></>;
+  const caption = <><b>{row.value}</b><small>{counted} · ECE {number(row.ece.value)}</small></>;
   return <figure>{onPick ? <button type="button" class="panel" onClick={() => onPick(row.column, row.value)}>{drawing}<span>{caption}</span></button> : <>{drawing}<figcaption>{caption}</figcaption></>}</figure>;
 }
