@@ -106,6 +106,31 @@ SECTIONS = (
         ),
     ),
     Section(
+        "Over time",
+        "scale.md",
+        """\
+import torch
+
+from calibrant import Predictions
+from calibrant.plots import plot_trend, save_figure
+from calibrant.scale import EvaluationState
+from calibrant.scale.state import Design, sample_keys
+from calibrant.scale.trend import measure_trend
+
+generator = torch.Generator().manual_seed(0)
+states = {}
+for day in range(1, 15):
+    logits = 2 * torch.randn(4000, 4, generator=generator)
+    noise = -(-torch.rand(4000, 4, generator=generator).log()).log()
+    labels = (logits / (1.3 if day < 9 else 1.6) + noise).argmax(1)
+    samples = Predictions.from_logits(logits, labels)
+    states[f"day {day}"] = EvaluationState(Design.of(samples))
+    states[f"day {day}"].add(samples, sample_keys(0, f"day {day}", 0, len(samples)))
+save_figure(plot_trend(measure_trend(states)), "trend/trend.png")
+""",
+        (Figure("trend/trend.png", "plot_trend", "Metrics over time; diamonds mark changes beyond chance."),),
+    ),
+    Section(
         "Several sets",
         "neural-clamping-study.md",
         """\

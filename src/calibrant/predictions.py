@@ -466,10 +466,15 @@ class Predictions:
             start += len(block)
         return result
 
-    def softmax_rows(self, wanted: Wanted = TOP_LABEL) -> SoftmaxRows:
-        """Return per-sample softmax statistics; they are cached, and computed again only if ``wanted`` adds to them."""
+    def softmax_rows(self, wanted: Wanted = TOP_LABEL, group: Tensor | None = None) -> SoftmaxRows:
+        """Return per-sample softmax statistics; they are cached, and computed again only if more is wanted of them.
+
+        Args:
+            wanted: Optional sums to compute.
+            group: Groups of samples to sum over, shape (n,).
+        """
         known: SoftmaxRows | None = self.__dict__.get("_softmax_rows")
-        if known is None or not known.wanted.covers(wanted):
+        if known is None or not known.wanted.covers(wanted) or (group is not None and known.group is not group):
             wanted = wanted if known is None else known.wanted | wanted
             least, floor = (LABEL_FLOOR, PROB_FLOOR) if self.given_as_probs else (0.0, 0.0)
             known = SoftmaxRows(
@@ -478,6 +483,7 @@ class Predictions:
                 least=least,
                 floor=floor,
                 weights=self.weights,
+                group=group,
             )
             object.__setattr__(self, "_softmax_rows", known)
         return known

@@ -25,6 +25,7 @@ from calibrant.cli import (
     scale,
     serve,
     train,
+    trend,
 )
 from calibrant.cli.options import CommandWithExamples, with_groups_expanded
 from calibrant.errors import Argument, CalibrantError, CalibrantWarning
@@ -89,6 +90,7 @@ for _name, _command, _examples in (
     ("confidence", confidence.confidence, confidence.EXAMPLES),
     ("diagnose", diagnose.diagnose, diagnose.EXAMPLES),
     ("state", scale.state, scale.STATE_EXAMPLES),
+    ("trend", trend.trend, trend.EXAMPLES),
     ("serve", serve.serve, serve.EXAMPLES),
     ("list", listing.list_catalogue, listing.EXAMPLES),
     ("cite", listing.cite, listing.CITE_EXAMPLES),

@@ -1,6 +1,7 @@
 """Consoles, progress and warnings of the command line."""
 
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -53,12 +54,28 @@ def progress_bar(console: Console) -> Iterator[Callable[[str, int, int], None]]:
 @contextmanager
 def _progress(console: Console, *columns: Any) -> Iterator[Callable[..., None]]:
     if not console.is_terminal:  # even a disabled Progress of rich 14 ends with an empty line
-        yield lambda **_changes: None
+        yield _Lines(console).update
         return
     shown = (*columns, TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*shown, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda **changes: progress.update(task, **changes)
+
+
+_SECONDS = 30.0  # between two lines about long work
+
+
+@final
+class _Lines:
+    """Progress where there is no terminal: a line now and then about work that takes long."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._printed = console, time.monotonic()
+
+    def update(self, *, description: str, completed: int = 0, total: int | None = None) -> None:
+        if time.monotonic() - self._printed > _SECONDS:
+            self._printed = time.monotonic()
+            self._console.print(description if total is None else f"{description}: {completed} of {total}")
 
 
 @contextmanager

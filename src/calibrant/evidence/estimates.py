@@ -141,8 +141,8 @@ def draw_groups(n: int, resamples: int, rng: np.random.Generator) -> GroupDraws:
 def states_by_group(samples: Predictions, statistics: Iterable[Statistic], group: Tensor) -> dict[Statistic, Sums]:
     """Gather the states of groups of samples, stacked, from one pass over the logits."""
     statistics = tuple(statistics)
-    samples.softmax_rows(reduce(or_, (statistic.wanted for statistic in statistics), TOP_LABEL))
     group = group.to(samples.logits.device)
+    samples.softmax_rows(reduce(or_, (statistic.wanted for statistic in statistics), TOP_LABEL), group)
     return {statistic: statistic.by_group(samples, group) for statistic in statistics}
 
 

@@ -341,6 +341,14 @@ class BinMoments(Sums):
     confidence_squared: Tensor  # (..., b)
     confidence_correct: Tensor  # (..., b)
 
+    @property
+    def bins(self) -> Bins:
+        return Bins(self.count, self.confidence, self.correct, self.squared_weights)
+
+    def in_one_bin(self) -> "BinMoments":
+        """Return the moments of all bins as those of one."""
+        return BinMoments(*(part.sum(-1, keepdim=True) for part in self.tensors()))
+
 
 @final
 @dataclass(frozen=True)
@@ -352,9 +360,12 @@ class BinnedMoments(BinStatistic, TopStatistic):
     def __call__(self, samples: Predictions | TopLabel) -> BinMoments:
         top = samples.top
         index = bin_index(top.confidence, self.n_bins)
-        columns = (top.confidence.square(), top.confidence * top.correct)
-        squares = (sums_by(index, weighted(column, top.weights), self.n_bins) for column in columns)
-        return BinMoments(*Binned(self.n_bins)(top).tensors(), *squares)
+        count, correct = counts_by(index, top.correct, self.n_bins, top.weights)
+        confidence = sums_by(index * 2 + top.correct, weighted(top.confidence, top.weights), 2 * self.n_bins)
+        confidence = confidence.view(-1, 2)  # of wrong samples and of right ones
+        squared = sums_by(index, weighted(top.confidence.square(), top.weights), self.n_bins)
+        squares = count if top.weights is None else sums_by(index, top.weights.square(), self.n_bins)
+        return BinMoments(count, confidence.sum(1), correct, squares, squared, confidence[:, 1])
 
     def of_ranked(self, ranked: Ranked) -> BinMoments:
         ends = bin_ends(ranked.confidence, self.n_bins)
@@ -399,22 +410,30 @@ class Gridded(TopStatistic):
 
     def __call__(self, samples: Predictions | TopLabel) -> Grid:
         top = samples.top
-        total = torch.ones_like(top.confidence) if top.weights is None else top.weights
         squares = None if top.weights is None else top.weights.square().sum()
-        return self._spread(top.confidence, total, weighted(top.correct.double(), top.weights), squares=squares)
+        lower, share = self._place(top.confidence)
+        count = torch.stack(counts_by(lower, top.correct, self.nodes, top.weights))
+        above = sums_by(lower * 2 + top.correct, weighted(share, top.weights), 2 * self.nodes).view(-1, 2)
+        shares = torch.stack([above.sum(1), above[:, 1]])  # of all samples, of right ones
+        total, right = count - shares + shares.roll(1, -1)  # the last node has none to give
+        return Grid(total, right, squares)  # type: ignore[arg-type]  # filled in there
 
     def of_ranked(self, ranked: Ranked) -> Grid:
         squares = None if ranked.squared_weights is None else ranked.squared_weights.sum(-1)
         return self._spread(ranked.confidence.double(), ranked.total.double(), ranked.right.double(), squares=squares)
 
     def _spread(self, confidence: Tensor, *masses: Tensor, squares: Tensor | None) -> Grid:
-        position = confidence * (self.nodes - 1)
-        lower = position.long().clamp_(max=self.nodes - 2)
-        share, size = position - lower, self.nodes
-        # Both neighbours get their share: mass and mean confidence of every sample are kept exactly.
+        lower, share = self._place(confidence)
+        size = self.nodes
         spread = (sums_by(lower, m * (1 - share), size) + sums_by(lower + 1, m * share, size) for m in masses)
         total, right = spread
         return Grid(total, right, squares)  # type: ignore[arg-type]  # filled in there
+
+    def _place(self, confidence: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the node below each sample and the share of the one above: mass and mean confidence are kept."""
+        position = confidence * (self.nodes - 1)
+        lower = position.int().clamp_(max=self.nodes - 2)
+        return lower, position - lower
 
 
 @final
@@ -600,17 +619,7 @@ class BinnedClasswise(BinStatistic, LabelStatistic):
         return self._of_entries(samples, None, samples.softmax_rows(self.wanted).other_sums[None])[0]
 
     def by_group(self, samples: Predictions, group: Tensor) -> ClassBins:
-        soft, k = samples.softmax_rows(self.wanted), samples.n_classes
-        confidence = weighted(soft.confidence, samples.weights)
-        dtype = samples.logits.dtype if samples.weights is None else torch.float64
-        sums = torch.zeros(int(group.max()) + 1, k, dtype=dtype, device=group.device)
-        for rows in row_blocks(len(samples), _NUMBERS // k):
-            probs = samples.logits[rows].softmax(dim=1).to(dtype)
-            weights = None if samples.weights is None else samples.weights[rows]
-            sums.index_add_(0, group[rows], weighted(probs, weights))
-        # Leaves the sums of the probabilities that are not the largest of their sample.
-        sums.view(-1).index_add_(0, soft.top + group * k, -confidence.to(dtype))
-        return self._of_entries(samples, group, sums.double())
+        return self._of_entries(samples, group, samples.softmax_rows(self.wanted, group).other_sums_by_group)
 
     def _of_entries(self, samples: Predictions, group: Tensor | None, other_sums: Tensor) -> ClassBins:
         """Bin every group, from its largest entries, its others above the first bin, and the others' sums."""

@@ -258,6 +258,14 @@ class Layout:
         else:
             self.sum_classes(torch.mul(first, second, out=memory), out)
 
+    def add_by_group(self, block: Tensor, scale: Tensor, group: Tensor, sums: Tensor) -> None:
+        """Add a block, times one number per sample, to the sums by group and class, (g, k)."""
+        if not self.transposed:
+            sums += torch.zeros_like(sums, dtype=block.dtype).index_add_(0, group, block * scale[:, None])
+            return
+        for number, column in enumerate(block):
+            sums[:, number] += torch.bincount(group, (column * scale).double(), len(sums))
+
 
 # Numbers in a block: few enough for a processor's last cache, many beside the cost of a call; on a GPU blocks bound
 # memory.
@@ -329,6 +337,7 @@ class SoftmaxRows:
         least: Smallest probability of a label that the log-loss counts; smaller ones are counted as this.
         floor: Smallest probability among the logits. Where all others have it, their sum is rounded alike.
         weights: Shape (n,), float64, of the samples in the sums over them (``other_sums``).
+        group: Shape (n,), the group of samples in whose sums each is counted; one for all if None.
     """
 
     def __init__(
@@ -341,19 +350,21 @@ class SoftmaxRows:
         least: float = 0.0,
         floor: float = 0.0,
         weights: Tensor | None = None,
+        group: Tensor | None = None,
     ) -> None:
         n, k = logits.shape
         dtype, device = working_dtype(logits), logits.device
-        self.wanted, self._normalised = wanted, normalised
+        self.wanted, self.group, self._normalised = wanted, group, normalised
         self._least_rest = (k - 1) * floor * _ABOVE_ROUNDING
         self._most_nll = -math.log(least) if least else math.inf
         self.top = torch.empty(n, dtype=torch.int64, device=device)  # class of the largest logit, the first on a tie
         # Sum of the others' exponentials; log-odds of the top class; label's logit minus the top one; all (n,).
         columns = torch.empty(5, n, dtype=dtype, device=device)
         self.rest, self.log_odds, self.label_gap, self._weighted_gap, self._squares = columns
-        self.other_sums = torch.zeros(
-            k, dtype=torch.float64, device=device
-        )  # of probabilities that are not the top one
+        n_groups = 0 if group is None or math.isinf(wanted.above) else int(group.max()) + 1
+        # Of probabilities that are not the top one, for all samples and for each group.
+        self.other_sums = torch.zeros(k, dtype=torch.float64, device=device)
+        self.other_sums_by_group = torch.zeros(n_groups, k, dtype=torch.float64, device=device)
         self._others_above: list[tuple[Tensor, Tensor, Tensor]] = []
         # Relative to the largest weight, so that float32 can hold them.
         most = 1.0 if weights is None else float(weights.max()) or 1.0
@@ -363,6 +374,7 @@ class SoftmaxRows:
         for rows in blocks:
             self._pass(logits[rows].to(dtype), labels[rows], rows, memory)
         self.other_sums *= most
+        self.other_sums_by_group *= most
 
     def _pass(self, logits: Tensor, labels: Tensor, rows: slice, memory: Tensor) -> None:
         layout = Layout.of(logits)
@@ -394,6 +406,8 @@ class SoftmaxRows:
         confidence = total.reciprocal()
         scale = confidence if self._weights is None else confidence * self._weights[block]
         self.other_sums += others @ scale if layout.transposed else scale @ others
+        if self.group is not None:
+            layout.add_by_group(others, scale, self.group[block], self.other_sums_by_group)
         places = positions_above(others, layout.broadcastable(total.mul_(self.wanted.above)))
         rows, classes = layout.of_places(places)
         probabilities = others.view(-1).index_select(0, places).mul_(confidence.index_select(0, rows))

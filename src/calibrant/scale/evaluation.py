@@ -1,6 +1,6 @@
 """The evaluation of the samples behind a state."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from calibrant.evaluation import Evaluation, Streamed, WorstClass, score_splits, worst_of_bins, worst_of_classes
 from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
+from calibrant.metrics import Metric
 from calibrant.metrics.decomposition import murphy_of_state, refinement_terms_of_state
 from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import (
@@ -71,14 +72,15 @@ def evaluate_state(
 def estimate_state(
     state: EvaluationState,
     sample: Predictions | TopLabel,
+    metrics: Sequence[Metric] | None = None,
     *,
     resamples: int,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Estimate]:
-    """Estimate the metrics of a state, with a uniform sample of its samples for what sums do not tell."""
-    design, states = state.design, state.states()
-    sampled = [metric for metric in state.metrics if isinstance(metric.statistic, KernelFeatures)]
-    summed = [metric for metric in state.metrics if metric not in sampled]
+    """Estimate metrics of a state, all unless given, with a uniform sample of its samples for what sums do not tell."""
+    design, states, metrics = state.design, state.states(), state.metrics if metrics is None else metrics
+    sampled = [metric for metric in metrics if isinstance(metric.statistic, KernelFeatures)]
+    summed = [metric for metric in metrics if metric not in sampled]
     values = {metric.name: float(metric.value(states[metric.statistic])) for metric in summed}
     draws = draw_counts(GROUPS, resamples, design.seed)
     progress("resampling the top label")

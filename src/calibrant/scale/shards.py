@@ -1,6 +1,7 @@
 """Predictions in many files: found, checked to be alike, and read in batches of bounded size."""
 
 import glob
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,8 +19,8 @@ from calibrant.labels import Words, words_of
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.scale.state import Keys, sample_keys
 
-_ROWS = 1 << 17  # in a batch
-_PART_NUMBERS = 1 << 25  # scores in the row groups of a file that one worker reads at a time
+_MOST_ROWS, _FEWEST_ROWS, _BATCH_NUMBERS = 1 << 17, 1 << 12, 1 << 21  # in a batch, and scores
+_TASK_BATCHES = 16  # in the row groups of a file that one worker reads at a time
 _MARKS = "*?["
 
 
@@ -109,7 +110,7 @@ class Plan:
     options: LoadOptions
     choice: ColumnChoice
     part: tuple[str, Part, str | None] | None = None  # column, part and value of --split
-    rows: int = _ROWS
+    rows: int = _MOST_ROWS  # in a batch
     names: tuple[str, ...] = field(default=())  # columns to read
 
     @classmethod
@@ -121,7 +122,10 @@ class Plan:
         choice = choose(content, options)
         labels = () if choice.labels is None else (choice.labels,)
         more = ((options.weights,) if options.weights else ()) + ((part[0],) if part else ())
-        return cls(options, choice, part, names=tuple(dict.fromkeys((*choice.scores, *labels, *more))))
+        names = tuple(dict.fromkeys((*choice.scores, *labels, *more)))
+        width = max(len(names), *(math.prod(size or 1 for size in content.shape(name)[1:]) for name in choice.scores))
+        rows = min(_MOST_ROWS, max(_FEWEST_ROWS, _BATCH_NUMBERS // width))
+        return cls(options, choice, part, rows, names)
 
     def check(self, shard: Shard) -> None:
         """Raise if the names in another shard decide otherwise."""
@@ -151,7 +155,7 @@ class Plan:
                 sizes = [file.metadata.row_group(index).num_rows for index in range(file.num_row_groups)]
             if not sum(sizes):
                 warn(f"{shard.path} has no rows, and adds nothing.")
-            most, start, first = max(1, _PART_NUMBERS // len(self.names)), 0, 0
+            most, start, first = self.rows * _TASK_BATCHES, 0, 0
             while start < len(sizes):
                 stop, rows = start + 1, sizes[start]
                 while stop < len(sizes) and rows + sizes[stop] <= most:

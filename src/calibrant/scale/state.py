@@ -33,7 +33,17 @@ from calibrant.files.map_file import Container
 from calibrant.metrics import Metric
 from calibrant.metrics.base import RankMetric
 from calibrant.metrics.smooth import KernelFeatures
-from calibrant.metrics.states import Cells, Ranked, RankedCells, Statistic, Sums, TopStatistic
+from calibrant.metrics.states import (
+    BinMoments,
+    Binned,
+    BinnedMoments,
+    Cells,
+    Ranked,
+    RankedCells,
+    Statistic,
+    Sums,
+    TopStatistic,
+)
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import Normalised, Wanted
 from calibrant.predictions import Predictions, TopLabel, ZeroCells, counted_samples
@@ -94,11 +104,20 @@ class Design:
     @classmethod
     def of(cls, samples: Predictions | TopLabel, *, n_bins: int = 15, seed: int = 0) -> Self:
         """Return the design for a report of samples like these."""
-        names, weighted = tuple(m.name for m in metrics_for(samples, n_bins=n_bins)), samples.weights is not None
+        names = tuple(metric.name for metric in metrics_for(samples, n_bins=n_bins))
+        return cls(names, n_bins, seed, None).like(samples)
+
+    def like(self, samples: Predictions | TopLabel) -> Self:
+        """Return the design for the same metrics of samples like these."""
+        weighted = samples.weights is not None
         if isinstance(samples, TopLabel):
-            return cls(names, n_bins, seed, None, weighted=weighted, dtype="float64")
-        return cls(
-            *(names, n_bins, seed, samples.n_classes, samples.class_names),
+            return replace(
+                self, classes=None, class_names=None, given_as_probs=False, weighted=weighted, dtype="float64"
+            )
+        return replace(
+            self,
+            classes=samples.n_classes,
+            class_names=samples.class_names,
             given_as_probs=samples.given_as_probs,
             weighted=weighted,
             dtype=str(samples.logits.dtype).removeprefix("torch."),
@@ -123,8 +142,7 @@ class Design:
 
     def check(self, samples: Predictions | TopLabel, path: Path) -> None:
         """Raise if samples of a file are not like those that the design was made for."""
-        own = replace(Design.of(samples, n_bins=self.n_bins, seed=self.seed), metrics=self.metrics)
-        if different := self.difference(own):
+        if different := self.difference(self.like(samples)):
             raise FileError(f"{path} must hold predictions like the first shard; it has {different}.")
 
 
@@ -153,11 +171,13 @@ class EvaluationState:
         self.smallest = float("inf")  # probability that is not 0
         self.sample = Sample(sample_size(design.classes))
         self._metrics = design.chosen()
-        statistics = {metric.name: metric.statistic for metric in self._metrics}
-        statistics = {n: s for n, s in statistics.items() if s != _CELLS and not isinstance(s, KernelFeatures)}
-        named = {
-            statistic: name for name, statistic in reversed(statistics.items())
-        }  # the first of those that share it
+        moments = BinnedMoments(design.n_bins)
+        self._moments = (moments, Binned(design.n_bins), BinnedMoments(1), Binned(1))  # all follow from the first
+        followed = {_CELLS, *self._moments}
+        statistics = {metric.name: metric.statistic for metric in self._metrics if metric.statistic not in followed}
+        # By the name of the first metric that reads them; the kernel calibration error is that of the sample.
+        named = {s: n for n, s in reversed(statistics.items()) if not isinstance(s, KernelFeatures)}
+        named[moments] = "moments"
         self.top: dict[str, Statistic] = {n: s for s, n in named.items() if isinstance(s, TopStatistic)}
         self.all_classes: dict[str, Statistic] = {n: s for s, n in named.items() if not isinstance(s, TopStatistic)}
         self._wanted = reduce(or_, (statistic.wanted for statistic in named), Wanted())
@@ -169,16 +189,17 @@ class EvaluationState:
 
     def add(self, samples: Predictions | TopLabel, keys: Keys) -> None:
         """Add samples, given the key of each."""
-        if isinstance(samples, Predictions):
-            samples.softmax_rows(self._wanted)
         samples, keys = of_positive_weight(samples, keys)
         self.n += len(samples)
         group = torch.from_numpy((keys >> np.uint64(56)).astype(np.int64))
+        class_group = group % self.class_groups
+        if isinstance(samples, Predictions):
+            samples.softmax_rows(self._wanted, class_group)
         for name, statistic in self.top.items():
             self._add(name, statistic(samples))
         self._add_ranks(samples.top, group)
         if isinstance(samples, Predictions):
-            self._add_classes(samples, group % self.class_groups)
+            self._add_classes(samples, class_group)
         self.sample.add(samples, keys)
 
     def _add(self, name: str, state: Any, *, rows: int | None = None) -> None:
@@ -219,8 +240,7 @@ class EvaluationState:
 
     def _add_classes(self, samples: Predictions, group: Tensor) -> None:
         for name, statistic in self.all_classes.items():
-            self._add(name, statistic(samples))
-            self._add(f"group.{name}", statistic.by_group(samples, group), rows=self.class_groups)
+            self._add(name, statistic.by_group(samples, group), rows=self.class_groups)
         k = samples.n_classes
         self._add_numbers("predicted.samples", torch.bincount(samples.predicted, minlength=k))
         if samples.weights is not None:
@@ -255,13 +275,18 @@ class EvaluationState:
 
     def states(self) -> dict[Statistic, Sums]:
         """Return the state of each statistic but that of the kernel calibration error, which the sample has."""
-        named = {**self.top, **self.all_classes}
-        states = {statistic: self._of(name, statistic) for name, statistic in named.items()}
-        return {**states, _CELLS: self.cells}
+        states = {statistic: self._of(name, statistic) for name, statistic in self.top.items()}
+        for statistic, groups in self.group_states().items():
+            states[statistic] = type(groups)(*(part.sum(0) for part in groups.tensors()))
+        moments = states[self._moments[0]]
+        assert isinstance(moments, BinMoments)
+        joined = moments.in_one_bin()
+        followed = zip(self._moments, (moments, moments.bins, joined, joined.bins), strict=True)
+        return {**states, **dict(followed), _CELLS: self.cells}
 
     def group_states(self) -> dict[Statistic, Sums]:
         """Return the states of the groups of samples, stacked, of statistics of all classes."""
-        return {statistic: self._of(f"group.{name}", statistic) for name, statistic in self.all_classes.items()}
+        return {statistic: self._of(name, statistic) for name, statistic in self.all_classes.items()}
 
     @property
     def cells(self) -> Cells:
@@ -391,7 +416,8 @@ class Sample:
         if not self._parts or (len(self._parts) == 1 and self._held <= self.size and self._is_sorted()):
             return
         keys = np.concatenate([part[0] for part in self._parts])
-        order = np.argsort(keys, kind="stable")[: self.size]
+        order = np.argpartition(keys, self.size)[: self.size] if len(keys) > self.size else np.arange(len(keys))
+        order = order[np.argsort(keys[order], kind="stable")]
         joined = join([part[1] for part in self._parts])
         self._parts, self._held = [(keys[order], joined[torch.from_numpy(order)])], len(order)
         if self._held == self.size:

@@ -70,6 +70,26 @@ def test_states_add_up(folder, calibrant):
     assert "must end in .state" in error
 
 
+def test_trend_puts_states_in_order(folder, calibrant):
+    for number in range(3):
+        state = folder / f"day{(2, 10, 9)[number]}.state"
+        assert calibrant("state", folder / f"{number}.npz", "-o", state)[0] == 0
+    out = folder / "trend.json"
+    code, shown, _ = calibrant("trend", folder / "day*.state", "--resamples", 100, "--json", out, "--full")
+    assert code == 0
+    assert "3 periods, 900 samples" in shown
+    trend = json.loads(out.read_text())
+    assert [period["name"] for period in trend["periods"]] == ["day2", "day9", "day10"]
+    assert trend["periods"][1]["changes"].keys() == {"ece", "accuracy", "nll"}
+    given = [folder / f"day{day}.state" for day in (9, 2)]
+    code, shown, _ = calibrant("trend", *given, "--metric", "auroc", "--resamples", 100)
+    assert code == 0
+    assert shown.index("day9") < shown.index("day2")
+    code, _, error = calibrant("trend", given[0], folder / "0.npz")
+    assert code == 2
+    assert "0.npz must be a state" in error
+
+
 def test_fit_takes_many_files_in_memory_and_streamed(folder, calibrant):
     memory = float(TemperatureScaling().fit(SAMPLES).temperature)
     out = folder / "map.safetensors"

@@ -1,0 +1,72 @@
+"""Draw metrics over time: a panel each, with the periods in which they changed."""
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from calibrant.plots import layout
+from calibrant.plots.layout import Look, Theme, ThemeName
+from calibrant.scale.trend import Trend
+
+_HEAD, _PANEL, _MOST_NAMES, _LONGEST = 0.75, 1.9, 12, 14
+
+
+def plot_trend(trend: Trend, *, name: str = "", figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
+    """Draw every metric over the periods with its 95 % interval, and the level since the last change as a dashed line.
+
+    A diamond marks a period in which a metric changed beyond chance.
+    """
+    colours, panels = layout.theme_named(theme), len(trend.metrics)
+    figure = layout.open_figure(figure, colours, width=8.4, height=_HEAD + _PANEL * panels + 0.4)
+    grid = figure.add_gridspec(1 + panels, 1, height_ratios=(_HEAD / _PANEL, *[1] * panels))
+    handles = [
+        Line2D([], [], label="value and 95 % interval", **_dot(colours)),
+        Line2D([], [], label="changed beyond chance", linestyle="none", **_diamond(colours)),
+        Line2D([], [], label="mean since the last change", **colours.dashes),
+    ]
+    n = sum(period.n for period in trend.periods)
+    parts = [layout.without_middle(name, 32), f"{len(trend.periods)} periods", f"{n:,} samples"]
+    head = figure.add_subplot(grid[0])
+    layout.draw_head(head, colours, "Over time", layout.DOT.join(filter(None, parts)), handles)
+    first: Axes | None = None
+    for row, metric in enumerate(trend.metrics, start=1):
+        ax = figure.add_subplot(grid[row], sharex=first)
+        first = first or ax
+        layout.bare_axes(ax, colours)
+        layout.horizontal_lines(ax, colours)
+        _draw(ax, trend, metric, colours)
+        axis = layout.metric_axis(metric)
+        axis.set_ticks(ax.yaxis, 4)
+        layout.name_axes(ax, colours, "", axis.words)
+        ax.tick_params(labelbottom=row == panels)
+    assert first is not None
+    step = -(-len(trend.periods) // _MOST_NAMES)
+    places = range(0, len(trend.periods), step)
+    first.set_xticks(places, [layout.without_middle(trend.periods[place].name, _LONGEST) for place in places])
+    first.set_xlim(-0.5, len(trend.periods) - 0.5)
+    return figure
+
+
+def _draw(ax: Axes, trend: Trend, metric: str, theme: Theme) -> None:
+    estimates = [period.metrics[metric] for period in trend.periods]
+    places, values = range(len(estimates)), [one.value for one in estimates]
+    ax.vlines(places, [one.low for one in estimates], [one.high for one in estimates], color=theme.muted, linewidth=1.6)
+    ax.plot(places, values, linestyle="none", zorder=3, **_dot(theme, line=False))
+    changed = {place for place, period in enumerate(trend.periods) if period in trend.changed(metric)}
+    ax.plot(
+        sorted(changed), [values[place] for place in sorted(changed)], linestyle="none", zorder=4, **_diamond(theme)
+    )
+    starts = sorted({0, *changed})
+    for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
+        sizes = [period.n for period in trend.periods[start:end]]
+        mean = sum(n * value for n, value in zip(sizes, values[start:end], strict=True)) / sum(sizes)
+        ax.hlines(mean, start - 0.4, end - 0.6, zorder=1, **theme.dashes)
+
+
+def _dot(theme: Theme, *, line: bool = True) -> Look:
+    look: Look = {"marker": "o", "markersize": 5.5, "markerfacecolor": theme.ink, "markeredgecolor": theme.background}
+    return {**look, "color": theme.muted, "linewidth": 1.6} if line else look
+
+
+def _diamond(theme: Theme) -> Look:
+    return {"marker": "D", "markersize": 8, "markerfacecolor": theme.over, "markeredgecolor": theme.background}
