@@ -1,7 +1,7 @@
 """Ties, isotonic regression, its fits with one more point (Venn-Abers), and bins of equal mass or most information."""
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -117,22 +117,36 @@ def _tied_parts(scores: Tensor, hit: Tensor, weights: Tensor | None) -> Iterator
         yield _tied(scores, hit, weights)
         return
     rising, hits = _sorted(scores.cpu().numpy(), hit.cpu().numpy())
-    start = 0
+    start, origin = 0, None
     while start < len(rising):
-        stop = start + _PART
-        while stop < len(rising):  # no part ends between ties
-            near = rising[stop - 1 : stop + _NEAR]
-            distinct = np.flatnonzero(near[1:] - near[:-1] > _tolerance(near[:-1]))
-            if len(distinct):
-                stop += int(distinct[0])
-                break
-            stop += _NEAR
-        yield _counted(rising[start:stop], hits[start:stop])
-        start = stop
+        stop, next_origin = _end_of_part(rising, start, origin)
+        yield _counted(rising[start:stop], hits[start:stop], origin)
+        start, origin = stop, next_origin
 
 
-def _counted(rising: Floats, hits: NDArray[np.signedinteger]) -> tuple[Floats, Index, Floats, Floats]:
-    starts = _starts_of_ties(rising)
+def _end_of_part(rising: Floats, start: int, origin: np.floating | None) -> tuple[int, np.floating | None]:
+    """Return where a part ends, between two groups of ties, and the lowest score of the dense ones that it cuts."""
+    stop = start + _PART
+    part = rising[start:stop]
+    distinct = np.flatnonzero(part[1:] - part[:-1] > _tolerance(part[:-1]))
+    if len(distinct) or origin is None:
+        origin = part[distinct[-1] + 1 if len(distinct) else 0]
+    while stop < len(rising):
+        near = rising[stop - 1 : stop + _NEAR]
+        is_distinct = near[1:] - near[:-1] > _tolerance(near[:-1])
+        piece = np.floor((near - origin) / _tolerance(origin))
+        is_end = is_distinct | ((piece[1:] != piece[:-1]) & (near[1:] - origin > _tolerance(origin)))
+        if is_end.any():
+            place = int(is_end.argmax())
+            return stop + place, None if is_distinct[place] else origin
+        stop += _NEAR
+    return len(rising), None
+
+
+def _counted(
+    rising: Floats, hits: NDArray[np.signedinteger], origin: np.floating | None = None
+) -> tuple[Floats, Index, Floats, Floats]:
+    starts = _starts_of_ties(rising, origin)
     ends = np.append(starts[1:], len(rising))
     hits_up_to = hits.cumsum(dtype=np.int64)[ends - 1]
     return rising, starts, (ends - starts).astype(np.float64), np.diff(hits_up_to, prepend=0).astype(np.float64)
@@ -163,23 +177,27 @@ def _ordered(code: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
     return mapped
 
 
-def _starts_of_ties(rising: Floats) -> Index:
+def _starts_of_ties(rising: Floats, origin: np.floating | None = None) -> Index:
     distinct = rising[1:] - rising[:-1] > _tolerance(rising[:-1])
     starts = np.append(0, np.flatnonzero(distinct) + 1)
     ends = np.append(starts[1:], len(rising))
-    wide = np.flatnonzero(rising[ends - 1] - rising[starts] > _tolerance(rising[starts]))
+    lowest = rising[starts]
+    if origin is not None:  # the first group continues
+        lowest[0] = origin
+    wide = np.flatnonzero(rising[ends - 1] - lowest > _tolerance(lowest))
     if len(wide):
         # Scores so dense that each is tied to the next must not all become one group: cut them into pieces as wide.
         lengths = ends[wide] - starts[wide]
         first = np.repeat(starts[wide], lengths)
         place = first + np.arange(len(first)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        piece = np.floor((rising[place] - rising[first]) / _tolerance(rising[first]))
+        low = np.repeat(lowest[wide], lengths)
+        piece = np.floor((rising[place] - low) / _tolerance(low))
         distinct[place[1:][(piece[1:] != piece[:-1]) & (first[1:] == first[:-1])] - 1] = True
         starts = np.append(0, np.flatnonzero(distinct) + 1)
     return starts
 
 
-def _tolerance(scores: Floats) -> Floats:
+def _tolerance(scores: Any) -> Any:
     return np.maximum(np.abs(scores), 1) * np.asarray(_TIE, dtype=scores.dtype)
 
 

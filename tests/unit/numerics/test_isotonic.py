@@ -126,9 +126,13 @@ class TestTies:
 
 
 @pytest.mark.parametrize("part", [1, 7, 64, 1000])
-def test_parts_of_the_scores_pool_as_the_whole_does(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("width", [1.0, 1e-4])  # many ties, or so dense that each score is tied to the next
+def test_parts_of_the_scores_pool_as_the_whole_does(part: int, width: float, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(part)
-    scores = torch.from_numpy(rng.normal(size=2000).round(2).astype(np.float32))  # many ties
+    given = (
+        rng.normal(size=2000).round(2) if width == 1 else np.r_[rng.random(1500) * width, 3 + rng.random(500) * width]
+    )
+    scores = torch.from_numpy(given.astype(np.float32))
     hit = torch.from_numpy(rng.random(2000) < 1 / (1 + np.exp(-scores.numpy())))
     whole = isotonic_blocks(scores, hit)
     monkeypatch.setattr(isotonic, "_PART", part)
