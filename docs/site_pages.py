@@ -23,7 +23,7 @@ BUILD = ROOT / "build"
 PACKAGES = (
     "predictions", "metrics", "evidence", "evaluation", "calibrators", "comparison", "maps", "clamping", "confidence",
     "losses", "models", "datasets", "training", "inference", "diagnosis", "diagrams", "plots", "plots.diagnosis",
-    "report", "files", "integrations", "slices", "gates", "scale", "catalogue", "testing", "errors",
+    "report", "files", "integrations", "slices", "gates", "scale", "processes", "catalogue", "testing", "errors",
 )  # fmt: skip
 SECTIONS = {
     "Start": ("index", "tutorial", "choosing", "use_with", "studio"),
