@@ -536,13 +536,16 @@ class Predictions:
         Chosen once from these samples, if probabilities were given and one in a thousand of them is 0, or a label's is
         below 1e-12.
         """
-        zeros = self.zero_cells
-        if zeros is None or float(self.logits.amin()) >= math.log(_TINY):
+        if (zeros := self.zero_cells) is None:
             return 0.0
-        label_logits = self.logits.gather(1, self.labels[:, None])
-        if zeros.cells < _MANY * zeros.of_cells and float(label_logits.amin()) >= math.log(_TINY):
-            return 0.0
-        return choose_share(self.logits, self.labels, self.sample_counts)
+        lowest, of_labels = float(self.logits.amin()), self.logits.gather(1, self.labels[:, None])
+        needed = needs_floor(zeros.cells, zeros.of_cells, lowest, float(of_labels.amin()))
+        return choose_share(self.logits, self.labels, self.sample_counts) if needed else 0.0
+
+    @cached_property
+    def label_counts(self) -> Tensor:
+        """Number of samples of every class, (k,)."""
+        return torch.bincount(self.labels, minlength=self.n_classes)
 
     @cached_property
     def log_probs(self) -> Tensor:
@@ -575,6 +578,11 @@ class Predictions:
     def correct(self) -> Tensor:
         """Whether the prediction is the label, (n,), bool."""
         return self.top.correct
+
+
+def needs_floor(zeros: float, cells: float, lowest: float, lowest_label: float) -> bool:
+    """Return whether fits need a floor, given how many of all probabilities are 0, and the logarithms of the lowest."""
+    return lowest < math.log(_TINY) and (zeros >= _MANY * cells or lowest_label < math.log(_TINY))
 
 
 class Arrays(TypedDict, total=False):

@@ -46,7 +46,7 @@ def temperature_fit(predictions: Predictions, name: str) -> InverseTemperatureFi
     return best
 
 
-def _finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
+def finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
     """Fit the inverse temperature; warn if only half a pseudo-error makes it finite."""
     best = inverse_temperature(predictions)
     if best.end == "zero_temperature":
@@ -171,7 +171,7 @@ class TemperatureScaling(Calibrator, name="temperature", title="Temperature scal
                     "predictions."
                 )
         else:
-            best = _finite_temperature_fit(predictions)
+            best = finite_temperature_fit(predictions)
         if best.end == "infinite_temperature":
             warn(
                 f"the predictions are no better than guessing, so the best temperature is the largest allowed "
@@ -316,10 +316,13 @@ class MatrixScaling(Calibrator, name="matrix", title="Matrix scaling", family="s
 BERTA = Paper("Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class Calibration", "arXiv:2511.03685")
 
 
-def _fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, ridge: Ridge) -> Fitted:
+def _fit_structured(
+    method: "StructuredVectorScaling | StructuredMatrixScaling", predictions: Predictions, shape: WeightShape
+) -> Fitted:
     """Fit a temperature, then an affine function of its log-probabilities that is penalised towards the identity."""
-    warn_of_missing_classes(predictions, name)
-    k, first = predictions.n_classes, _finite_temperature_fit(predictions)
+    warn_of_missing_classes(predictions, method.title)
+    k, first = predictions.n_classes, finite_temperature_fit(predictions)
+    ridge = method.ridge(predictions.effective_size, k)
     inputs, weights = log_probs_at(predictions, first.beta), predictions.sample_counts
     fit = fit_affine(inputs, predictions.labels, weights=weights, shape=shape, ridge=ridge)
     # The log-probabilities at a temperature are not linear in those without it, so these stay two maps.
@@ -368,10 +371,13 @@ class StructuredVectorScaling(Calibrator, name="svs", title="Structured vector s
     def __post_init__(self) -> None:
         _check_strengths(self)
 
+    def ridge(self, n: float, k: int) -> Ridge:
+        """Return the penalties for n samples of k classes."""
+        share = k / n
+        return Ridge(diagonal=self.diagonal_strength * share, bias=self.bias_strength * share)
+
     def _fit(self, predictions: Predictions) -> Fitted:
-        share = predictions.n_classes / predictions.effective_size
-        ridge = Ridge(diagonal=self.diagonal_strength * share, bias=self.bias_strength * share)
-        return _fit_structured(predictions, self.title, shape="diagonal", ridge=ridge)
+        return _fit_structured(self, predictions, "diagonal")
 
 
 @final
@@ -402,11 +408,13 @@ class StructuredMatrixScaling(Calibrator, name="sms", title="Structured matrix s
     def __post_init__(self) -> None:
         _check_strengths(self)
 
-    def _fit(self, predictions: Predictions) -> Fitted:
-        n, k = predictions.effective_size, predictions.n_classes
-        ridge = Ridge(
+    def ridge(self, n: float, k: int) -> Ridge:
+        """Return the penalties for n samples of k classes."""
+        return Ridge(
             diagonal=self.diagonal_strength * k / n,
             off_diagonal=self.off_diagonal_strength * k * (k - 1) / n,
             bias=self.bias_strength * k / n,
         )
-        return _fit_structured(predictions, self.title, shape="matrix", ridge=ridge)
+
+    def _fit(self, predictions: Predictions) -> Fitted:
+        return _fit_structured(self, predictions, "matrix")

@@ -5,7 +5,7 @@ import math
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, Unpack, final
 
@@ -35,7 +35,7 @@ from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, 
 
 def absent_classes(predictions: Predictions, least: int = 1) -> Tensor:
     """Return the numbers of the classes that have fewer samples than ``least``."""
-    return (torch.bincount(predictions.labels, minlength=predictions.n_classes) < least).nonzero()[:, 0]
+    return (predictions.label_counts < least).nonzero()[:, 0]
 
 
 def warn_of_missing_classes(predictions: Predictions, name: str) -> None:
@@ -343,26 +343,41 @@ class Calibrator(ABC):
             share = self.uniform_share(predictions)
             samples = predictions.mixed_with_uniform(share)
             samples = samples if samples.weights is None else samples[:]  # which has not been asked for its counts
-            fitted, certificate, notes = self._fit(samples)
+            fitted = self._fit(samples)
         counts_weights = self.family in ("baseline", "composition") or "sample_counts" in vars(samples)
         if samples.weights is not None and not counts_weights:
             raise InputError(
                 f"{self.name} must be fitted on samples without weights, because it ignores them; got weights. "
                 "Repeat samples instead, or let the method read sample_counts of its predictions."
             )
+        return self.finished(fitted, predictions, share, warned, rows=len(predictions), start=start)
+
+    @final
+    def finished(
+        self,
+        fitted: Fitted,
+        predictions: Predictions,
+        share: float,
+        warned: Sequence[CalibrantWarning],
+        *,
+        rows: int,
+        start: float,
+    ) -> Map:
+        """Return the map of a fit that began at a time, with its share of the uniform distribution and its summary."""
+        made, certificate, notes = fitted
         if share:
-            fitted.mix_in(predictions.logits.new_tensor(share, dtype=torch.float64))
-        if any(part.uniform_share is not None for part in fitted.modules() if isinstance(part, Map)):
+            made.mix_in(predictions.logits.new_tensor(share, dtype=torch.float64))
+        if any(part.uniform_share is not None for part in made.modules() if isinstance(part, Map)):
             notes = (*notes, _about_floor(predictions, share or predictions.uniform_share))
-        fitted.summary = FitSummary(
+        made.summary = FitSummary(
             method=self.name,
             settings=self.settings(),
-            rows=len(predictions),
+            rows=rows,
             seconds=time.perf_counter() - start,
             certificate=certificate,
             notes=(*notes, *map(str, warned)),
         )
-        return fitted
+        return made
 
     @final
     def settings(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from calibrant.checks import check_bins, check_known, check_positive
 from calibrant.maps import ClassBins, PooledMap, Steps, TopLabelMap
 from calibrant.numerics.binning import bin_index, counts_by, inner_edges, sums_by
 from calibrant.numerics.isotonic import (
+    Blocks,
     InformativeBins,
     equal_mass_starts,
     informative_bins,
@@ -153,9 +154,13 @@ def _binned(log_odds: Tensor, hit: Tensor, weights: Tensor | None, n_bins: int, 
         edges = torch.logit(inner_edges(n_bins, log_odds.device))
         place = torch.searchsorted(edges.to(log_odds), log_odds)  # exactly as the map will search them
         if weights is None:
-            return edges, _shares(*counts_by(place, hit, n_bins))
-        return edges, _shares(sums_by(place, weights, n_bins), sums_by(place, weights * hit, n_bins))
-    ties = tie_blocks(log_odds, hit, weights)
+            return edges, hit_shares(*counts_by(place, hit, n_bins))
+        return edges, hit_shares(sums_by(place, weights, n_bins), sums_by(place, weights * hit, n_bins))
+    return equal_mass_shares(tie_blocks(log_odds, hit, weights), n_bins)
+
+
+def equal_mass_shares(ties: Blocks, n_bins: int) -> tuple[Tensor, Tensor]:
+    """Return the edges between bins of equal mass, (b - 1,), and the share of hits in each, (b,)."""
     up_to = ties.rows.cumsum(0)
     starts = equal_mass_starts(up_to, n_bins)
     count, hits = _between(starts, up_to, ties.hits.cumsum(0))
@@ -179,10 +184,10 @@ def _class_shares(predictions: Predictions, n_bins: int) -> Tensor:
         repeated = None if weights is None else weights.repeat_interleave(k)
         count += torch.bincount(cells.flatten(), repeated, minlength=k * n_bins)
         hits += torch.bincount(cells.gather(1, block.labels[:, None])[:, 0], weights, minlength=k * n_bins)
-    return _shares(count.view(k, n_bins), hits.view(k, n_bins))
+    return hit_shares(count.view(k, n_bins), hits.view(k, n_bins))
 
 
-def _shares(count: Tensor, hits: Tensor) -> Tensor:
+def hit_shares(count: Tensor, hits: Tensor) -> Tensor:
     """Return the share of hits in bins of equal width, (..., b); the midpoint of an empty bin."""
     n_bins = count.shape[-1]
     middle = (torch.arange(n_bins, dtype=torch.float64, device=count.device) + 0.5) / n_bins

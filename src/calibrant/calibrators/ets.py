@@ -68,23 +68,27 @@ class EnsembleTemperatureScaling(
         check_known(self.criterion, get_args(EtsCriterion), "criterion")
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        k = predictions.n_classes
         if self.criterion == "brier":
             beta, slope, passes = _beta_by_brier(predictions)
             objective = _brier(predictions, beta)
         else:
             best = temperature_fit(predictions, self.title)
             beta, slope, passes = best.beta, 0.0, best.certificate.passes  # its slope is bounded there
-            objective = _log_loss(predictions, beta)
+            objective = mixture_log_loss(predictions, beta)
         shares, certificate = minimise_on_simplex(objective, 3)
-        fitted, flat = predictions.logits.new_tensor([1 / beta, math.inf], dtype=torch.float64)
-        parts = (Scale(fitted, n_classes=k), Identity(n_classes=k), Scale(flat, n_classes=k))
-        mixture = Mixture(shares.to(fitted), parts, n_classes=k, keeps_predicted=True)
         gradient = max(certificate.gradient, slope)
-        return Fitted(mixture, certificate._replace(gradient=gradient, passes=passes + 2))
+        return Fitted(mixture(predictions, beta, shares), certificate._replace(gradient=gradient, passes=passes + 2))
 
 
-def _log_loss(predictions: Predictions, beta: float) -> Curved:
+def mixture(predictions: Predictions, beta: float, shares: Tensor) -> Mixture:
+    """Return the map of an inverse temperature and three shares."""
+    k = predictions.n_classes
+    fitted, flat = predictions.logits.new_tensor([1 / beta, math.inf], dtype=torch.float64)
+    parts = (Scale(fitted, n_classes=k), Identity(n_classes=k), Scale(flat, n_classes=k))
+    return Mixture(shares.to(fitted), parts, n_classes=k, keeps_predicted=True)
+
+
+def mixture_log_loss(predictions: Predictions, beta: float) -> Curved:
     """Mean log-loss of the mixture in its shares, which needs only the probabilities of the labels."""
     samples = predictions.logits, predictions.labels
     logs = [torch.cat([part.log_prob.double() for part in temperature_derivatives(*samples, at)]) for at in (beta, 1.0)]
@@ -217,13 +221,14 @@ def minimise_on_simplex(function: Curved, size: int) -> tuple[Tensor, Certificat
         path.advance()
         steps += 1
     path.settle()
-    gap = _gap(path.shares, path.gradient)
+    gap = simplex_gap(path.shares, path.gradient)
     if not gap <= _TOLERANCE:
         raise FitError(f"the shares of a mixture did not converge in {steps} steps; the remaining gap is {gap:.2g}.")
     return torch.from_numpy(path.shares), Certificate(path.value, max(gap, 0.0), steps, path.calls)
 
 
-def _gap(shares: Array, gradient: Array) -> float:
+def simplex_gap(shares: Array, gradient: Array) -> float:
+    """Return how much lower a convex function can be on the simplex, given its gradient."""
     return float(gradient @ shares - gradient.min())
 
 
@@ -234,7 +239,7 @@ class _Path:
         self._function, self.calls = function, 0
         self.shares = np.full(size, 1 / size)
         self.value, self.gradient, self._hessian = self._evaluate(self.shares)
-        self._barrier = max(_gap(self.shares, self.gradient), _TOLERANCE) / size
+        self._barrier = max(simplex_gap(self.shares, self.gradient), _TOLERANCE) / size
         self._multipliers = self._barrier / self.shares
         self.ended = False
 
@@ -289,8 +294,8 @@ class _Path:
     def _take(self, shares: Array) -> None:
         shares = shares / shares.sum()
         seen = self._evaluate(shares)
-        allowed = max(_gap(self.shares, self.gradient), _TOLERANCE)
-        if seen[0] <= self.value + _TOLERANCE and _gap(shares, seen[1]) <= allowed:
+        allowed = max(simplex_gap(self.shares, self.gradient), _TOLERANCE)
+        if seen[0] <= self.value + _TOLERANCE and simplex_gap(shares, seen[1]) <= allowed:
             self.shares, (self.value, self.gradient, self._hessian) = shares, seen
 
 

@@ -1,8 +1,10 @@
 """Platt, beta and quadratic scaling: logistic regression of each class on functions of its log-odds."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, final
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -31,10 +33,19 @@ TargetKind: TypeAlias = Literal["smoothed", "plain"]
 _FAR = 1e70
 
 
+class Regression(NamedTuple):
+    """How regressions are fitted, and the samples of every class, (k,), and of all that their targets count."""
+
+    fit: Callable[..., LogisticFit]
+    of_classes: Tensor
+    size: float
+
+
 def fit_classes(
     predictions: Predictions,
     features: Features,
     *,
+    regression: Regression | None,
     name: str,
     targets: TargetKind = "plain",
     rising: tuple[int, ...] = (),
@@ -47,24 +58,28 @@ def fit_classes(
     Args:
         predictions: The calibration samples.
         features: Features of the log-odds.
+        regression: How to fit on more samples than these; None to fit on these.
         name: Name of the method, for messages.
         targets: "plain" for 0 and 1; "smoothed" for Platt's, which always leave an optimum.
         rising: Features whose weights must not be negative. One that would be is left out and the rest refitted.
     """
-    scores, classes = one_vs_rest_log_odds(predictions)
-    scores = scores.clamp(-_FAR, _FAR) if scores.dtype == torch.float64 else scores
-    counts, size = predictions.sample_counts, predictions.effective_size
-    count = torch.bincount(predictions.labels, counts, minlength=predictions.n_classes).double()[classes]
-    smoothed = Targets(predictions.labels, classes, (count + 1) / (count + 2), 1 / (size - count + 2))
+    scores, classes = bounded_log_odds(predictions)
+    counts = predictions.sample_counts
+    if regression is None:
+        of_classes = torch.bincount(predictions.labels, counts, minlength=predictions.n_classes).double()
+        regression = Regression(fit_logistic, of_classes, predictions.effective_size)
+    count = regression.of_classes[classes]
+    smoothed = Targets(predictions.labels, classes, (count + 1) / (count + 2), 1 / (regression.size - count + 2))
     plain = smoothed._replace(hit=torch.ones_like(count), miss=torch.zeros_like(count))
-    fit = _fit(scores, plain if targets == "plain" else smoothed, features, counts, rising)
+    solve = partial(_fit, regression.fit)
+    fit = solve(scores, plain if targets == "plain" else smoothed, features, counts, rising)
     lost = (~fit.converged).nonzero()[:, 0]
     if len(lost) and targets == "plain" and len(classes) > 1:
         warn(
             f"{name}: class {class_names(lost, predictions)} cannot be fitted separately (no calibration samples, "
             "or separable from the rest); it was fitted with smoothed targets."
         )
-        fit = _with_lines(fit, lost, _fit(scores[lost], smoothed.lines(lost), features, counts, rising))
+        fit = _with_lines(fit, lost, solve(scores[lost], smoothed.lines(lost), features, counts, rising))
     if not fit.converged.all():
         raise _failure(name, predictions, fit)
     largest, most = float(fit.weights.abs().max()), torch.finfo(scores.dtype).max * torch.finfo(scores.dtype).eps
@@ -77,11 +92,22 @@ def fit_classes(
     return fit
 
 
+def bounded_log_odds(predictions: Predictions) -> tuple[Tensor, Tensor]:
+    """Return :func:`one_vs_rest_log_odds` whose fourth powers are finite."""
+    scores, classes = one_vs_rest_log_odds(predictions)
+    return (scores.clamp(-_FAR, _FAR) if scores.dtype == torch.float64 else scores), classes
+
+
 def _fit(
-    scores: Tensor, targets: Targets, features: Features, counts: Tensor | None, rising: tuple[int, ...]
+    fit_lines: Callable[..., LogisticFit],
+    scores: Tensor,
+    targets: Targets,
+    features: Features,
+    counts: Tensor | None,
+    rising: tuple[int, ...],
 ) -> LogisticFit:
     """Fit the weights, with those of the rising features not negative; ``counts`` weigh the samples."""
-    fit = fit_logistic(scores, targets, features, weights=counts)
+    fit = fit_lines(scores, targets, features, weights=counts)
     active = torch.ones_like(fit.weights, dtype=torch.bool)
     # The features rise together, so one that would be negative is 0 in the best fit without negative weights. Leaving
     # it out can turn another one negative.
@@ -90,7 +116,7 @@ def _fit(
         if len(falling):
             active[falling, feature] = False
             refitted, used = targets.lines(falling), active[falling]
-            again = fit_logistic(scores[falling], refitted, features, weights=counts, active=used)
+            again = fit_lines(scores[falling], refitted, features, weights=counts, active=used)
             fit = _with_lines(fit, falling, again)
     return fit
 
@@ -103,7 +129,7 @@ def _with_lines(fit: LogisticFit, lines: Tensor, again: LogisticFit) -> Logistic
 
 
 def _failure(name: str, predictions: Predictions, fit: LogisticFit) -> FitError:
-    n, of_class_1 = len(predictions), int((predictions.labels == 1).sum())
+    n, of_class_1 = int(predictions.label_counts.sum()), int(predictions.label_counts[1])
     if predictions.n_classes == 2 and of_class_1 in (0, n):
         return FitError(
             f"{name} needs calibration samples of both classes; got {of_class_1} of class 1 among {n}. "
@@ -193,10 +219,10 @@ class PlattScaling(Calibrator, name="platt", title="Platt scaling", family="scal
                 loss -= float((of_label if held_out.weights is None else of_label * held_out.weights).sum())
         return loss
 
-    def _fit(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions, regression: Regression | None = None) -> Fitted:
         warn_of_missing_classes(predictions, self.title)
         # Differs from the paper: the score is the log-odds, since a network has no margin; a has the other sign.
-        fit = fit_classes(predictions, _line, name="Platt scaling", targets=self.targets)
+        fit = fit_classes(predictions, _line, regression=regression, name="Platt scaling", targets=self.targets)
         return Fitted(class_map(Polynomial(fit.weights), predictions.n_classes), fit.certificate())
 
 
@@ -243,10 +269,10 @@ class BetaCalibration(Calibrator, name="beta", title="Beta calibration", family=
     def __post_init__(self) -> None:
         check_known(self.parameters, ("abm", "ab", "am"), "parameters")
 
-    def _fit(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions, regression: Regression | None = None) -> Fitted:
         features, rising = {"abm": (_abm, (1, 2)), "ab": (_ab, (0, 1)), "am": (_line, (1,))}[self.parameters]
         # Differs from the paper: a slope that turns out negative is 0 for "ab" and "am", too.
-        fit = fit_classes(predictions, features, name="beta calibration", rising=rising)
+        fit = fit_classes(predictions, features, regression=regression, name="beta calibration", rising=rising)
         weights = fit.weights.T
         if self.parameters == "ab":
             a, b = weights
@@ -292,9 +318,9 @@ class QuadraticScaling(Calibrator, name="quadratic", title="Quadratic scaling", 
         [0.0, 0.021, 0.546, 0.688, 0.71, 0.035]
     """
 
-    def _fit(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions, regression: Regression | None = None) -> Fitted:
         # Differs from the paper: it defines the method for two classes; for more, each against the rest.
-        fit = fit_classes(predictions, _parabola, name="quadratic scaling")
+        fit = fit_classes(predictions, _parabola, regression=regression, name="quadratic scaling")
         return Fitted(class_map(Polynomial(fit.weights), predictions.n_classes), fit.certificate())
 
 

@@ -63,8 +63,8 @@ def fit(
     with print_warnings(err) as printed, spinner(err) as stage:
         stage(f"reading {source.name}")
         fitted: AnyMap
-        feature_values = None
-        if scale.streams(source):
+        feature_values, is_sample = None, scale.streams(source)
+        if is_sample:
             fitted, predictions = scale.fit(calibrator, source, given.as_options(), parts, progress=stage)
         else:
             predictions = load_for_fit(source, given, parts)
@@ -74,7 +74,7 @@ def fit(
             stage(f"fitting {method} on {len(predictions):,} samples")
             fitted = calibrator.fit(predictions, *(() if feature_values is None else (feature_values,)))
         stage(f"writing {out}")
-        save_map(fitted, out, fitted_on=predictions, features=feature_values)
+        save_map(fitted, out, fitted_on=predictions, features=feature_values, is_sample=is_sample)
     console, reading = standard_output(), given.as_arguments()
     console.print(f"{calibrator.title} ({method}), fitted on {terminal_text(source.name)}", style="bold")
     console.print(_facts(calibrator, fitted))
@@ -82,7 +82,9 @@ def fit(
     for note in fitted.summary.notes:
         if note not in printed:
             console.print(note)
-    columns = (Column("on these samples"), Column("before", justify="right"), Column("after", justify="right"))
+    rows, seen = fitted.summary.rows, len(predictions)
+    samples = f"on {seen:,} of these samples" if is_sample and seen < rows else "on these samples"
+    columns = (Column(samples), Column("before", justify="right"), Column("after", justify="right"))
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     document = read_map_file(out).document
     for name, before in document["before"].items():

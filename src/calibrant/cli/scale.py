@@ -117,24 +117,25 @@ class Scale:
         *,
         progress: Callable[[str], None],
     ) -> "StreamedFit":
-        """Fit a calibrator on shards that are streamed."""
+        """Fit a calibrator on shards that are streamed; processes of ``torchrun`` but the first end here."""
         if source.are_states:
             raise InputError(
                 "a map must be fitted on predictions; got states, which hold sums. Name the files themselves."
             )
-        from calibrant.calibrators import TemperatureScaling
-        from calibrant.scale import fit_temperature
+        from calibrant.calibrators import Calibrator
+        from calibrant.scale import fit_streamed
+        from calibrant.scale.fits import check_streams
 
-        if not isinstance(calibrator, TemperatureScaling):
-            raise InputError(
-                f"only temperature can be fitted on streamed files; got {calibrator.name}. Fit it on fewer samples, as "
-                "many as fit in memory."
-            )
+        check_streams(calibrator)
+        assert isinstance(calibrator, Calibrator)
         for name, is_given in (("--checkpoint", self.checkpoint), ("--allow-missing", self.allow_missing)):
             if is_given:
                 raise InputError(f"{name} must be left out of a fit, which reads all shards in every pass.")
         plan = self.plan(source.shards, reading, split, "calibration")
-        return fit_temperature(source.shards, plan, calibrator=calibrator, engine=self.as_engine(), progress=progress)
+        fitted = fit_streamed(calibrator, source.shards, plan, engine=self.as_engine(), progress=progress)
+        if fitted is None:
+            raise typer.Exit
+        return fitted
 
     def as_engine(self) -> "Engine":
         from calibrant.scale import Engine

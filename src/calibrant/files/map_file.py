@@ -307,13 +307,16 @@ def _try(fitted: AnyMap) -> None:
         raise InputError("a map must give a number for every class; it gives NaN, or another shape.")
 
 
-def _about_samples(fitted: AnyMap, fitted_on: Predictions | None, features: object) -> dict[str, Any]:
+def _about_samples(
+    fitted: AnyMap, fitted_on: Predictions | None, features: object, *, is_sample: bool
+) -> dict[str, Any]:
     """Return the kind, the digest, and metrics before and after of the samples of a fit; None each without them."""
     if fitted_on is None:
         return {"inputs": None, "digest": None, "before": None, "after": None}
     if fitted_on.n_classes != fitted.n_classes:
         raise InputError(f"fitted_on must have the map's {fitted.n_classes} classes; got {fitted_on.n_classes}.")
-    if fitted.summary is not None and fitted.summary.rows != len(fitted_on):
+    fitted_on = fitted_on.with_positive_weights() if isinstance(fitted, Map) else fitted_on
+    if not is_sample and fitted.summary is not None and fitted.summary.rows != len(fitted_on):
         raise InputError(
             f"fitted_on must be the {fitted.summary.rows:,} rows that the map was fitted on; got {len(fitted_on):,}."
         )
@@ -325,7 +328,7 @@ def _about_samples(fitted: AnyMap, fitted_on: Predictions | None, features: obje
     metrics = [NLL(), Brier(), ECE(), Accuracy()]
     return {
         "inputs": "probabilities" if fitted_on.normalised else "logits",
-        "digest": digest(fitted_on, seen),
+        "digest": None if is_sample else digest(fitted_on, seen),
         **{key: Tally(metrics).add(rows).values() for key, rows in (("before", fitted_on), ("after", calibrated))},
     }
 
@@ -360,6 +363,7 @@ def save_map(
     fitted_on: Predictions | None = None,
     features: object = None,
     class_names: Sequence[str] | None = None,
+    is_sample: bool = False,
 ) -> None:
     """Save a map to a ``.safetensors`` file that :func:`load_map` reads back; whole or not at all.
 
@@ -371,6 +375,7 @@ def save_map(
             that the map has seen, so they are optimistic.
         features: Features of these samples, for a map that needs features.
         class_names: One name per class; those of ``fitted_on`` if not given.
+        is_sample: Whether ``fitted_on`` is a sample of the samples that it was fitted on; the file then has no digest.
 
     Example:
         >>> import tempfile
@@ -393,7 +398,7 @@ def save_map(
         "map": described,
         **describe_fit(fitted.summary),
         "class_names": None if names is None else [str(name) for name in names],
-        **_about_samples(fitted, fitted_on, features),
+        **_about_samples(fitted, fitted_on, features, is_sample=is_sample),
     }
     MAP_CONTAINER.write(path, document, fitted.state_dict())
 

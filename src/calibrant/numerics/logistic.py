@@ -35,10 +35,9 @@ class Targets(NamedTuple):
     def lines(self, lines: Tensor) -> "Targets":
         return Targets(self.labels, self.classes[lines], self.hit[lines], self.miss[lines])
 
-    def of(self, lines: Tensor, rows: slice) -> Tensor:
-        """Return the targets of some lines and samples, (c, m)."""
-        is_hit = self.labels[rows] == self.classes[lines, None]
-        return torch.where(is_hit, self.hit[lines, None], self.miss[lines, None])
+    def of(self, rows: slice) -> Tensor:
+        """Return the targets of some samples, (c, m)."""
+        return torch.where(self.labels[rows] == self.classes[:, None], self.hit[:, None], self.miss[:, None])
 
 
 class LogisticFit(NamedTuple):
@@ -60,21 +59,28 @@ class LogisticFit(NamedTuple):
 
 
 def fit_logistic(
-    scores: Tensor, targets: Targets, features: Features, *, weights: Tensor | None = None, active: Tensor | None = None
+    scores: Tensor,
+    targets: Targets,
+    features: Features,
+    *,
+    weights: Tensor | None = None,
+    active: Tensor | None = None,
+    sums_of_all: "LineSums | None" = None,
 ) -> LogisticFit:
     """Fit weights w that minimise the mean log-loss of ``sigmoid(w · features(score))`` for each line of scores (c, n).
 
     Where the targets are 0 and 1 and the features separate them there is no optimum. ``active``, bool (c, d), are the
     features that a line may use, all by default; the weights of the others are 0. ``weights``, (n,), float64 and above
-    0, are those of the samples in the mean, equal by default.
+    0, are those of the samples in the mean, equal by default. Where these are a sample of those to fit on,
+    ``sums_of_all`` makes a pass over the latter.
     """
-    every = scores.shape[1] // _SUBSAMPLE
+    every = scores.shape[1] // _SUBSAMPLE if sums_of_all is None else 1
     rough = None
-    if every >= 4:
+    if every >= 4 or sums_of_all is not None:
         thin = targets._replace(labels=targets.labels[::every])
         few = None if weights is None else weights[::every]
         rough = fit_logistic(scores[:, ::every], thin, features, weights=few, active=active)
-    problem = _Problem(scores, targets, features, weights, active)
+    problem = _Problem(scores, targets, features, weights, active, sums_of_all)
     starts = [torch.zeros_like(problem.like_scores), problem.like_scores]
     if rough is not None:
         starts = [torch.where(rough.converged[:, None], problem.inwards(rough.weights), starts[0])]
@@ -90,6 +96,20 @@ def fit_logistic(
     )
 
 
+class Sums(NamedTuple):
+    """Sums over samples at some weights, one line per regression."""
+
+    loss: Tensor  # (c,)
+    gradient: Tensor  # (c, 1, d), by the weights of the features
+    curvature: Tensor  # (c, d, d)
+    wrong: Tensor  # (c,): 0 if no sample lies on the wrong side
+    total: Tensor | float  # weight of the samples
+
+
+# Targets of c lines, the features that each may use (c, d, 1), and their weights (c, 1, d).
+LineSums: TypeAlias = Callable[[Targets, Tensor, Tensor], Sums]
+
+
 class _Pass(NamedTuple):
     """Sums over all samples at some weights, one line per regression."""
 
@@ -103,10 +123,16 @@ class _Problem:
     """The samples, and the coordinates in which features are uncorrelated and of unit size."""
 
     def __init__(
-        self, scores: Tensor, targets: Targets, features: Features, weights: Tensor | None, active: Tensor | None
+        self,
+        scores: Tensor,
+        targets: Targets,
+        features: Features,
+        weights: Tensor | None,
+        active: Tensor | None,
+        sums_of_all: LineSums | None,
     ) -> None:
         self.scores, self.targets, self._features, self._weights = scores, targets, features, weights
-        self._total = scores.shape[1] if weights is None else float(weights.sum())
+        self._sums_of_all = sums_of_all
         self.size = features(scores[:1, :1].double()).shape[1]
         used = torch.ones(len(scores), self.size) if active is None else active
         self._used = used.to(device=scores.device)[..., None].double()
@@ -114,7 +140,7 @@ class _Problem:
         moments = torch.zeros(len(lines), self.size, self.size, dtype=torch.float64, device=self.scores.device)
         along = torch.zeros(len(lines), self.size, dtype=torch.float64, device=self.scores.device)
         n = self.scores.shape[1]
-        for rows, block in self._blocks(lines):
+        for rows, block in _blocks(self.scores, lines, features, self._used):
             moments += block @ block.mT / n
             along += (block @ self.scores[:, rows, None].double())[..., 0] / n
         size = moments.diagonal(dim1=1, dim2=2).sqrt()
@@ -138,37 +164,54 @@ class _Problem:
         """Make one pass over the samples, for some of the regressions."""
         out = self._out[lines]
         weights = (out @ point[..., None]).mT  # (c, 1, d)
-        loss, separable = weights.new_zeros(len(lines)), weights.new_ones(len(lines), dtype=torch.bool)
-        gradient, curvature = torch.zeros_like(weights), torch.zeros_like(out)
-        for rows, features in self._blocks(lines):
-            logit = weights @ features  # (c, 1, m)
-            target = self.targets.of(lines, rows)[:, None]
-            prob = logit.sigmoid()
-            separable &= ((target - 0.5) * logit > 0).all(dim=2)[:, 0]
-            # ln(1 + e^x) = max(x, 0) - ln max(p, 1 - p)
-            linear, likelier = logit.clamp(min=0) - target * logit, prob.maximum(1 - prob)
-            slope, spread = prob - target, prob * (1 - prob)
-            if self._weights is None:
-                loss += linear.sum(dim=(1, 2)) - _sum_of_logs(likelier[:, 0])
-            else:
-                weight = self._weights[rows]
-                loss += (linear.sub_(likelier.log_()) @ weight)[:, 0]
-                slope, spread = slope * weight, spread * weight
-            gradient += slope @ features.mT
-            curvature += (features * spread) @ features.mT
-        total = self._total
-        curvature = out.mT @ curvature @ out / total + self._idle[lines]
-        return _Pass(loss / total, (gradient @ out)[:, 0] / total, curvature, separable)
+        targets, used = self.targets.lines(lines), self._used[lines]
+        if self._sums_of_all is not None:
+            sums = self._sums_of_all(targets, used, weights)
+        else:
+            sums = line_sums(targets, used, weights, self.scores, lines, self._features, self._weights)
+        total = sums.total
+        curvature = out.mT @ sums.curvature @ out / total + self._idle[lines]
+        return _Pass(sums.loss / total, (sums.gradient @ out)[:, 0] / total, curvature, sums.wrong == 0)
 
-    def _blocks(self, lines: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Return the samples, and the features of some lines there, (c, d, m)."""
-        n = self.scores.shape[1]
-        step = max(1, _BLOCK // len(lines))
-        whole = len(lines) == len(self.scores)
-        for start in range(0, n, step):
-            rows = slice(start, min(start + step, n))
-            scores = self.scores[:, rows] if whole else self.scores[lines, rows]
-            yield rows, self._features(scores.double()) * self._used[lines]
+
+def line_sums(
+    targets: Targets,
+    used: Tensor,
+    weights: Tensor,
+    scores: Tensor,
+    lines: Tensor,
+    features: Features,
+    counts: Tensor | None,
+) -> Sums:
+    """Make one pass over samples, given scores, (l, n), of which c lines count, and how much a sample counts, (n,)."""
+    (loss, wrong), gradient = weights.new_zeros(2, len(lines)), torch.zeros_like(weights)
+    curvature = weights.new_zeros(len(lines), weights.shape[2], weights.shape[2])
+    for rows, values in _blocks(scores, lines, features, used):
+        logit = weights @ values  # (c, 1, m)
+        target = targets.of(rows)[:, None]
+        prob = logit.sigmoid()
+        wrong += ~((target - 0.5) * logit > 0).all(dim=2)[:, 0]
+        # ln(1 + e^x) = max(x, 0) - ln max(p, 1 - p)
+        linear, likelier = logit.clamp(min=0) - target * logit, prob.maximum(1 - prob)
+        slope, spread = prob - target, prob * (1 - prob)
+        if counts is None:
+            loss += linear.sum(dim=(1, 2)) - _sum_of_logs(likelier[:, 0])
+        else:
+            count = counts[rows]
+            loss += (linear.sub_(likelier.log_()) @ count)[:, 0]
+            slope, spread = slope * count, spread * count
+        gradient += slope @ values.mT
+        curvature += (values * spread) @ values.mT
+    return Sums(loss, gradient, curvature, wrong, scores.shape[1] if counts is None else float(counts.sum()))
+
+
+def _blocks(scores: Tensor, lines: Tensor, features: Features, used: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Return the samples, and the features of some lines there, (c, d, m)."""
+    n, whole = scores.shape[1], len(lines) == len(scores)
+    step = max(1, _BLOCK // len(lines))
+    for start in range(0, n, step):
+        rows = slice(start, min(start + step, n))
+        yield rows, features((scores[:, rows] if whole else scores[lines, rows]).double()) * used
 
 
 def _sum_of_logs(values: Tensor) -> Tensor:

@@ -161,7 +161,7 @@ class _Descent:
         if not near_end:
             enough = min(enough, math.sqrt(self.steepness / self._first_steepness))
             small = 0.2 * self._settings.tolerance * self._settings.size
-        direction, self._inner = _newton_direction(self._function, self.here.gradient, self._solve, enough, small)
+        direction, self._inner = newton_direction(self._function, self.here.gradient, self._solve, enough, small)
         self.passes += self._inner
         self._inner_when_new = self._inner if renew else self._inner_when_new
         return direction
@@ -171,7 +171,7 @@ def _largest(values: Tensor) -> float:
     return float(values.abs().max())
 
 
-def _newton_direction(
+def newton_direction(
     function: Convex, gradient: Tensor, precondition: Preconditioner, enough: float, small: Tensor
 ) -> tuple[Tensor, int]:
     """Approximate ``-H⁻¹ gradient`` by preconditioned conjugate gradients; also return the number of Hessian products.
@@ -233,10 +233,11 @@ class CurvatureMemory:
         self._steps = [*self._steps, step][-self._size :]
         self._changes = [*self._changes, change][-self._size :]
 
-    def direction(self, gradient: Tensor, *, ridge: float) -> Tensor | None:
+    def direction(self, gradient: Tensor, *, ridge: float, solve: Preconditioner | None = None) -> Tensor | None:
         """Return the step to the minimum of the quadratic that fits the memory, (p,); None if nothing fits.
 
-        ``gradient`` includes the penalty's, (p,); ``ridge`` is the penalty's curvature in every direction.
+        ``gradient`` includes the penalty's, (p,); ``ridge`` is the penalty's curvature in every direction. ``solve`` is
+        the inverse of the curvature known without the memory, if any is.
         """
         pairs = [
             (step, change + ridge * step, float(step @ change + ridge * (step @ step)))
@@ -244,13 +245,13 @@ class CurvatureMemory:
         ]
         pairs = [pair for pair in pairs if pair[2] > _LEAST_CURVATURE * float(pair[0].norm() * pair[1].norm())]
         if not pairs:
-            return None
+            return None if solve is None else -solve(gradient)
         q, alphas = gradient.clone(), []  # the two-loop recursion, Nocedal & Wright (2006), algorithm 7.4
         for step, change, curvature in reversed(pairs):
             alphas.append(float(step @ q) / curvature)
             q -= alphas[-1] * change
         _, change, curvature = pairs[-1]
-        q *= curvature / float(change @ change)
+        q = q * (curvature / float(change @ change)) if solve is None else solve(q)
         for (step, change, curvature), alpha in zip(pairs, reversed(alphas), strict=True):
             q += step * (alpha - float(change @ q) / curvature)
         return -q

@@ -72,7 +72,7 @@ class AffineLoss(ABC):
         inputs = to_working_precision(inputs)
         transposed = k <= _FEW and inputs.device.type == "cpu"
         self._inputs = columns_first(inputs, out=inputs.new_empty(k, n)) if transposed else inputs.T
-        self._labels, self._penalty, self._centre = labels, penalty, centre
+        self._labels, self.penalty, self.centre = labels, penalty, centre
         self._level = level / level.sum(dim=0).clamp(min=1e-300)
         self._free = not bool(penalty.any())
         self._coarse = self._inputs.float()
@@ -98,9 +98,9 @@ class AffineLoss(ABC):
             if weights is not None:
                 probs.mul_(weights[rows])
             self._add_moments(gradient, probs, inputs)
-        away = theta - self._centre
-        value = float(total) / self.size + float((self._penalty * away.square()).sum())
-        return Point(value, gradient / self.size + 2 * self._penalty * away, separable)
+        away = theta - self.centre
+        value = float(total) / self.size + float((self.penalty * away.square()).sum())
+        return Point(value, gradient / self.size + 2 * self.penalty * away, separable)
 
     @abstractmethod
     def hessian_product(self, direction: Tensor) -> Tensor: ...
@@ -113,7 +113,7 @@ class AffineLoss(ABC):
     @final
     def levelled(self, theta: Tensor) -> Tensor:
         """Return parameters with the same probabilities to start from: steps keep the level of columns."""
-        return self._centre + self._keep_level(theta - self._centre)
+        return self.centre + self._keep_level(theta - self.centre)
 
     @final
     def _keep_level(self, change: Tensor) -> Tensor:
@@ -176,12 +176,12 @@ class DiagonalLoss(AffineLoss):
         if self._weights is not None:
             common.mul_(self._weights)
         shared = torch.stack([self._weighted @ common, self._probs @ common], dim=1).double() / self.size
-        return (self._alone @ direction[:, :, None])[:, :, 0] - shared + 2 * self._penalty * direction
+        return (self._alone @ direction[:, :, None])[:, :, 0] - shared + 2 * self.penalty * direction
 
     def _solver(self, *, strong: bool) -> Preconditioner:
         del strong  # two by two blocks are enough
         self._settle()
-        blocks = self._alone - self._shared + torch.diag_embed(2 * self._penalty)
+        blocks = self._alone - self._shared + torch.diag_embed(2 * self.penalty)
         least = _FLAT * blocks.diagonal(dim1=1, dim2=2).amax(dim=0) + torch.finfo(torch.float64).tiny
         size = (blocks.diagonal(dim1=1, dim2=2) + least).rsqrt()
         # In units in which both have curvature 1, so that nearly constant inputs of a class do no harm.
@@ -191,9 +191,9 @@ class DiagonalLoss(AffineLoss):
 
     def scalar_curvatures(self) -> Tensor:
         """Return the curvature when all of w move together, and in each entry of b, (k + 1,)."""
-        all_steeper = torch.tensor([1.0, 0.0]).to(self._penalty).expand(self.k, 2)
+        all_steeper = torch.tensor([1.0, 0.0]).to(self.penalty).expand(self.k, 2)
         together = self.hessian_product(all_steeper)[:, 0].sum()
-        return torch.cat([together[None], (self._alone - self._shared)[:, 1, 1] + 2 * self._penalty[:, 1]])
+        return torch.cat([together[None], (self._alone - self._shared)[:, 1, 1] + 2 * self.penalty[:, 1]])
 
     def _settle(self) -> None:  # computes what the curvature needs from the last probabilities
         if not self._moved:
@@ -282,14 +282,14 @@ class MatrixLoss(AffineLoss):
             if weights is not None:
                 change.mul_(weights)
             self._add_moments(product, change, inputs)
-        return product / self.size + 2 * self._penalty * direction
+        return product / self.size + 2 * self.penalty * direction
 
     def _solver(self, *, strong: bool) -> Preconditioner:
         return self._class_blocks() if strong and self.k <= _STRONG_CLASSES else self._diagonals_and_means()
 
     def _diagonals_and_means(self) -> Preconditioner:
         # Class j sees inputs weighted by v = p_j (1 - p_j): Hessian v_total (variances + mean meanᵀ), nearly.
-        means, squares = torch.zeros_like(self._penalty), torch.zeros_like(self._penalty)
+        means, squares = torch.zeros_like(self.penalty), torch.zeros_like(self.penalty)
         for inputs, probs, weights in self._coarse_blocks():
             spread = probs - probs.square()
             if weights is not None:
@@ -298,7 +298,7 @@ class MatrixLoss(AffineLoss):
             self._add_moments(squares, spread, inputs.square())
         total = (means[:, -1:] / self.size).clamp(min=torch.finfo(torch.float32).tiny)
         means = means / self.size / total
-        diagonal = 2 * self._penalty + (squares / self.size - total * means.square()).clamp(min=0)
+        diagonal = 2 * self.penalty + (squares / self.size - total * means.square()).clamp(min=0)
         diagonal += _FLAT * diagonal.max() + torch.finfo(torch.float64).tiny
         lever = means / diagonal
         weight = lever / (1 / total + (means * lever).sum(dim=1, keepdim=True))
@@ -315,12 +315,12 @@ class MatrixLoss(AffineLoss):
         largest, rows = spread.topk(min(size, spread.shape[1]), dim=1)
         # The samples least certain of a class represent all of them.
         share = spread.sum(dim=1) / largest.sum(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / spread.shape[1]
-        blocks = torch.empty(k, k + 1, k + 1).to(self._penalty)
+        blocks = torch.empty(k, k + 1, k + 1).to(self.penalty)
         for j in range(k):
             chosen = torch.cat([inputs[rows[j] * every], inputs.new_ones(rows.shape[1], 1)], dim=1)
             chosen = chosen.double() * (largest[j] * share[j]).sqrt()[:, None]
             torch.mm(chosen.T, chosen, out=blocks[j])
-        blocks += torch.diag_embed(2 * self._penalty + _FLAT * blocks.diagonal(dim1=1, dim2=2).amax())
+        blocks += torch.diag_embed(2 * self.penalty + _FLAT * blocks.diagonal(dim1=1, dim2=2).amax())
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(blocks)).float()
         return lambda residual: (inverse @ residual.float()[:, :, None])[:, :, 0].double()
 
@@ -390,7 +390,7 @@ def fit_affine(
     samples = Samples(inputs, labels, weights)
     if shape == "matrix" and not any(ridge):
         return _fit_matrix(samples, start, tolerance)
-    return _fit(samples, shape, ridge, _pack(start, inputs.shape[1], shape, inputs.device), tolerance)
+    return _fit(samples, shape, ridge, pack(start, inputs.shape[1], shape, inputs.device), tolerance)
 
 
 def _fit_matrix(samples: Samples, start: tuple[Tensor | float, Tensor | float], tolerance: float) -> AffineFit:
@@ -400,53 +400,77 @@ def _fit_matrix(samples: Samples, start: tuple[Tensor | float, Tensor | float], 
     that are rounding stay as they were at the start. The certificate is recomputed at the parameters returned.
     """
     inputs = samples.inputs
-    theta = _pack(start, inputs.shape[1], "matrix", inputs.device)
-    unit = float(inputs.abs().max())
-    if unit == 0:
+    theta = pack(start, inputs.shape[1], "matrix", inputs.device)
+    if not bool(inputs.any()):
         return _fit(samples, "matrix", Ridge(), theta, tolerance)
-    plain = inputs.double() / unit
-    mean = plain.mean(dim=0)
-    centred = plain - mean
-    variance, directions = torch.linalg.eigh(centred.T @ centred / len(plain))
-    spread = variance.clamp(min=0).sqrt()
-    eps = torch.finfo(to_working_precision(inputs).dtype).eps
-    kept = spread > max(_ROUNDING * eps, _LEAST_SPREAD) * spread.max()
-    inverse = torch.where(kept, 1 / spread, 0.0)
-    initial = theta[:, :-1] * unit
-    weight = (initial @ directions) * torch.where(kept, spread, 0.0)
-    bias = theta[:, -1] + initial @ mean
-    start_there = torch.cat([weight, bias[:, None]], dim=1)
-    turned = samples._replace(inputs=centred @ (directions * inverse))
-    fit = _fit(turned, "matrix", Ridge(), start_there, tolerance / 4)
-    left = directions[:, ~kept]
-    weight = fit.weight * inverse @ directions.T + initial @ left @ left.T
-    weight, bias = _in_gauge(weight / unit, fit.bias - weight @ mean, Ridge())
+    axes = Axes.of(inputs)
+    turned = samples._replace(inputs=axes.turned(inputs))
+    fit = _fit(turned, "matrix", Ridge(), axes.inwards(theta), tolerance / 4)
+    weight, bias = axes.outwards(fit.weight, fit.bias, theta)
     theta = torch.cat([weight, bias[:, None]], dim=1)
     point = MatrixLoss(samples, Ridge()).value_and_gradient(theta, exact=True)
-    gradient = float((point.gradient / _sizes(inputs, theta, "matrix")).abs().max())
+    gradient = float((point.gradient / parameter_sizes(inputs, theta, "matrix")).abs().max())
     certificate = fit.certificate._replace(objective=point.value, gradient=gradient, passes=fit.certificate.passes + 2)
     return AffineFit(weight, bias, certificate)
 
 
+class Axes(NamedTuple):
+    """Coordinates in which inputs are uncorrelated and of unit size."""
+
+    unit: float
+    mean: Tensor  # (k,)
+    directions: Tensor  # (k, k)
+    spread: Tensor  # (k,), 0 where it is rounding
+    inverse: Tensor  # (k,), 0 there, too
+
+    @classmethod
+    def of(cls, inputs: Tensor) -> "Axes":
+        unit = float(inputs.abs().max())
+        plain = inputs.double() / unit
+        mean = plain.mean(dim=0)
+        centred = plain - mean
+        variance, directions = torch.linalg.eigh(centred.T @ centred / len(plain))
+        spread = variance.clamp(min=0).sqrt()
+        eps = torch.finfo(to_working_precision(inputs).dtype).eps
+        kept = spread > max(_ROUNDING * eps, _LEAST_SPREAD) * spread.max()
+        return cls(unit, mean, directions, torch.where(kept, spread, 0.0), torch.where(kept, 1 / spread, 0.0))
+
+    def turned(self, inputs: Tensor) -> Tensor:
+        """Return inputs in these coordinates, (n, k), float64."""
+        return (inputs.double() / self.unit - self.mean) @ (self.directions * self.inverse)
+
+    def inwards(self, theta: Tensor) -> Tensor:
+        """Return parameters for inputs in these coordinates."""
+        weight = theta[:, :-1] * self.unit
+        bias = theta[:, -1] + weight @ self.mean
+        return torch.cat([(weight @ self.directions) * self.spread, bias[:, None]], dim=1)
+
+    def outwards(self, weight: Tensor, bias: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """Return weight and bias for the inputs themselves, in directions that are rounding those of the start."""
+        left = self.directions[:, self.spread == 0]
+        weight = weight * self.inverse @ self.directions.T + (start[:, :-1] * self.unit) @ left @ left.T
+        return in_gauge(weight / self.unit, bias - weight @ self.mean, Ridge())
+
+
 def _fit(samples: Samples, shape: WeightShape, ridge: Ridge, theta: Tensor, tolerance: float) -> AffineFit:
     settings = Settings(
-        size=_sizes(samples.inputs, theta, shape),
+        size=parameter_sizes(samples.inputs, theta, shape),
         tolerance=tolerance,
         coarse=tolerance >= _SINGLE,
         negligible=0.0 if any(ridge) else _LESS_THAN_A_SAMPLE * samples.least_share,
         loose=0.3 if shape == "matrix" else 0.03,
     )
     theta, passes = _rough(samples, shape, ridge, theta, settings)
-    loss = _loss(samples, shape, ridge)
+    loss = affine_loss(samples, shape, ridge)
     best = minimise(loss, loss.levelled(theta), settings)
     if best.end == "diverging" and not _separable(samples.inputs, samples.labels, shape, best.theta):
         settings = replace(settings, negligible=0.0, steps=_MORE_STEPS)
         best = minimise(loss, best.theta, settings)
         best = best._replace(end="stalled") if best.end == "diverging" else best
     _check_end(best, len(samples.labels), tolerance)
-    weight, bias = _unpack(best.theta, shape)
+    weight, bias = unpack(best.theta, shape)
     certificate = best.certificate._replace(passes=best.certificate.passes + passes)
-    return AffineFit(*_in_gauge(weight, bias, ridge), certificate)
+    return AffineFit(*in_gauge(weight, bias, ridge), certificate)
 
 
 def _rough(
@@ -457,7 +481,7 @@ def _rough(
     if torch.bincount(few.labels, minlength=k).min() < _SAMPLES_PER_PARAMETER * (k + 1 if shape == "matrix" else 2):
         return theta, 0.0
     settings = replace(settings, tolerance=_ROUGH, negligible=settings.negligible * _THINNED, steps=12)
-    loss = _loss(few, shape, ridge)
+    loss = affine_loss(few, shape, ridge)
     rough = minimise(loss, loss.levelled(theta), settings)
     passes = rough.certificate.passes / _THINNED
     return (theta if rough.end in {"separable", "diverging"} else rough.theta), passes
@@ -495,7 +519,7 @@ def _separable(inputs: Tensor, labels: Tensor, shape: WeightShape, theta: Tensor
 
     def margins_of(values: Array) -> Array:
         """Return the logit of the label minus that of each class, (n, k); infinite for the label itself."""
-        weight, bias = _unpack(torch.from_numpy(values).reshape(theta.shape), shape)
+        weight, bias = unpack(torch.from_numpy(values).reshape(theta.shape), shape)
         logits = (x @ weight.numpy().T if shape == "matrix" else x * weight.numpy()) + bias.numpy()
         return np.where(hot > 0, np.inf, logits[np.arange(n), label][:, None] - logits)
 
@@ -527,13 +551,14 @@ def _separable(inputs: Tensor, labels: Tensor, shape: WeightShape, theta: Tensor
     return False
 
 
-def _loss(samples: Samples, shape: WeightShape, ridge: Ridge) -> AffineLoss | ScalarLoss:
+def affine_loss(samples: Samples, shape: WeightShape, ridge: Ridge) -> AffineLoss | ScalarLoss:
+    """Return the log-loss of a weight of that shape, as a function of its parameters."""
     if shape == "number":
         return ScalarLoss(samples, ridge)
     return (DiagonalLoss if shape == "diagonal" else MatrixLoss)(samples, ridge)
 
 
-def _sizes(inputs: Tensor, theta: Tensor, shape: WeightShape) -> Tensor:
+def parameter_sizes(inputs: Tensor, theta: Tensor, shape: WeightShape) -> Tensor:
     """Return how far a unit of each parameter moves a logit: the spread within a sample for weights, 1 for the bias."""
     some = inputs[:: max(1, len(inputs) // 2000)].double()
     size = torch.ones_like(theta)
@@ -541,7 +566,8 @@ def _sizes(inputs: Tensor, theta: Tensor, shape: WeightShape) -> Tensor:
     return size.clamp(min=torch.finfo(torch.float32).tiny)
 
 
-def _pack(start: tuple[Tensor | float, Tensor | float], k: int, shape: WeightShape, device: torch.device) -> Tensor:
+def pack(start: tuple[Tensor | float, Tensor | float], k: int, shape: WeightShape, device: torch.device) -> Tensor:
+    """Return weight and bias as parameters."""
     weight, bias = (torch.as_tensor(part, dtype=torch.float64, device=device) for part in start)
     bias = bias.expand(k)
     if shape == "number":
@@ -552,13 +578,14 @@ def _pack(start: tuple[Tensor | float, Tensor | float], k: int, shape: WeightSha
     return torch.cat([weight, bias[:, None]], dim=1)
 
 
-def _unpack(theta: Tensor, shape: WeightShape) -> tuple[Tensor, Tensor]:
+def unpack(theta: Tensor, shape: WeightShape) -> tuple[Tensor, Tensor]:
+    """Return the weight and the bias that parameters stand for."""
     if shape == "number":
         return theta[0], theta[1:]
     return (theta[:, 0] if shape == "diagonal" else theta[:, :-1]), theta[:, -1]
 
 
-def _in_gauge(weight: Tensor, bias: Tensor, ridge: Ridge) -> tuple[Tensor, Tensor]:
+def in_gauge(weight: Tensor, bias: Tensor, ridge: Ridge) -> tuple[Tensor, Tensor]:
     """Choose, of all parameters that give the same probabilities, those that the module's docstring defines."""
     if ridge.bias == 0:
         bias = bias - bias.mean()

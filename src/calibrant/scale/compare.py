@@ -36,7 +36,7 @@ from calibrant.metrics import Metric
 from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import Predictions
 from calibrant.scale.evaluation import draw_counts, estimate_state, resampled_levels
-from calibrant.scale.fits import fit_temperature
+from calibrant.scale.fits import fit_streamed
 from calibrant.scale.jobs import LOCAL, Engine, first_design, gather
 from calibrant.scale.shards import Plan, Shard, Task
 from calibrant.scale.state import GROUPS, Design, EvaluationState, Sample, of_positive_weight
@@ -147,8 +147,7 @@ def _fitted(method: Calibrator, calibration: ShardSet, sample: Predictions, n: i
     if n == len(sample) or method.family == "baseline":
         return try_fit(method.fit, sample)
     if streams(method):
-        assert isinstance(method, TemperatureScaling)
-        return try_fit(lambda _: fit_temperature(*calibration, calibrator=method, engine=engine).map, sample)
+        return try_fit(lambda _: fit_streamed(method, *calibration, engine=engine).map, sample)  # type: ignore[union-attr]  # not of torchrun
     trial = try_fit(method.fit, sample)
     note = f"fitted on a uniform sample of {len(sample):,} of the {n:,} calibration samples."
     return trial if trial.map is None else trial._replace(notes=(note, *trial.notes))

@@ -76,7 +76,7 @@ class TestOptimum:
         scores, labels = noisy(500, 2, seed=3)
         scores = scores[1:]
         aim = targets(labels, [1], hit=0.9, miss=0.2)
-        target = aim.of(torch.tensor([0]), slice(None))[0].numpy()
+        target = aim.of(slice(None))[0].numpy()
         # A sample of target t is t samples that are hits and 1 - t that are not.
         twice, weight = np.tile(scores.numpy().T, (2, 1)), np.concatenate([target, 1 - target])
         made = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000)
