@@ -151,10 +151,12 @@ def plot_risk_coverage(
     handles.append(Line2D([], [], label="best ranking of the same predictions", **best))
     top = max(0.01, *(float(of.risk.max()) for of, _, _ in curves))
     rising = max(float(of.risk[: len(of.risk) // 2 + 1].max()) for of, _, _ in curves) < 0.6 * top
+    falling = max(float(of.risk_high[of.coverage > 0.4].max()) for of, _, _ in curves) < 0.6 * top
     # Below, the legend stands where the best curve is not: it leaves the axis where coverage equals accuracy.
     low_corner: Corner = "lower right" if float(first.risk[-1]) > 0.5 else "lower left"
     is_marked = second is None and _mark_operating_point(ax, first, colours)
-    layout.key(ax, colours, handles, place="upper left" if rising or is_marked else low_corner)
+    beside: Corner = "upper right" if falling else low_corner
+    layout.key(ax, colours, handles, place="upper left" if rising or is_marked else beside)
     # Above a curve that is high on the left too, the legend has room of its own: below it would cover the note.
     ax.set(xlim=(0, 1), ylim=(0, (1.42 if is_marked and not rising else 1.08) * top))
     layout.percent_axis(ax.xaxis)

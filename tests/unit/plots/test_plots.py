@@ -221,6 +221,20 @@ def test_the_legend_does_not_cover_the_note_of_the_operating_point():
     assert not ax.get_legend().get_window_extent().overlaps(note.get_window_extent())
 
 
+def test_the_legend_of_two_rankings_covers_neither_where_only_the_first_samples_are_wrong():
+    generator = torch.Generator().manual_seed(0)
+    confidence = torch.rand(400, generator=generator).double()
+    correct = torch.rand(400, generator=generator) > 0.2
+    correct[confidence.topk(3).indices] = False  # the risk begins at 1 and falls to .2
+    good = TopLabel((confidence + correct) / 2, correct)
+    ax = plot_risk_coverage(TopLabel(confidence, correct), other=good, set_names=("softmax", "learned"))
+    ax.figure.canvas.draw()
+    box = ax.get_legend().get_window_extent()
+    for line in ax.get_lines():
+        x, y = line.get_transform().transform(line.get_xydata()).T
+        assert not ((x > box.x0) & (x < box.x1) & (y > box.y0) & (y < box.y1)).any()
+
+
 def test_the_operating_point_is_the_widest_coverage_at_a_round_risk():
     top = TopLabel(torch.linspace(0.5, 1, 200), [False] * 40 + [True] * 160)
     ax = plot_risk_coverage(top)
