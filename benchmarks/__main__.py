@@ -16,7 +16,7 @@ WITH_PEERS = (
     "imports", "smooth_error", "intervals", "nine_metrics", "temperature", "structured_scaling", "dirichlet", "binning",
 )  # fmt: skip
 WITHOUT_PEERS = (
-    "memory", "losses", "training", "clamping", "meta", "tabular", "sklearn_wrapper", "torchmetrics_update",
+    "memory", "scale", "losses", "training", "clamping", "meta", "tabular", "sklearn_wrapper", "torchmetrics_update",
 )  # fmt: skip
 QUESTIONS = (*WITH_PEERS, *WITHOUT_PEERS)
 

@@ -12,7 +12,7 @@ import torch
 from benchmarks.peers.rows import Rows
 from calibrant import Predictions
 
-__all__ = ["peak_in_a_process_of_its_own", "print_peak", "report"]
+__all__ = ["peak_in_a_process_of_its_own", "peak_of", "print_peak", "report"]
 
 SIZES = ((100_000, 10), (1_000_000, 10), (2_000_000, 10), (50_000, 1000))
 COMPARED = ((1_000_000, 10), (50_000, 1000))  # calibration samples, and as many test samples
@@ -55,6 +55,15 @@ def peak_in_a_process_of_its_own(module: str, rows: Rows, argument: str) -> floa
         np.save(Path(folder, "labels.npy"), rows.labels.numpy())
         command = [sys.executable, "-W", "ignore", "-m", module, folder, argument]
         return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def peak_of(module: str, argument: str) -> tuple[float, float]:
+    """Peak in MB of ``python -m module argument``, and the number that it prints."""
+    command = f"import runpy, sys; sys.argv = ['', {argument!r}]; runpy.run_module({module!r}, run_name='__main__')"
+    command += "; from benchmarks.memory import _peak; print(_peak())"
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", command], capture_output=True, text=True, check=True)
+    number, peak = ended.stdout.split()[-2:]
+    return float(peak), float(number)
 
 
 def print_peak(work: Callable[[Predictions, str], object]) -> None:

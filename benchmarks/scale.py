@@ -1,0 +1,150 @@
+"""Streaming from Parquet: its rate against reading alone, and its memory from 10^5 to 10^8 samples."""
+
+import os
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from benchmarks.bounds import Bound
+from benchmarks.memory import peak_of
+from benchmarks.timing import in_turns
+
+__all__ = ["report"]
+
+CLASSES, SHARD = 10, 5_000_000
+SIZES = (100_000, 1_000_000, 10_000_000, 100_000_000)
+NINE = ("accuracy", "nll", "brier", "ece", "ace", "mce", "sce", "auroc", "aurc")
+_TIMED = 2_000_000
+
+
+def write_shard(path: Path, n: int, seed: int) -> None:
+    """Write logits whose labels are right for four of five samples and random for the others."""
+    rng = np.random.default_rng(seed)
+    with pq.ParquetWriter(path, _SCHEMA, use_dictionary=False) as writer:
+        for start in range(0, n, 1_000_000):
+            rows = min(1_000_000, n - start)
+            logits = 3 * rng.standard_normal((CLASSES, rows), dtype=np.float32)
+            labels = np.where(rng.random(rows) < 0.8, logits.argmax(0), rng.integers(0, CLASSES, rows))
+            writer.write_table(pa.table([*logits, labels], schema=_SCHEMA))
+
+
+_SCHEMA = pa.schema([*((f"logit_{i}", pa.float32()) for i in range(CLASSES)), ("label", pa.int64())])
+
+
+def report() -> str:
+    """The section of the results."""
+    with tempfile.TemporaryDirectory() as folder:
+        return "\n".join([*_rates(Path(folder)), "", *_memory(Path(folder)), ""])
+
+
+def _rates(folder: Path) -> list[str]:
+    from calibrant import catalogue
+    from calibrant.files.choose import LoadOptions
+    from calibrant.metrics.base import RankMetric, Tally
+    from calibrant.metrics.states import RankedCells
+    from calibrant.scale import Engine, Plan, find_shards, fit_temperature, gather
+    from calibrant.scale.evaluation import estimate_state
+
+    for part in range(2):
+        write_shard(folder / f"rate{part}.parquet", _TIMED, part)
+    one, both = find_shards([folder / "rate0.parquet"]), find_shards([folder / "rate*.parquet"])
+    plan = Plan.of(one[0], LoadOptions())
+    chosen = [catalogue.metrics[name] for name in NINE]
+    chosen = [replace(metric, ranks=RankedCells()) if isinstance(metric, RankMetric) else metric for metric in chosen]
+
+    def read() -> int:
+        with pq.ParquetFile(one[0].path) as file:
+            return sum(len(batch) for batch in file.iter_batches(plan.rows, columns=plan.names, use_threads=False))
+
+    def nine() -> object:
+        tally = Tally(chosen)
+        for task in plan.tasks(one):
+            for samples, _ in plan.keyed(task, 0):
+                tally.add(samples)
+        return tally.values()
+
+    def with_intervals() -> object:
+        state = gather(one, plan).state  # type: ignore[union-attr]
+        return estimate_state(state, state.sample.predictions, chosen, resamples=200)
+
+    tasks = {"read": read, "nine": nine, "all": lambda: gather(one, plan), "intervals": with_intervals}
+    tasks["temperature"] = lambda: fit_temperature(one, plan)
+    times = in_turns(tasks, rounds=3)
+    fitted = fit_temperature(one, plan)
+    certificate = fitted.map.summary.certificate  # type: ignore[union-attr]
+    assert certificate is not None
+    engines = {str(workers): partial(gather, both, plan, engine=Engine("local", workers)) for workers in (1, 2)}
+    wall = in_turns(engines, rounds=2, clock=time.perf_counter)
+    lines = [
+        f"## Streaming from Parquet, {_TIMED:,} x {CLASSES} float32, on one thread",
+        "",
+        "Processor time; reading is that of the columns by pyarrow, in the same batches.",
+        "",
+        "| work | times reading | million samples a second |",
+        "|---|---|---|",
+    ]
+    titles = {
+        "read": "reading", "nine": "nine metrics", "all": "the state of a whole report",
+        "intervals": "the same, and nine metrics with intervals from 200 draws", "temperature": "a temperature",
+    }  # fmt: skip
+    for name, title in titles.items():
+        lines.append(f"| {title} | {times[name] / times['read']:.1f} | {_TIMED / times[name] / 1e6:.2f} |")
+    bounds = [
+        Bound("nine metrics, times reading", times["nine"] / times["read"], at_most=2),
+        Bound("nine metrics, million samples a second", _TIMED / times["nine"] / 1e6, at_least=4),
+        Bound("with intervals, times nine metrics", times["intervals"] / times["nine"], at_most=4),
+        Bound("passes of a temperature", certificate.passes, at_most=4),
+        Bound("rate of two processes over that of one", wall["1"] / wall["2"], at_least=1.8),
+    ]
+    return [*lines, "", *map(str, bounds)]
+
+
+def _memory(folder: Path) -> list[str]:
+    lines = [
+        "Peak of the process that gathers the state of a whole report, and its rate:",
+        "",
+        "| samples | peak | million samples a second |",
+        "|---|---|---|",
+    ]
+    peaks = []
+    for size in SIZES:
+        parts = Path(tempfile.mkdtemp(dir=folder))
+        for number, start in enumerate(range(0, size, SHARD)):
+            write_shard(parts / f"{number}.parquet", min(SHARD, size - start), number)
+        peak, seconds = peak_of("benchmarks.scale", str(parts))
+        for path in parts.iterdir():
+            path.unlink()
+        peaks.append(peak)
+        lines.append(f"| {size:,} | {peak:.0f} MB | {size / seconds / 1e6:.2f} |")
+        print(lines[-1], flush=True)
+    within = max(peaks[1:]) / min(peaks[1:])
+    bounds = [
+        Bound("peak, MB", max(peaks), at_most=1000),
+        Bound("most over least peak, 10^6 to 10^8", within, at_most=1.1),
+    ]
+    return [*lines, "", *map(str, bounds)]
+
+
+def _gather(folder: str) -> None:
+    """Gather the state of a folder; print the processor seconds."""
+    from calibrant.files.choose import LoadOptions
+    from calibrant.scale import Plan, find_shards, gather
+
+    torch.set_num_threads(1)
+    shards = find_shards([folder])
+    start = time.process_time()
+    gather(shards, Plan.of(shards[0], LoadOptions()))
+    print(time.process_time() - start)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    _gather(sys.argv[1])
