@@ -15,7 +15,7 @@ from safetensors.torch import load as tensors_of
 from safetensors.torch import save as bytes_of
 from torch import Tensor
 
-from calibrant.calibrators import Calibrator, TemperatureScaling
+from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import Trial, try_fit
 from calibrant.comparison import (
     UNCALIBRATED,
@@ -36,7 +36,7 @@ from calibrant.metrics import Metric
 from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import Predictions
 from calibrant.scale.evaluation import draw_counts, estimate_state, resampled_levels
-from calibrant.scale.fits import fit_streamed
+from calibrant.scale.fits import check_streams, fit_streamed
 from calibrant.scale.jobs import LOCAL, Engine, first_design, gather
 from calibrant.scale.shards import Plan, Shard, Task
 from calibrant.scale.state import GROUPS, Design, EvaluationState, Sample, of_positive_weight
@@ -139,7 +139,11 @@ def compare_streamed(
 
 def streams(method: Calibrator) -> bool:
     """Return whether a method is fitted on all samples, by passes over the shards."""
-    return method.family == "baseline" or method == TemperatureScaling()
+    try:
+        check_streams(method)
+    except InputError:
+        return method.family == "baseline"
+    return True
 
 
 def _fitted(method: Calibrator, calibration: ShardSet, sample: Predictions, n: int, engine: Engine) -> Trial:
@@ -147,7 +151,13 @@ def _fitted(method: Calibrator, calibration: ShardSet, sample: Predictions, n: i
     if n == len(sample) or method.family == "baseline":
         return try_fit(method.fit, sample)
     if streams(method):
-        return try_fit(lambda _: fit_streamed(method, *calibration, engine=engine).map, sample)  # type: ignore[union-attr]  # not of torchrun
+
+        def fit(_: Predictions) -> Map:
+            fitted = fit_streamed(method, *calibration, engine=engine)
+            assert fitted is not None, "only torchrun has processes without an answer"
+            return fitted.map
+
+        return try_fit(fit, sample)
     trial = try_fit(method.fit, sample)
     note = f"fitted on a uniform sample of {len(sample):,} of the {n:,} calibration samples."
     return trial if trial.map is None else trial._replace(notes=(note, *trial.notes))

@@ -8,7 +8,7 @@ from tests.unit.cli.conftest import calibrant  # noqa: F401  # a fixture
 from tests.unit.scale.test_state import predictions_of
 
 from calibrant import save
-from calibrant.calibrators import HistogramBinning, StructuredVectorScaling, VectorScaling
+from calibrant.calibrators import HistogramBinning, IsotonicPooled, StructuredVectorScaling, VectorScaling
 from calibrant.comparison import compare, comparison_metrics
 from calibrant.files.choose import LoadOptions
 from calibrant.scale import Plan, find_shards, state
@@ -16,7 +16,7 @@ from calibrant.scale.compare import ShardSet, compare_streamed
 
 N = 6000
 SAMPLES = predictions_of(2 * N, 3)
-METHODS = (StructuredVectorScaling(), VectorScaling(), HistogramBinning())
+METHODS = (StructuredVectorScaling(), VectorScaling(), HistogramBinning(), IsotonicPooled())
 METRICS = {metric.name: metric for metric in comparison_metrics()}
 RANKS = {"auroc": 1e-4, "aurc": 1e-4, "ace": 1e-3}  # a cell at the end of a bin of equal mass is not divided
 
@@ -76,7 +76,7 @@ def test_a_sample_is_fitted_on_where_a_method_does_not_stream(sets, monkeypatch)
     made = compare_streamed(*sets, METHODS, resamples=20)
     methods = {method.name: method for method in made.comparison.methods}
     assert len(made.test) == 2000
-    assert "temperature" not in made.comparison.streamed.sampled
+    assert made.comparison.streamed.sampled == ("irm",)
     for name, method in methods.items():
         is_sampled = name in made.comparison.streamed.sampled
         assert any("uniform sample of 2,000 of the 6,000" in note for note in method.notes) == is_sampled
