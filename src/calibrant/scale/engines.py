@@ -36,8 +36,10 @@ def attempt(work: "Work[T]", task: T) -> Answer:
         return error
 
 
-def run_local(work: "Work[T]", tasks: Sequence[T], *, workers: int = 1) -> Iterator[Answer]:
-    """Run the tasks in this process, or in several on this machine."""
+def run_local(
+    work: "Work[T]", tasks: Sequence[T], *, workers: int = 1, pool: ProcessPoolExecutor | None = None
+) -> Iterator[Answer]:
+    """Run the tasks in this process, or in several on this machine: those of a pool, or of one of its own."""
     if workers <= 1:
         yield from (attempt(work, task) for task in tasks)
         return
@@ -45,10 +47,12 @@ def run_local(work: "Work[T]", tasks: Sequence[T], *, workers: int = 1) -> Itera
     start = 0
     while start < len(tasks):
         try:
-            for answer in _in_pool(partial(attempt, work), tasks[start:], workers):
+            given = partial(attempt, work), tasks[start:], workers
+            for answer in _in_pool(*given) if pool is None else _submitted(pool, *given):
                 yield answer
                 start += 1
         except BrokenProcessPool as error:
+            pool = None
             lives[start] -= 1
             if not lives[start]:
                 raise CalibrantError(
@@ -57,21 +61,34 @@ def run_local(work: "Work[T]", tasks: Sequence[T], *, workers: int = 1) -> Itera
                 ) from error
 
 
-def _in_pool(work: Callable[[T], Answer], tasks: Sequence[T], workers: int) -> Iterator[Answer]:
+@contextmanager
+def local_pool(workers: int, tasks: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield processes for so many tasks, which start when they are first needed."""
     context = multiprocessing.get_context("spawn")  # threads of this process do not survive a fork
     threads = max(1, (os.cpu_count() or 1) // workers)
-    with ProcessPoolExecutor(min(workers, len(tasks)), context, initializer=_limit, initargs=(threads,)) as pool:
-        pending: deque[Future[Answer]] = deque()
-        rest = iter(tasks)
-        try:
-            while True:
-                while len(pending) < _AHEAD * workers and (task := next(rest, None)) is not None:
-                    pending.append(pool.submit(work, task))
-                if not pending:
-                    return
-                yield pending.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    pool = ProcessPoolExecutor(max(1, min(workers, tasks)), context, initializer=_limit, initargs=(threads,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _in_pool(work: Callable[[T], Answer], tasks: Sequence[T], workers: int) -> Iterator[Answer]:
+    with local_pool(workers, len(tasks)) as pool:
+        yield from _submitted(pool, work, tasks, workers)
+
+
+def _submitted(
+    pool: ProcessPoolExecutor, work: Callable[[T], Answer], tasks: Sequence[T], workers: int
+) -> Iterator[Answer]:
+    pending: deque[Future[Answer]] = deque()
+    rest = iter(tasks)
+    while True:
+        while len(pending) < _AHEAD * workers and (task := next(rest, None)) is not None:
+            pending.append(pool.submit(work, task))
+        if not pending:
+            return
+        yield pending.popleft().result()
 
 
 def _limit(threads: int) -> None:

@@ -72,7 +72,7 @@ def fit_streamed(
         if n == len(sample):
             fitted = calibrator.fit_without_scores(sample)
         else:
-            maps = [_fitted(step, passes) for step in _steps(calibrator)]
+            maps = [_fitted(step, passes, start) for step in _steps(calibrator)]
             fitted = maps[0]
             if isinstance(calibrator, Chain):
                 notes = [note for part in maps if part.summary is not None for note in part.summary.notes]
@@ -104,9 +104,8 @@ def _steps(calibrator: Any) -> Sequence[Any]:
     return calibrator.steps if isinstance(calibrator, Chain) else (calibrator,)
 
 
-def _fitted(step: Calibrator, passes: Passes) -> Map:
-    """Fit one method, and apply it to all samples."""
-    start = time.perf_counter()
+def _fitted(step: Calibrator, passes: Passes, start: float) -> Map:
+    """Fit one method, and apply it to all samples; ``start`` is when the passes began."""
     with gathered_warnings() as warned:
         share = step.uniform_share(passes.given)
         passes.mix_in(share)

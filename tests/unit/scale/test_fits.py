@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -258,6 +259,21 @@ def test_the_processes_of_torchrun_share_the_passes(tmp_path, monkeypatch):
     check_equal(together, fitted(tmp_path, "vector").map, close=1e-12)
     with pytest.raises(InputError, match="must run under torchrun"):
         fitted(tmp_path, "vector", engine=Engine("torchrun"))
+
+
+def test_workers_are_started_once(tmp_path, monkeypatch):
+    write(samples_of(), tmp_path)
+    made = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, workers, *_context, **_options) -> None:
+            made.append(workers)
+            super().__init__(workers)
+
+    monkeypatch.setattr("calibrant.scale.engines.ProcessPoolExecutor", Pool)
+    together = fitted(tmp_path, "vector", engine=Engine("local", workers=2)).map
+    assert made == [2]
+    check_equal(together, fitted(tmp_path, "vector").map, close=1e-12)
 
 
 def test_what_cannot_be_streamed_is_refused(tmp_path):
