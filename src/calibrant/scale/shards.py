@@ -20,7 +20,8 @@ from calibrant.predictions import Predictions, TopLabel
 from calibrant.scale.state import Keys, sample_keys
 
 _MOST_ROWS, _FEWEST_ROWS, _BATCH_NUMBERS = 1 << 17, 1 << 12, 1 << 21  # in a batch, and scores
-_TASK_BATCHES = 16  # in the row groups of a file that one worker reads at a time
+# In what one worker reads of a file at a time: many enough that its answer, a state, is small beside them.
+_TASK_BATCHES, _TASK_ROWS = 16, 1 << 18
 _MARKS = "*?["
 
 
@@ -155,7 +156,7 @@ class Plan:
                 sizes = [file.metadata.row_group(index).num_rows for index in range(file.num_row_groups)]
             if not sum(sizes):
                 warn(f"{shard.path} has no rows, and adds nothing.")
-            most, start, first = self.rows * _TASK_BATCHES, 0, 0
+            most, start, first = max(self.rows * _TASK_BATCHES, _TASK_ROWS), 0, 0
             while start < len(sizes):
                 stop, rows = start + 1, sizes[start]
                 while stop < len(sizes) and rows + sizes[stop] <= most:

@@ -85,6 +85,7 @@ def test_batches_and_parts_change_nothing(folder, monkeypatch):
     plan = Plan.of(shards[0], LoadOptions())
     whole = gather(shards, plan)
     monkeypatch.setattr("calibrant.scale.shards._TASK_BATCHES", 0)
+    monkeypatch.setattr("calibrant.scale.shards._TASK_ROWS", 1)
     assert len(plan.tasks(shards)) > 3
     parts = gather(shards, Plan(plan.options, plan.choice, rows=37, names=plan.names))
     for name, numbers in whole.state.sums.items():
@@ -173,6 +174,7 @@ def test_a_shard_that_changes_or_vanishes_is_noticed(folder):
 def test_a_killed_job_continues(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("calibrant.scale.jobs._SECONDS", -1.0)
     monkeypatch.setattr("calibrant.scale.shards._TASK_BATCHES", 0)
+    monkeypatch.setattr("calibrant.scale.shards._TASK_ROWS", 1)
     expected, job = gathered(folder), tmp_path / "job"
 
     class Killed(BaseException):
