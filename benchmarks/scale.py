@@ -46,11 +46,11 @@ def report() -> str:
 
 
 def _rates(folder: Path) -> list[str]:
-    from calibrant import catalogue
+    from calibrant import TemperatureScaling, catalogue
     from calibrant.files.choose import LoadOptions
     from calibrant.metrics.base import RankMetric, Tally
     from calibrant.metrics.states import RankedCells
-    from calibrant.scale import Engine, Plan, find_shards, fit_temperature, gather
+    from calibrant.scale import Engine, Plan, find_shards, fit_streamed, gather
     from calibrant.scale.evaluation import estimate_state
 
     for part in range(2):
@@ -76,9 +76,9 @@ def _rates(folder: Path) -> list[str]:
         return estimate_state(state, state.sample.predictions, chosen, resamples=200)
 
     tasks = {"read": read, "nine": nine, "all": lambda: gather(one, plan), "intervals": with_intervals}
-    tasks["temperature"] = lambda: fit_temperature(one, plan)
+    tasks["temperature"] = lambda: fit_streamed(TemperatureScaling(), one, plan)
     times = in_turns(tasks, rounds=3)
-    fitted = fit_temperature(one, plan)
+    fitted = fit_streamed(TemperatureScaling(), one, plan)
     certificate = fitted.map.summary.certificate  # type: ignore[union-attr]
     assert certificate is not None
     engines = {str(workers): partial(gather, both, plan, engine=Engine("local", workers)) for workers in (1, 2)}
