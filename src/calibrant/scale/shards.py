@@ -21,7 +21,7 @@ from calibrant.scale.state import Keys, sample_keys
 
 _MOST_ROWS, _FEWEST_ROWS, _BATCH_NUMBERS = 1 << 17, 1 << 12, 1 << 21  # in a batch, and scores
 # In what one worker reads of a file at a time: many enough that its answer, a state, is small beside them.
-_TASK_BATCHES, _TASK_ROWS = 16, 1 << 18
+_TASK_BATCHES, _TASK_ROWS, _MOST_TASKS = 16, 1 << 18, 512
 _MARKS = "*?["
 
 
@@ -146,17 +146,14 @@ class Plan:
     def tasks(self, shards: Sequence[Shard]) -> list[Task]:
         """Divide the shards, as their contents alone decide, so that sums are added in the same order everywhere."""
         tasks: list[Task] = []
+        groups = {shard: _group_sizes(shard) for shard in shards if suffix_is(shard.path, ".parquet")}
+        total = sum(map(sum, groups.values()))
+        most = max(self.rows * _TASK_BATCHES, _TASK_ROWS, total // _MOST_TASKS)
         for shard in shards:
-            if not suffix_is(shard.path, ".parquet"):
+            if shard not in groups:
                 tasks.append(Task(shard))
                 continue
-            import pyarrow.parquet as pq
-
-            with reading(shard.path, "Parquet file"), pq.ParquetFile(shard.path) as file:
-                sizes = [file.metadata.row_group(index).num_rows for index in range(file.num_row_groups)]
-            if not sum(sizes):
-                warn(f"{shard.path} has no rows, and adds nothing.")
-            most, start, first = max(self.rows * _TASK_BATCHES, _TASK_ROWS), 0, 0
+            sizes, start, first = groups[shard], 0, 0
             while start < len(sizes):
                 stop, rows = start + 1, sizes[start]
                 while stop < len(sizes) and rows + sizes[stop] <= most:
@@ -221,6 +218,18 @@ class Plan:
         wanted = [code for code, word in enumerate(words.distinct) if word in part_names(words, part, value)]
         rows = torch.isin(words.codes, torch.tensor(wanted, dtype=torch.int64)).nonzero()[:, 0]
         return (samples[rows], rows) if len(rows) else (None, None)
+
+
+def _group_sizes(shard: Shard) -> list[int]:
+    """Return the number of rows in every row group of a Parquet file."""
+    import pyarrow.parquet as pq
+
+    with reading(shard.path, "Parquet file"):
+        about = pq.read_metadata(shard.path)
+        sizes = [about.row_group(index).num_rows for index in range(about.num_row_groups)]
+    if not sum(sizes):
+        warn(f"{shard.path} has no rows, and adds nothing.")
+    return sizes
 
 
 def _listed(names: Sequence[str]) -> str:
