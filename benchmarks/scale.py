@@ -42,7 +42,7 @@ _SCHEMA = pa.schema([*((f"logit_{i}", pa.float32()) for i in range(CLASSES)), ("
 def report() -> str:
     """The section of the results."""
     with tempfile.TemporaryDirectory() as folder:
-        return "\n".join([*_rates(Path(folder)), "", *_memory(Path(folder)), ""])
+        return "\n".join([*_rates(Path(folder)), "", *_by_classes(), "", *_memory(Path(folder)), ""])
 
 
 def _rates(folder: Path) -> list[str]:
@@ -105,6 +105,34 @@ def _rates(folder: Path) -> list[str]:
         Bound("rate of two processes over that of one", wall["1"] / wall["2"], at_least=1.8),
     ]
     return [*lines, "", *map(str, bounds)]
+
+
+def _by_classes() -> list[str]:
+    from calibrant import Predictions
+    from calibrant.scale import EvaluationState
+    from calibrant.scale.state import Design, sample_keys
+
+    lines = [
+        "The state of a whole report, from samples in memory:",
+        "",
+        "| classes | million samples a second | MB | processor seconds to add one to another |",
+        "|---|---|---|---|",
+    ]
+    for classes, n in ((2, 300_000), (10, 300_000), (100, 60_000), (1000, 12_000)):
+        generator = torch.Generator().manual_seed(0)
+        logits = torch.randn(n, classes, generator=generator)
+        samples = Predictions.from_logits(logits, torch.randint(0, classes, (n,), generator=generator))
+        states = [EvaluationState(Design.of(samples)) for _ in range(2)]
+        seconds = []
+        for state in states:
+            fresh, start = samples[:], time.process_time()
+            state.add(fresh, sample_keys(0, "a", 0, n))
+            seconds.append(time.process_time() - start)
+        sent, start = states[1].to_bytes(), time.process_time()
+        states[0].merge(EvaluationState.from_bytes(sent))
+        adding = time.process_time() - start
+        lines.append(f"| {classes} | {n / min(seconds) / 1e6:.2f} | {len(sent) / 1e6:.0f} | {adding:.2f} |")
+    return lines
 
 
 def _memory(folder: Path) -> list[str]:
