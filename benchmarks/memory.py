@@ -5,12 +5,15 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from benchmarks.peers.rows import Rows
 from calibrant import Predictions
+
+if TYPE_CHECKING:
+    from benchmarks.peers.rows import Rows  # loads the peers, whose memory would be measured too
 
 __all__ = ["peak_in_a_process_of_its_own", "peak_of", "print_peak", "report"]
 
@@ -21,6 +24,8 @@ _RESAMPLES = 20  # of a comparison: they take time, but are computed a few at a 
 
 def report() -> str:
     """The section of the results."""
+    from benchmarks.peers.rows import Rows
+
     lines = [
         "## Memory of `evaluate`, from float32 logits",
         "",
@@ -48,7 +53,7 @@ def report() -> str:
     return "\n".join(lines) + "\n"
 
 
-def peak_in_a_process_of_its_own(module: str, rows: Rows, argument: str) -> float:
+def peak_in_a_process_of_its_own(module: str, rows: "Rows", argument: str) -> float:
     """Peak above the input, in MB, of ``python -m module``, which must end in :func:`print_peak`."""
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder, "logits.npy"), rows.logits.numpy())

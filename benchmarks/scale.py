@@ -22,7 +22,7 @@ __all__ = ["report"]
 CLASSES, SHARD = 10, 5_000_000
 SIZES = (100_000, 1_000_000, 10_000_000, 100_000_000)
 NINE = ("accuracy", "nll", "brier", "ece", "ace", "mce", "sce", "auroc", "aurc")
-_TIMED = 2_000_000
+_TIMED, _LINKS = 2_000_000, 8
 
 
 def write_shard(path: Path, n: int, seed: int) -> None:
@@ -81,8 +81,16 @@ def _rates(folder: Path) -> list[str]:
     fitted = fit_streamed(TemperatureScaling(), one, plan)
     certificate = fitted.map.summary.certificate  # type: ignore[union-attr]
     assert certificate is not None
-    engines = {str(workers): partial(gather, both, plan, engine=Engine("local", workers)) for workers in (1, 2)}
+    for part in range(_LINKS):  # the same samples under other names: more work for the same disk
+        (folder / f"more{part}.parquet").hardlink_to(one[0].path)
+    many = find_shards([folder / "*.parquet"])
+    engines = {
+        (len(shards), workers): partial(gather, shards, plan, engine=Engine("local", workers))
+        for shards in (both, many)
+        for workers in (1, 2)
+    }
     wall = in_turns(engines, rounds=2, clock=time.perf_counter)
+    more = {workers: wall[len(many), workers] - wall[len(both), workers] for workers in (1, 2)}  # without the start
     lines = [
         f"## Streaming from Parquet, {_TIMED:,} x {CLASSES} float32, on one thread",
         "",
@@ -102,7 +110,7 @@ def _rates(folder: Path) -> list[str]:
         Bound("nine metrics, million samples a second", _TIMED / times["nine"] / 1e6, at_least=4),
         Bound("with intervals, times nine metrics", times["intervals"] / times["nine"], at_most=4),
         Bound("passes of a temperature", certificate.passes, at_most=4),
-        Bound("rate of two processes over that of one", wall["1"] / wall["2"], at_least=1.8),
+        Bound("rate of two processes over that of one, once started", more[1] / more[2], at_least=1.8),
     ]
     return [*lines, "", *map(str, bounds)]
 

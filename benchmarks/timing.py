@@ -2,17 +2,21 @@
 
 import time
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 __all__ = ["in_turns"]
 
 
+Name = TypeVar("Name")
+
+
 def in_turns(
-    tasks: Mapping[str, Callable[[], object]],
+    tasks: Mapping[Name, Callable[[], object]],
     *,
     rounds: int = 5,
     clock: Callable[[], float] = time.process_time,
-    before: Callable[[str], object] = lambda _name: None,
-) -> dict[str, float]:
+    before: Callable[[Name], object] = lambda _name: None,
+) -> dict[Name, float]:
     """Least processor seconds of each task over some rounds in which all of them run one after another.
 
     A machine under load slows all of them alike, so only ratios of one call mean anything.
