@@ -69,6 +69,10 @@ def local_pool(workers: int, tasks: int) -> Iterator[ProcessPoolExecutor]:
     pool = ProcessPoolExecutor(max(1, min(workers, tasks)), context, initializer=_limit, initargs=(threads,))
     try:
         yield pool
+        # All answers are there. A worker that was killed while it waited for more work may hold the lock that others
+        # wait for, so that these would never end by themselves.
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            process.terminate()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

@@ -1,10 +1,12 @@
 """Shards of any format, engine and division give the answer of one file; what goes wrong is named, nothing is lost."""
 
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -235,6 +237,16 @@ def test_a_killed_worker_is_replaced(tmp_path):
     assert answers[:4] == [bytes([task]) for task in range(4)]
     assert isinstance(answers[4], CalibrantError)
     assert answers[5] == bytes([5])
+
+
+@pytest.mark.parametrize("which", [0, 1])  # one of them waits for work, the other for its turn to do so
+def test_a_worker_that_is_killed_when_all_is_done_does_not_hang(which):
+    answers = run_local(bytes, [1, 2, 3, 4], workers=2)
+    assert [len(next(answers)) for _ in range(4)] == [1, 2, 3, 4]
+    workers = sorted(child.pid for child in multiprocessing.active_children())
+    time.sleep(0.2)  # until both have nothing to do
+    os.kill(workers[which], signal.SIGKILL)
+    assert list(answers) == []
 
 
 def test_a_task_that_kills_every_worker_is_given_up(monkeypatch):
