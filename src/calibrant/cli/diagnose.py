@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 calibrant diagnose runs
 calibrant diagnose runs/ce-seed0 runs/focal-seed0 --baseline ce
-calibrant diagnose runs.csv --baseline plain
+calibrant diagnose runs.csv --baseline plain --weights importance
 calibrant diagnose runs --corrupt common --data ~/data --markdown report.md"""
 
 _SHIFT = "Shifted data"
@@ -52,6 +52,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
         option("NAME", "The loss that the others are compared with, named as in the tables.", show_default="plain ce"),
     ] = None,
     maps: Annotated[str | None, option("NAMES", _MAPS, show_default="temperature,histogram,svs")] = None,
+    source: options.Scores = options.Scores(),
     full: options.Full = False,
     bins: options.Bins = 15,
     draws: Annotated[int, option("N", _DRAWS, min=0)] = 3,
@@ -71,7 +72,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
 
     Evaluates runs by what post-hoc calibration can still do for them, and by how well their confidence separates
     correct from wrong predictions. A table of runs of any training loop has the columns name, calibration and test
-    (files of predictions), perhaps seed, and others as options.
+    (files of predictions), perhaps seed, and others as options; the options under Input say how to read these files.
     """
     from calibrant.checks import check_known
     from calibrant.cli.output import print_warnings, progress_bar, standard_error, standard_output
@@ -92,7 +93,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     calibrators = _calibrators(maps)
     with print_warnings(err), progress_bar(err) as progress:
         progress("reading the runs", 0, len(folders))
-        loaded = read_runs(folders)
+        loaded = read_runs(folders, source.as_options() if source != options.Scores() else None)
         predictions = [file for run in loaded for file in (run.calibration_file, run.test_file)]
         reports.check(predictions)
         if baseline is not None:
@@ -117,8 +118,8 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
 
         drawn = reports.draw(draw, in_html=False)
     titles = [path.resolve().name for path in runs]
-    source = ", ".join(titles) if len(titles) <= _MOST_NAMED else f"{titles[0]} and {len(titles) - 1} more"
-    page = replace(diagnosis_page(diagnosis, source=source), charts=charts)
+    title = ", ".join(titles) if len(titles) <= _MOST_NAMED else f"{titles[0]} and {len(titles) - 1} more"
+    page = replace(diagnosis_page(diagnosis, source=title), charts=charts)
     reports.show_and_write(page, drawn, out, full=full, inputs=[*(run.test_file for run in loaded), *files])
 
 

@@ -17,7 +17,7 @@ from calibrant.errors import InputError
 from calibrant.maps import Map, Scale, TopLabelMap
 from calibrant.metrics import ece
 from calibrant.numerics.binning import errors_at_temperatures
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, counted_samples
 from calibrant.training.record import EpochRecord
 
 __all__ = [
@@ -276,7 +276,7 @@ def validation_sizes(
 
 def _errors_of_run(run: DiagnosedRun, evaluated: Evaluated, sizes: Sequence[int], draws: int, seed: int) -> np.ndarray:
     """Return the ECE of each map, size and draw, (maps, sizes, draws); NaN where the fit failed."""
-    calibration, test = run.calibration, run.test
+    calibration, test = counted_samples(run.calibration), counted_samples(run.test)
     errors = np.full((len(evaluated.maps), len(sizes), draws), math.nan)
     for draw in range(draws):
         order = torch.from_numpy(np.random.default_rng([seed, draw]).permutation(len(calibration)))
@@ -293,11 +293,12 @@ def _ece_after(fitted: Map, test: Predictions, n_bins: int) -> float:
     """Return the ECE after a map, without a pass over every logit where the map needs none."""
     if isinstance(fitted, Scale):
         temperature = fitted.temperature.double()[None]
-        return float(errors_at_temperatures(test.logits, test.labels, temperature, n_bins=n_bins))
+        errors = errors_at_temperatures(test.logits, test.labels, temperature, n_bins=n_bins, weights=test.weights)
+        return float(errors)
     if isinstance(fitted, TopLabelMap):
         # The map keeps the predicted class at one class's share or more.
         log_odds = fitted.curve(test.top.log_odds[:, None])[:, 0].clamp(min=-math.log(test.n_classes - 1))
-        return ece(TopLabel(log_odds.double().sigmoid(), test.correct), n_bins=n_bins)
+        return ece(TopLabel(log_odds.double().sigmoid(), test.correct, weights=test.weights), n_bins=n_bins)
     return ece(fitted.transform(test), n_bins=n_bins)
 
 

@@ -36,7 +36,7 @@ class Diagnosis:
     candidates: tuple[CandidateSummary, ...]
     baseline: str
     maps: tuple[str, ...]  # "uncalibrated", then those that were fitted
-    n: int  # test samples
+    n: int  # test samples; of weighted ones those that count
     n_bins: int
     resamples: int
     seed: int
@@ -51,6 +51,7 @@ class Diagnosis:
     by_seed: Mapping[str, BySeed] = field(default_factory=dict)  # differences of single runs, by candidate
     shift: ShiftPanel | None = None  # None where no shifted set was given
     map_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the options of each map, by its name
+    effective_n: float | None = None  # number of test samples of equal weight that know as much, if weights differ
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON: tuples become lists, NaN and infinity become None."""
@@ -133,4 +134,5 @@ def diagnose(  # noqa: PLR0913  # one option each
         by_seed=compared.by_seed,
         shift=shift,
         map_settings={method.name: method.settings() for method in maps},
+        effective_n=evaluated.effective_n,
     )  # fmt: skip

@@ -24,7 +24,7 @@ from calibrant.evidence import Difference, PairedBootstrap, apply_holm
 from calibrant.maps import Map, Scale
 from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Brier, Metric, ScoreSplit, Tally, calibration_refinement
 from calibrant.numerics.binning import lowest_error
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, counted_samples
 
 __all__ = [
     "MAPS", "PAPER_MAPS", "TEMPERATURE", "UNCALIBRATED", "BaselineDifferences", "CandidateVerdict", "Evaluated",
@@ -79,7 +79,7 @@ def oracle_temperature(test: Predictions, *, also: Iterable[float] = (), n_bins:
         (True, True)
     """
     known = [temperature for temperature in also if not math.isnan(temperature)]
-    return Oracle(*lowest_error(test.logits, test.labels, also=known, n_bins=n_bins))
+    return Oracle(*lowest_error(test.logits, test.labels, also=known, n_bins=n_bins, weights=test.weights))
 
 
 @final
@@ -131,12 +131,13 @@ class EvaluatedCandidate:
 @final
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Every run of every candidate, evaluated on the same test samples."""
+    """Every run of every candidate, evaluated on the same test samples, as far as these count."""
 
     candidates: tuple[EvaluatedCandidate, ...]
     maps: tuple[Calibrator, ...]
     n_bins: int
     n: int  # test samples
+    effective_n: float | None = None  # of weighted ones
 
     @property
     def map_names(self) -> tuple[str, ...]:
@@ -174,11 +175,12 @@ def evaluate_candidates(
         evaluated.append(EvaluatedCandidate(candidate, tuple(runs)))
     top = evaluated[0].runs[0].outcomes[UNCALIBRATED].top
     assert top is not None, "the uncalibrated network needs no fit"
-    return Evaluated(tuple(evaluated), tuple(maps), n_bins, len(top))
+    effective = None if top.weights is None else top.effective_size
+    return Evaluated(tuple(evaluated), tuple(maps), n_bins, len(top), effective)
 
 
 def _evaluate(run: DiagnosedRun, maps: Sequence[Calibrator], n_bins: int) -> EvaluatedRun:
-    calibration, test = run.calibration, run.test
+    calibration, test = counted_samples(run.calibration), counted_samples(run.test)
     outcomes = {UNCALIBRATED: outcome_of(test, n_bins=n_bins)}
     temperature = math.nan
     for method in maps:
@@ -241,7 +243,7 @@ def differences_from(
     means: dict[str, dict[str, dict[str, Difference]]] = {candidate.name: {} for candidate in others}
     by_seed: dict[str, dict[str, dict[str, dict[int, Difference]]]] = {candidate.name: {} for candidate in others}
     samples = next(iter(first.tops(UNCALIBRATED).values()))
-    bootstrap = PairedBootstrap(samples, metrics, resamples=resamples, seed=seed)
+    bootstrap, n = PairedBootstrap(samples, metrics, resamples=resamples, seed=seed), samples.effective_size
     for map_name in evaluated.map_names if others else ():
         first_drawn = _draw(bootstrap, first, map_name)
         for candidate in others:
@@ -249,7 +251,7 @@ def differences_from(
             means[candidate.name][map_name], by_seed[candidate.name][map_name] = {}, {}
             for metric in metrics:
                 ours, theirs = _known(drawn, metric), _known(first_drawn, metric)
-                means[candidate.name][map_name][metric.name] = _difference(bootstrap, metric, theirs, ours, evaluated.n)
+                means[candidate.name][map_name][metric.name] = _difference(bootstrap, metric, theirs, ours, n)
                 by_seed[candidate.name][map_name][metric.name] = {
                     run: bootstrap.difference(metric, theirs[run], ours[run]) for run in ours if run in theirs
                 }
@@ -270,7 +272,11 @@ def _known(drawn: _Drawn, metric: Metric) -> dict[int, Tensor]:
 
 
 def _difference(
-    bootstrap: PairedBootstrap, metric: Metric, baseline: Mapping[int, Tensor], candidate: Mapping[int, Tensor], n: int
+    bootstrap: PairedBootstrap,
+    metric: Metric,
+    baseline: Mapping[int, Tensor],
+    candidate: Mapping[int, Tensor],
+    n: float,
 ) -> Difference:
     """Return the difference of the means over runs, not corrected."""
     first, second = list(baseline.values()), list(candidate.values())

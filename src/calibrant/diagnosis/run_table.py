@@ -1,8 +1,8 @@
 """Runs of any training loop: a table that names their predictions, and a function that writes one of them.
 
 A table is a csv file with the columns ``name``, ``calibration`` and ``test``, perhaps ``seed``, and any others as
-options; or JSON, one object or a list of them, with the same keys and ``options`` as an object. Files are named from
-its folder.
+options; or JSON, one object or a list of them, with the same keys, ``options`` as an object, and perhaps ``weights``,
+the name of the weights in its files. Files are named from its folder.
 """
 
 import csv
@@ -16,14 +16,15 @@ from calibrant.atomic import atomic_text
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import FileError, InputError, reading
 from calibrant.files import save
-from calibrant.predictions import Predictions, check_unweighted
+from calibrant.predictions import Predictions
 
 __all__ = ["save_run"]
 
 RUN_FILE: Final = "run.json"  # a table of one run, in the folder of that run
 TABLE_ENDINGS: Final = (".csv", ".json")
 _FILES = ("calibration", "test")
-_KEYS = ("name", "seed", *_FILES, "options")
+_COLUMNS = ("name", "seed", *_FILES)  # of a csv file; others are options
+_WEIGHTS = "weights"
 
 
 class TableRow(NamedTuple):
@@ -34,6 +35,7 @@ class TableRow(NamedTuple):
     options: dict[str, Any]
     calibration: Path
     test: Path
+    weights: str | None
 
 
 def save_run(
@@ -45,13 +47,13 @@ def save_run(
     seed: int = 0,
     options: Mapping[str, bool | int | float | str | None] | None = None,
 ) -> Path:
-    """Write a run of your own training loop into a folder, for ``calibrant diagnose``, which counts all samples alike.
+    """Write a run of your own training loop into a folder, for ``calibrant diagnose``.
 
     Args:
         folder: Folder of this run; it is made. ``calibrant diagnose`` reads it, or the folder that holds several.
         name: The way to train, such as ``"focal"``. Runs of one name and the same options differ in the seed alone.
         calibration: Predictions for samples that the network was not trained on, to fit maps on.
-        test: Predictions for others, the same samples in every run.
+        test: Predictions for others, the same samples, and weights, in every run.
         seed: Random seed of the training.
         options: Other options of the training, by name.
 
@@ -70,17 +72,20 @@ def save_run(
     for part, predictions in (("calibration", calibration), ("test", test)):
         if not isinstance(predictions, Predictions):
             raise InputError(f"{part} must be Predictions of every class; got {type(predictions).__name__}.")
-        check_unweighted(predictions, "a diagnosis")
     check_at_least(seed, 0, "seed")
     target = Path(folder)
     if (target / "settings.json").exists():
         raise FileError(f"{target} must not be the folder of a run of calibrant train; it has a settings.json.")
     target.mkdir(parents=True, exist_ok=True)
-    save(calibration, target / "calibration.npz")
-    save(test, target / "test.npz")
-    files = {part: f"{part}.npz" for part in _FILES}
+    row: dict[str, Any] = {"name": name, "seed": seed, "options": dict(options or {})}
+    if is_weighted := calibration.weights is not None or test.weights is not None:
+        row[_WEIGHTS] = _WEIGHTS
+    for part, predictions in (("calibration", calibration), ("test", test)):
+        row[part] = f"{part}.npz"
+        without = is_weighted and predictions.weights is None
+        save(predictions.with_weights([1.0] * len(predictions)) if without else predictions, target / row[part])
     with atomic_text(target / RUN_FILE) as stream:  # last, so that a folder with it is whole
-        json.dump({"name": name, "seed": seed, **files, "options": dict(options or {})}, stream, indent=2)
+        json.dump(row, stream, indent=2)
     return target
 
 
@@ -99,7 +104,7 @@ def _csv(path: Path) -> Iterator[dict[str, Any]]:
         for row in csv.DictReader(stream):
             if None in row:
                 raise FileError(f"{path} must have one heading for each value; a row has more values than headings.")
-            known = {key: row.pop(key) for key in _KEYS if key != "options" and key in row}
+            known = {key: row.pop(key) for key in _COLUMNS if key in row}
             options = {key: _value(text) for key, text in row.items()}
             yield {**{key: text for key, text in known.items() if text}, "options": options}
 
@@ -110,7 +115,7 @@ def _json(path: Path) -> Iterator[dict[str, Any]]:
         if not isinstance(row, dict) or not isinstance(row.get("options", {}), dict):
             raise FileError(f"{path} must hold objects, one for each run, whose options are an object; got {row!r}.")
         for key in row:
-            check_known(key, _KEYS, "a key of a run")
+            check_known(key, (*_COLUMNS, "options", _WEIGHTS), "a key of a run")
         yield row
 
 
@@ -139,4 +144,4 @@ def _row(path: Path, number: int, row: Mapping[str, Any]) -> TableRow:
     for part, file in files.items():
         if not file.is_file():
             raise FileError(f"{path} must name files from its own folder; run {number} has no {part} file {file}.")
-    return TableRow(row["name"], seed, dict(row.get("options", {})), **files)
+    return TableRow(row["name"], seed, dict(row.get("options", {})), **files, weights=row.get(_WEIGHTS))

@@ -2,17 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, final
 
+import torch
 from torch import Tensor
 
 from calibrant import catalogue
 from calibrant.checks import as_tensor, check_known, check_real, check_same_length
 from calibrant.diagnosis.run_table import RUN_FILE, TABLE_ENDINGS, read_table
 from calibrant.errors import FileError, InputError, reading
-from calibrant.files import load
+from calibrant.files.choose import LoadOptions
+from calibrant.files.load import load_detailed
 from calibrant.files.source import open_npz
 from calibrant.losses import Loss, MetaLoss, default_settings
 from calibrant.predictions import Predictions
@@ -49,6 +51,7 @@ class DiagnosedRun:
     test_file: Path
     trained: RunSettings | None = None  # None for a run of another training loop
     records: tuple[EpochRecord, ...] = ()
+    reading: LoadOptions = field(default_factory=LoadOptions)  # of a run of another training loop
 
     @property
     def settings(self) -> RunSettings:
@@ -98,7 +101,8 @@ class DiagnosedRun:
             return learned
 
     def _read(self, file: Path) -> Predictions:
-        part = load(file, kind=None if self.trained is None else "logits")
+        options = self.reading if self.trained is None else LoadOptions(kind="logits")
+        part = load_detailed(file, options).predictions
         if not isinstance(part, Predictions):
             raise FileError(
                 f"{file} must have the logits or probabilities of every class; it has only the top label's."
@@ -106,11 +110,13 @@ class DiagnosedRun:
         return part
 
 
-def read_runs(paths: Sequence[Path]) -> tuple[DiagnosedRun, ...]:
+def read_runs(paths: Sequence[Path], options: LoadOptions | None = None) -> tuple[DiagnosedRun, ...]:
     """Read the runs of these folders and tables, in their order.
 
     Args:
         paths: Folders that ``calibrant train`` or :func:`save_run` wrote, and tables of runs of other training loops.
+        options: Options of :func:`~calibrant.files.load` for the files of other training loops, such as the name of
+            their weights.
 
     Raises:
         FileError: If one is neither a table nor the folder of a finished run, or has no calibration samples.
@@ -118,7 +124,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[DiagnosedRun, ...]:
     """
     if not paths:
         raise InputError("there must be a run to diagnose; got none. Name folders that calibrant train has left.")
-    runs = tuple(run for path in paths for run in _read(Path(path)))
+    runs = tuple(run for path in paths for run in _read(Path(path), options or LoadOptions()))
     if len({run.trained is None for run in runs}) > 1:
         raise InputError(
             "runs that are diagnosed together must all be of calibrant train or all of other training loops; got both. "
@@ -126,10 +132,18 @@ def read_runs(paths: Sequence[Path]) -> tuple[DiagnosedRun, ...]:
         )
     _check_different(runs)
     first = runs[0]
-    labels = first.test.labels
+    if options and first.trained is not None:
+        raise InputError(
+            "options that say how to read predictions are for runs of other training loops, whose files have names of "
+            f"their own; {first.path} is of calibrant train. Leave them out."
+        )
+    expected = first.test
     for run in runs[1:]:
         _check_classes(first, run)
-        difference = labels_differ(labels, str(first.path), run.test.labels, str(run.path))
+        test = run.test
+        difference = labels_differ(expected.labels, str(first.path), test.labels, str(run.path))
+        if not difference and not _weigh_alike(expected, test):
+            difference = f"{first.path} and {run.path} give them other weights"
         if difference:
             raise InputError(
                 "runs that are diagnosed together must be evaluated on the same test samples, in the same order; "
@@ -138,12 +152,20 @@ def read_runs(paths: Sequence[Path]) -> tuple[DiagnosedRun, ...]:
     return runs
 
 
-def _read(path: Path) -> Iterator[DiagnosedRun]:
+def _weigh_alike(first: Predictions, second: Predictions) -> bool:
+    if first.weights is None or second.weights is None:
+        return first.weights is second.weights
+    return torch.equal(first.weights, second.weights)
+
+
+def _read(path: Path, options: LoadOptions) -> Iterator[DiagnosedRun]:
     table = path / RUN_FILE if path.is_dir() else path
     if table.suffix.lower() in TABLE_ENDINGS and table.is_file():
         for row in read_table(table):
             where = path if path.is_dir() else row.test
-            yield DiagnosedRun(where, row.seed, {"name": row.name, **flattened(row.options)}, row.calibration, row.test)
+            named = {"name": row.name, **flattened(row.options)}
+            reading = replace(options, weights=options.weights or row.weights)
+            yield DiagnosedRun(where, row.seed, named, row.calibration, row.test, reading=reading)
         return
     folder = RunFolder(path)
     if not (path / "settings.json").exists():
@@ -165,9 +187,9 @@ def _read(path: Path) -> Iterator[DiagnosedRun]:
                 f"{path} must have {part} samples to {use}; it has no {part}.npz. Train with a split that sets some "
                 "apart, such as --split holdout."
             )
-    options, records = options_of(settings), tuple(folder.records())
+    own, records = options_of(settings), tuple(folder.records())
     files = path / "calibration.npz", path / "test.npz"
-    yield DiagnosedRun(path, settings.recipe.seed, options, *files, settings, records)
+    yield DiagnosedRun(path, settings.recipe.seed, own, *files, settings, records)
 
 
 def _check_different(runs: Sequence[DiagnosedRun]) -> None:

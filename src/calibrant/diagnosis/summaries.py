@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
 import torch
+from torch import Tensor
 
 from calibrant.diagnosis.evaluated import UNCALIBRATED, Differences, Evaluated, EvaluatedCandidate
 from calibrant.diagnosis.over_seeds import Noise, Spread, TwoSample, interval_of, noise_of_seeds, spread, two_sample
@@ -115,18 +116,33 @@ def directions(candidate: EvaluatedCandidate) -> list[Direction]:
 
 
 def _direction(candidate: EvaluatedCandidate, name: str) -> Direction:
-    gaps = {seed: top.confidence - top.correct.double() for seed, top in candidate.tops(name).items()}
-    means = {seed: float(gap.mean()) for seed, gap in gaps.items()}
+    tops = candidate.tops(name)
+    gaps = {seed: top.confidence - top.correct.double() for seed, top in tops.items()}
+    weights = next((top.weights for top in tops.values()), None)  # those of the samples, alike in all runs
+    means = {seed: float(_mean(gap, weights)) for seed, gap in gaps.items()}
     gap = spread([means.get(run.seed, math.nan) for run in candidate.runs])
     if not gaps:
         return Direction(candidate.name, name, gap, gap.mean, gap.mean, "neither", covers_seeds=False)
-    samples = torch.stack(list(gaps.values())).mean(0)
-    n = len(samples)
-    noise = Noise(float(samples.var()) / n if n > 1 else math.inf, max(n - 1, 1))
+    noise = _noise_of_mean(torch.stack(list(gaps.values())).mean(0), weights)
     seeds = noise_of_seeds([mean for mean in means.values() if not math.isnan(mean)])
     low, high, _ = interval_of(gap.mean, [noise] if seeds is None else [noise, seeds])
     side: DirectionSide = "overconfident" if low > 0 else "underconfident" if high < 0 else "neither"
     return Direction(candidate.name, name, gap, low, high, side, covers_seeds=seeds is not None)
+
+
+def _mean(values: Tensor, weights: Tensor | None) -> Tensor:
+    return values.mean() if weights is None else values @ weights / weights.sum()
+
+
+def _noise_of_mean(values: Tensor, weights: Tensor | None) -> Noise:
+    """Return the noise of the mean of samples; weighted ones count as their effective number."""
+    n = len(values) if weights is None else float(weights.sum().square() / weights.square().sum())
+    if n <= 1:
+        return Noise(math.inf, 1)
+    if weights is None:
+        return Noise(float(values.var()) / n, max(n - 1, 1))
+    squares = (weights / weights.sum() * (values - _mean(values, weights))).square().sum()
+    return Noise(float(squares) * n / (n - 1), max(n - 1, 1))
 
 
 @final

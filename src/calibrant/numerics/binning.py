@@ -204,26 +204,33 @@ class LowestError(NamedTuple):
     temperature: float
 
 
-def lowest_error(logits: Tensor, labels: Tensor, *, also: Iterable[float] = (), n_bins: int) -> LowestError:
+def lowest_error(
+    logits: Tensor, labels: Tensor, *, also: Iterable[float] = (), n_bins: int, weights: Tensor | None = None
+) -> LowestError:
     """Search all temperatures for the lowest expected calibration error over equal-width bins.
 
     Whatever the scale of the logits, a temperature is skipped only where it cannot have a lower error. The others are
     tried in relative steps of 1e-5, coarser where the lowest error is large (beyond some 0.1). Only samples that pass
-    between two bins within a step can be missed, 2 / n each. The temperatures in ``also`` are tried beside 1, so that
-    theirs are not lower by rounding.
+    between two bins within a step can be missed, twice their share of all samples (or weights). The temperatures in
+    ``also`` are tried beside 1, so that theirs are not lower by rounding.
 
     Example:
         >>> best = lowest_error(torch.tensor([[0.0, 3.0], [0.0, 3.0], [0.0, 3.0]]), torch.tensor([1, 1, 0]), n_bins=15)
         >>> f"{best.error:.4f} at {best.temperature:.2f}"  # where the three have a confidence of two thirds
         '0.0000 at 4.33'
     """
-    correct = (logits.argmax(dim=1) == labels).float()
-    accuracy, best = float(correct.double().mean()), LowestError(math.inf, math.nan)
+    correct, best = (logits.argmax(dim=1) == labels).float(), LowestError(math.inf, math.nan)
+    size = len(logits) if weights is None else float(weights.sum())
+
+    def mean_of(lines: Tensor) -> Tensor:
+        return lines.mean(dim=-1, dtype=torch.float64) if weights is None else lines.double() @ weights / size
+
+    accuracy = float(mean_of(correct))
 
     def confidences_at(temperatures: Tensor) -> Tensor:
         nonlocal best
         confidences = top_confidences(logits, temperatures)
-        errors = excess_in_bins(confidences, correct, n_bins=n_bins).abs().sum(dim=1) / len(logits)
+        errors = excess_in_bins(confidences, correct, n_bins=n_bins, weights=weights).abs().sum(dim=1) / size
         lowest = int(errors.argmin())
         if errors[lowest] < best.error:
             best = LowestError(float(errors[lowest]), float(temperatures[lowest]))
@@ -233,7 +240,7 @@ def lowest_error(logits: Tensor, labels: Tensor, *, also: Iterable[float] = (), 
     low, high = _ends(logits)
     for _ in range(_MOST_ROUNDS):
         tried, width = _by_factors(low, high, _POINTS), math.log(high / low)
-        mean = confidences_at(tried).mean(dim=1, dtype=torch.float64)
+        mean = mean_of(confidences_at(tried))
         within = ((mean[:-1] > accuracy - best.error) & (mean[1:] < accuracy + best.error)).nonzero()[:, 0].tolist()
         if not within:
             return best
@@ -241,7 +248,8 @@ def lowest_error(logits: Tensor, labels: Tensor, *, also: Iterable[float] = (), 
         if math.log(high / low) > _WORTH_A_ROUND * width:
             break
     knots = _by_factors(low, high, min(_MOST_KNOTS, 2 + int(math.log(high / low) / _KNOT)))
-    errors = torch.stack([_errors_between(*ends, correct, n_bins=n_bins) for ends in pairwise(confidences_at(knots))])
+    between = pairwise(confidences_at(knots))
+    errors = torch.stack([_errors_between(*ends, correct, n_bins=n_bins, weights=weights) for ends in between])
     lowest = errors.min(dim=1)
     chosen = lowest.values.topk(min(_BEST, len(errors)), largest=False).indices
     place = (chosen + lowest.indices[chosen] / (_STEPS - 1)).cpu().double()[:, None]
@@ -262,16 +270,21 @@ def _by_factors(low: float, high: float, points: int) -> Tensor:
     return torch.linspace(math.log(low), math.log(high), points, dtype=torch.float64).exp()
 
 
-def _errors_between(before: Tensor, after: Tensor, correct: Tensor, *, n_bins: int) -> Tensor:
-    """Return errors times samples at steps between two temperatures, along which confidences are taken to be linear.
+def _errors_between(before: Tensor, after: Tensor, correct: Tensor, *, n_bins: int, weights: Tensor | None) -> Tensor:
+    """Return errors, times samples or weights, at steps between two temperatures; confidences are taken to be linear.
 
     Samples that stay in their bin are summed once, since their sum is linear too.
     """
     steps = torch.linspace(0, 1, _STEPS, dtype=before.dtype, device=before.device)[:, None]
     index = bin_index(before, n_bins)
     moves = index != bin_index(after, n_bins)
-    first, last = (sums_by(index[~moves], (end - correct)[~moves], n_bins) for end in (before, after))
+
+    def excess(confidence: Tensor, which: Tensor) -> Tensor:
+        over = confidence - correct[which]
+        return over if weights is None else over * weights[which]
+
+    first, last = (sums_by(index[~moves], excess(end[~moves], ~moves), n_bins) for end in (before, after))
     moving = torch.lerp(before[moves], after[moves], steps)
     places = bin_index(moving, n_bins) + n_bins * torch.arange(_STEPS, device=before.device, dtype=torch.int32)[:, None]
-    excess = sums_by(places.flatten(), (moving - correct[moves]).flatten(), n_bins * _STEPS).view(_STEPS, n_bins)
-    return (excess + torch.lerp(first, last, steps.double())).abs().sum(dim=1)
+    sums = sums_by(places.flatten(), excess(moving, moves).flatten(), n_bins * _STEPS).view(_STEPS, n_bins)
+    return (sums + torch.lerp(first, last, steps.double())).abs().sum(dim=1)

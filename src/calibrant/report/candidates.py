@@ -108,16 +108,15 @@ def baseline_words(words: str) -> str:
     return words if len(words) <= _LONGEST_NAME else "the baseline"
 
 
-def basis_words(verdict: CandidateVerdict, n: int) -> str:
+def basis_words(verdict: CandidateVerdict, samples: str) -> str:
     """Return the runs, test samples and kinds of noise behind a verdict."""
     runs, others, candidates = verdict.runs, verdict.baseline_runs, verdict.n_compared
-    samples = f"on the same {counted(n, 'test sample')}"
     if runs == others == 1:
-        basis = f"Single runs, {samples}: the noise of samples is known, that of seeds is not."
+        basis = f"Single runs, on the same {samples}: the noise of samples is known, that of seeds is not."
     else:
         single = ", where a single run is assumed to vary as those of the other side do" * (1 in {runs, others})
         both = f"{counted(runs, 'run')} against {counted(others, 'run')}"
-        basis = f"{both}, {samples}: the noise of samples and of seeds{single}."
+        basis = f"{both}, on the same {samples}: the noise of samples and of seeds{single}."
     return basis if candidates == 1 else f"{basis} Corrected for {candidates} comparisons at once (Holm)."
 
 

@@ -339,8 +339,7 @@ HeldOutRecord: TypeAlias = "Comparison | ClampingEvaluation"
 def held_out_facts(record: HeldOutRecord) -> str:
     """Return the size of the data."""
     samples = counted(record.n_calibration, "calibration sample")
-    test, effective = counted(record.n_test, "test sample"), _effective_n(record)
-    test += "" if effective is None else f" (effective {effective:,.0f})"
+    test = page.samples_text(record.n_test, _effective_n(record), "test sample")
     return f"{samples}, {test}, {counted(record.n_classes, 'class', 'classes')}"
 
 

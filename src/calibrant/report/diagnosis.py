@@ -38,7 +38,7 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
     return Page(
         title="Diagnosis",
         source=source,
-        facts=f"{trained}, {counted(record.n, 'test sample')}",
+        facts=f"{trained}, {page.samples_text(record.n, record.effective_n, 'test sample')}",
         verdict=diagnosis_verdict(record),
         number=_number(record),
         brief=(
@@ -416,7 +416,7 @@ def candidate_words(record: Diagnosis, verdict: CandidateVerdict) -> tuple[str, 
     """Return the verdict on a candidate in words, and what it is based on."""
     names = {one.name: one.words for one in record.candidates}
     text = candidates.verdict_words(verdict, names[verdict.candidate], _baseline(record))
-    return text, candidates.basis_words(verdict, record.n)
+    return text, candidates.basis_words(verdict, page.samples_text(record.n, record.effective_n, "test sample"))
 
 
 def _headline(record: Diagnosis) -> str:

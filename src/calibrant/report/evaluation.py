@@ -75,7 +75,7 @@ def evaluation_page(
     return Page(
         title="Calibration report",
         source=source,
-        facts=f"{_samples(evaluation)}, {classes}{_shards(evaluation)}",
+        facts=f"{page.samples_text(evaluation.n, evaluation.effective_n)}, {classes}{_shards(evaluation)}",
         verdict=verdict(evaluation, slices),
         tone=_TONES.get(evaluation.advice.step, "bad"),
         number=_number(evaluation.metrics["ece"]),
@@ -284,7 +284,7 @@ def verdict(evaluation: Evaluation, slices: Sequence[Slice] = ()) -> Verdict:
     """Put an evaluation into words."""
     beyond = is_beyond_noise(evaluation.metrics)
     findings = [
-        _noise(evaluation.metrics["ece"], _samples(evaluation), beyond=beyond),
+        _noise(evaluation.metrics["ece"], page.samples_text(evaluation.n, evaluation.effective_n), beyond=beyond),
         *(
             f"Predictions with {percent_text(worst.low)} to {percent_text(worst.high)} confidence "
             f"({percent_text(worst.share)} of samples) claim {percent_text(worst.confidence)} and are right "
@@ -313,12 +313,6 @@ def _headline(evaluation: Evaluation, *, beyond: bool) -> str:
     if abs(evaluation.gap) < error / 2:
         return f"{size.capitalize()} miscalibrated, too sure in some places and not sure enough in others: {claim}."
     return f"{size.capitalize()} {'over' if evaluation.gap > 0 else 'under'}confident: {claim}."
-
-
-def _samples(evaluation: Evaluation) -> str:
-    """Return the number of samples, with the effective one of weighted samples."""
-    effective = "" if evaluation.effective_n is None else f" (effective {evaluation.effective_n:,.0f})"
-    return counted(evaluation.n, "sample") + effective
 
 
 def _noise(error: Estimate, samples: str, *, beyond: bool) -> str:

@@ -223,6 +223,16 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def samples_text(n: int, effective_n: float | None, noun: str = "sample") -> str:
+    """Return a number of samples, with the effective one of weighted samples.
+
+    Example:
+        >>> samples_text(10_000, 6200.4, "test sample")
+        '10,000 test samples (effective 6,200)'
+    """
+    return counted(n, noun) + ("" if effective_n is None else f" (effective {effective_n:,.0f})")
+
+
 def number_text(value: float) -> str:
     """Return four decimals, or the leading digits of a smaller number."""
     if math.isnan(value):

@@ -44,7 +44,7 @@ def test_it_can_be_written_as_json(found):
     assert set(plain["by_seed"]["label_smoothing(0.1)"]["uncalibrated"]["ece"]) == {"0", "1"}
     assert set(plain) == {"candidates", "baseline", "maps", "n", "n_bins", "resamples", "seed", "verdicts",
                           "calibratability", "refinement", "directions", "coefficients", "validation_sizes", "epochs",
-                          "learned_epochs", "by_seed", "shift", "map_settings"}  # fmt: skip
+                          "learned_epochs", "by_seed", "shift", "map_settings", "effective_n"}  # fmt: skip
 
 
 def test_the_same_seed_gives_the_same_diagnosis(found, trained):

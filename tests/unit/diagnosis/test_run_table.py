@@ -4,11 +4,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from made_runs import rows_of, settings_of, write_run
 
-from calibrant import Predictions, TopLabel, save
+from calibrant import Predictions, TemperatureScaling, TopLabel, save
 from calibrant.diagnosis import baseline_of, diagnose, grouped, read_runs, save_run
 from calibrant.errors import FileError, InputError
+from calibrant.files.choose import LoadOptions
 from calibrant.report.diagnosis import diagnosis_page
 
 
@@ -60,11 +62,62 @@ def test_a_saved_run_is_read_back(tmp_path):
     np.testing.assert_allclose(run.test.probs, parts(1, 1.0)["test"].probs, atol=1e-6)
 
 
-def test_weights_are_refused_because_a_diagnosis_ignores_them(tmp_path):
-    plain = Predictions.from_logits(np.eye(3), [0, 1, 2])
-    with pytest.raises(InputError, match="without weights"):
-        save_run(tmp_path / "run", name="ce", calibration=plain, test=plain.with_weights([1, 2, 3]))
-    assert not (tmp_path / "run").exists()
+def repeated(samples, times):
+    return samples[torch.arange(len(samples)).repeat_interleave(times)]
+
+
+def test_whole_weights_are_repetitions_and_only_their_ratios_matter(tmp_path):
+    times = torch.randint(0, 4, (150,), generator=torch.Generator().manual_seed(3))
+    folders = {"weighted": [], "scaled": [], "repeated": []}
+    for name, scale in (("ce", 3.0), ("focal", 1.0)):
+        samples = parts(0, scale)
+        for kind, change in (
+            ("weighted", lambda part: part.with_weights(times)),
+            ("scaled", lambda part: part.with_weights(0.37 * times)),
+            ("repeated", lambda part: repeated(part, times)),
+        ):
+            of_kind = {part: change(rows) for part, rows in samples.items()}
+            folders[kind].append(save_run(tmp_path / f"{name}-{kind}", name=name, **of_kind))
+    quick = {"maps": [TemperatureScaling()], "draws": 0, "resamples": 100}  # others have penalties by effective number
+    found, scaled, expected = (diagnose(read_runs(runs), **quick) for runs in folders.values())
+    assert (found.n, expected.n, expected.effective_n) == (int((times > 0).sum()), int(times.sum()), None)
+    assert found.effective_n == pytest.approx(float(times.sum()) ** 2 / float(times.square().sum()))
+    assert "(effective " in diagnosis_page(found).facts
+    for one, other, same in zip(*(each.calibratability for each in (found, expected, scaled)), strict=True):
+        assert one.accuracy.mean == pytest.approx(other.accuracy.mean)
+        assert one.temperature.mean == pytest.approx(other.temperature.mean, rel=1e-6)
+        for name in one.ece:
+            assert one.ece[name].mean == pytest.approx(same.ece[name].mean, abs=1e-9)
+            assert one.ece[name].mean == pytest.approx(other.ece[name].mean, abs=1e-6)
+        assert one.optimal_ece.mean == pytest.approx(other.optimal_ece.mean, abs=1e-6)
+    for one, other in zip(found.directions, expected.directions, strict=True):
+        assert one.gap.mean == pytest.approx(other.gap.mean, abs=1e-9)
+        assert one.high - one.low > other.high - other.low  # repetitions are no evidence
+    for one, other in zip(found.refinement, expected.refinement, strict=True):
+        for row, same in zip(one.rows, other.rows, strict=True):
+            for name in ("auroc", "aupr_error", "nll", "brier"):
+                assert row.metrics[name].mean == pytest.approx(same.metrics[name].mean, abs=1e-6)
+            assert row.murphy["resolution"].mean == pytest.approx(same.murphy["resolution"].mean, abs=1e-9)
+
+
+def test_weights_of_a_table_are_named_and_alike_in_all_runs(table, tmp_path):
+    lines = table.read_text().splitlines()
+    for stem in ("ce-0-0.1", "ce-1-0.1"):
+        for part, samples in parts(int(stem[3])).items():
+            weights = np.linspace(0.5, 2, len(samples)) + (stem == "ce-1-0.1" and part == "calibration")
+            save(samples.with_weights(weights), tmp_path / f"{stem}-{part}.csv")
+    (tmp_path / "two.csv").write_text("\n".join(lines[:3]))
+    read = read_runs([tmp_path / "two.csv"], LoadOptions(weights="weights"))
+    assert [float(run.calibration.weights[0]) for run in read] == [0.5, 1.5]
+    assert diagnose(read, draws=1, resamples=100).validation_sizes[0].points[0].ece["temperature"].mean > 0
+    assert read_runs([tmp_path / "two.csv"])[0].test.weights is None
+    with pytest.raises(InputError, match="nearest is 'weights'"):
+        read_runs([tmp_path / "two.csv"], LoadOptions(weights="weigths"))
+    with pytest.raises(InputError, match="of calibrant train"):
+        read_runs([write_run(tmp_path / "own", settings_of("ce", 0), **parts(0))], LoadOptions(weights="weights"))
+    save(parts(1)["test"].with_weights(range(150)), tmp_path / "ce-1-0.1-test.csv")
+    with pytest.raises(InputError, match="other weights"):
+        read_runs([tmp_path / "two.csv"], LoadOptions(weights="weights"))
 
 
 def test_mistakes_in_a_table_are_named(table, tmp_path):

@@ -51,6 +51,16 @@ def test_no_temperature_of_thousands_has_a_lower_one(sharper, n_bins):
         check_against_brute_force(*made(1000, 5, sharper=sharper, seed=seed), n_bins)
 
 
+def test_whole_weights_are_repetitions_and_their_scale_does_not_matter():
+    logits, labels = made(1000, 5)
+    times = torch.randint(0, 5, (1000,), generator=torch.Generator().manual_seed(1))
+    repeated = lowest_error(logits.repeat_interleave(times, 0), labels.repeat_interleave(times), n_bins=15)
+    for weights in (times.double(), 1e-3 * times.double()):
+        found = lowest_error(logits, labels, n_bins=15, weights=weights)
+        assert found == pytest.approx(repeated, rel=1e-4)
+    assert found.error != pytest.approx(lowest_error(logits, labels, n_bins=15).error, rel=1e-2)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 30])
 def test_few_samples_with_labels_by_chance(n):
     for seed in range(2):

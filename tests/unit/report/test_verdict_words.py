@@ -72,4 +72,4 @@ def test_the_basis_names_runs_samples_and_kinds_of_noise(golden):
     verdicts = [
         CandidateVerdict("b", "a", alike, alike, alike, alike, "alike", *runs, compared) for runs, compared in cases
     ]
-    golden("candidate-basis.txt", "\n".join(basis_words(verdict, 10_000) for verdict in verdicts) + "\n")
+    golden("candidate-basis.txt", "\n".join(basis_words(verdict, "10,000 test samples") for verdict in verdicts) + "\n")

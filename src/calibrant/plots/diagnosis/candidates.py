@@ -49,7 +49,7 @@ def plot_calibratability(diagnosis: Diagnosis, *, figure: Figure | None = None, 
     figure = layout.open_figure(figure, colours, width=_NAMES + _KEY * len(looks), height=_HEAD + body + _FOOT)
     grid = figure.add_gridspec(2, 2, height_ratios=(_HEAD / (body + _FOOT - 0.3), 1), width_ratios=(1, 0.24))
     failed = sum(len(row.failures) for row in rows)
-    parts = [panels.seeds_words(panels.has_seeds(diagnosis)), f"{diagnosis.n:,} test samples"]
+    parts = [panels.seeds_words(panels.has_seeds(diagnosis)), panels.samples_words(diagnosis)]
     parts.append(f"dashed line: {names[diagnosis.baseline]} after temperature scaling")
     parts += [f"{failed} fit{'s' * (failed > 1)} failed"] if failed else []
     handles: list[Line2D] = [look.handle(lined=False) for look in looks]
@@ -134,7 +134,7 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
         kinds |= {"better": dot_look("better", colours), "worse": dot_look("worse", colours)}
         kinds |= {"better and worse": mixed, "no difference beyond noise": dot_look("alike", colours)}
     handles = [Line2D([], [], label=words, linestyle="none", **look) for words, look in kinds.items()]
-    parts = [panels.seeds_words(panels.has_seeds(diagnosis)), f"{diagnosis.n:,} test samples"]
+    parts = [panels.seeds_words(panels.has_seeds(diagnosis)), panels.samples_words(diagnosis)]
     parts += [f"not available for {', '.join(missing)}"] if missing else []
     heading = "Error left by temperature scaling, and separation of errors"
     layout.draw_head(figure.add_subplot(grid[0]), colours, heading, DOT.join(parts), handles)
@@ -238,7 +238,7 @@ def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
         Patch(label="wrong predictions", linewidth=0.8, **colours.bad),
     ]
     seeds = ", mean over seeds" * panels.has_seeds(diagnosis)
-    detail = f"densities over {diagnosis.n:,} test samples{seeds}, each to its own height; lines: medians"
+    detail = f"densities over {panels.samples_words(diagnosis)}{seeds}, each to its own height; lines: medians"
     heading = "Confidence of correct and wrong predictions"
     layout.draw_head(grid.head, colours, heading, f"{detail}{DOT}{panels.TS}", handles)
     for place, refinement in enumerate(diagnosis.refinement):

@@ -49,7 +49,7 @@ def plot_coefficients(diagnosis: Diagnosis, *, figure: Figure | None = None, the
     names = [curve.loss for curve in curves]
     grid = panels.panel_grid(names, colours, figure=figure, heights=(_TALL,), width=_WIDE, keys=len(looks))
     handles = [look.handle(lined=True) for look in looks]
-    detail = f"{panels.seeds_words(panels.has_seeds(diagnosis))}{DOT}{diagnosis.n:,} test samples"
+    detail = f"{panels.seeds_words(panels.has_seeds(diagnosis))}{DOT}{panels.samples_words(diagnosis)}"
     layout.draw_head(grid.head, colours, "Sensitivity to the coefficient", detail, handles)
     for place, curve in enumerate(curves):
         ax = grid.add(place, detail=_ends(curve, curves))
@@ -106,7 +106,8 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
     grid = panels.panel_grid(names, colours, figure=figure, heights=(_SIZE,), keys=len(looks))
     draws = curves[0].draws
     seeds = "seeds and " * panels.has_seeds(diagnosis)
-    detail = f"mean and range over {seeds}{draws} draw{'s' * (draws > 1)} of samples{DOT}{diagnosis.n:,} test samples"
+    of_samples = f"{draws} draw{'s' * (draws > 1)} of samples{DOT}{panels.samples_words(diagnosis)}"
+    detail = f"mean and range over {seeds}{of_samples}"
     handles = [look.handle(lined=True) for look in looks]
     layout.draw_head(grid.head, colours, "How many calibration samples a map needs", detail, handles)
     after = panels.room_above(

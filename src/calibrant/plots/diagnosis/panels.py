@@ -218,6 +218,12 @@ def seeds_words(has_several: bool) -> str:
     return "mean and range over seeds" if has_several else "single runs"
 
 
+def samples_words(diagnosis: Diagnosis) -> str:
+    """Return the number of test samples, with the effective one of weighted samples."""
+    effective = diagnosis.effective_n
+    return f"{diagnosis.n:,} test samples" + ("" if effective is None else f" (effective {effective:,.0f})")
+
+
 def known(values: Iterable[float]) -> list[float]:
     """Return the finite values."""
     return [value for value in values if math.isfinite(value)]
