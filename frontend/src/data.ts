@@ -22,7 +22,7 @@ export interface Density {
 }
 export interface Risk { coverage: number[]; risk: number[]; low: number[]; high: number[]; optimal: number[]; aurc: number }
 export interface Temperatures { temperature: number[]; nll: number[]; cells: Cells[]; fitted: number | null; uniform_share: number }
-export interface Classes { name: string[]; samples: number[]; predicted: number[]; confidence: number[]; correct: number[] }
+export interface Classes { name: string[]; samples: number[]; predicted: number[]; confidence: number[]; correct: number[]; weight: number[] | null; effective: number[] | null }
 /** One set of predictions. */
 export interface View {
   name: string; title: string; n: number; accuracy: number; confidence: number;
@@ -63,7 +63,7 @@ export interface CurveGroups { title: string; x_title: string; log: boolean; gro
 export interface Diagnosis { baseline: string; maps: string[]; n: number; candidates: Candidate[]; curves: CurveGroups[] }
 /** The samples with one value of a column; cells only of the worst of a column. */
 export interface Slice {
-  column: string; value: string; n: number; accuracy: number; confidence: number; ece: Estimate; floor: number | null; p: number | null; miscalibrated: boolean;
+  column: string; value: string; n: number; weight: number | null; accuracy: number; confidence: number; ece: Estimate; floor: number | null; p: number | null; miscalibrated: boolean;
   to_rest: { value: number | null; low: number | null; high: number | null; p: number | null }; side: Side; cells: Cells | null;
 }
 export interface Charts { schema: string; n_bins: number; views: View[]; methods: Method[]; baseline: string; slices?: Slice[]; clamping?: Clamping; diagnosis?: Diagnosis }

@@ -19,6 +19,7 @@ export function SliceCharts({ slices, bins, onPick }: { slices: Slice[]; bins: n
     { title: "rank", worth: (row) => row.rank, cell: (row) => row.rank },
     { title: now, text: true, worth: (row) => row.value, cell: (row) => (onPick ? <button type="button" class="plain" onClick={() => onPick(row.column, row.value)}>{row.value}</button> : row.value) },
     { title: "samples", worth: (row) => row.n, cell: (row) => whole(row.n) },
+    ...(rows[0]?.weight == null ? [] : [{ title: "weight", worth: (row: Row) => row.weight, cell: (row: Row) => share(row.weight!) }]),
     { title: "confidence", worth: (row) => row.confidence, cell: (row) => share(row.confidence) },
     { title: "accuracy", worth: (row) => row.accuracy, cell: (row) => share(row.accuracy) },
     { title: "ECE", worth: (row) => row.ece.value, cell: (row) => (row.miscalibrated ? <b>{number(row.ece.value)}</b> : number(row.ece.value)) },

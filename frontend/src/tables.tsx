@@ -40,13 +40,13 @@ export function SortTable<Row>(props: { name: string; title: string; rows: Row[]
   );
 }
 
-interface ClassRow { name: string; samples: number; predicted: number; confidence: number; accuracy: number; gap: number; mark: string; band: [number, number] }
+interface ClassRow { name: string; samples: number; weight: number; predicted: number; confidence: number; accuracy: number; gap: number; mark: string; band: [number, number] }
 
 function rowsOf(classes: Classes): ClassRow[] {
   return classes.name.map((name, i) => {
-    const count = classes.predicted[i], confidence = classes.confidence[i] / count, accuracy = classes.correct[i] / count;
+    const count = (classes.effective ?? classes.predicted)[i], confidence = classes.confidence[i] / count, accuracy = classes.correct[i] / count;
     const band = count ? wilson(classes.correct[i], count) : ([0, 1] as [number, number]), [low, high] = band;
-    return { name, samples: classes.samples[i], predicted: count, confidence, accuracy, gap: confidence - accuracy, band, mark: confidence > high ? "▼" : confidence < low ? "▲" : "" };
+    return { name, samples: classes.samples[i], weight: classes.weight?.[i] ?? NaN, predicted: classes.predicted[i], confidence, accuracy, gap: confidence - accuracy, band, mark: confidence > high ? "▼" : confidence < low ? "▲" : "" };
   });
 }
 
@@ -66,14 +66,15 @@ export function ClassTable({ classes, onPick }: { classes: Classes; onPick?: (na
   const columns: Column<ClassRow>[] = [
     { title: "class", text: true, worth: (row) => row.name, cell: (row) => (onPick ? <button type="button" class="plain" onClick={() => onPick(row.name)}>{row.name}</button> : row.name) },
     { title: "samples", worth: (row) => row.samples, cell: (row) => whole(row.samples) },
+    ...(classes.weight ? [{ title: "weight", worth: (row: ClassRow) => row.weight, cell: (row: ClassRow) => share(row.weight) }] : []),
     { title: "predicted", worth: (row) => row.predicted, cell: (row) => whole(row.predicted) },
     { title: "confidence", worth: (row) => row.confidence, cell: (row) => part(row.confidence) },
     { title: "right", worth: (row) => row.accuracy, cell: (row) => part(row.accuracy) },
     { title: "confidence − right", worth: (row) => Math.abs(row.gap), side: (row) => (row.mark === "▼" ? "worse" : row.mark ? "better" : ""), cell: (row) => <>{Number.isNaN(row.gap) ? "–" : signed(100 * row.gap, 1)}<i>{row.mark}</i></> },
     { title: "right, with its interval; confidence ◆", text: true, wide: true, worth: (row) => row.accuracy, cell: (row) => row.predicted > 0 && <ClassBar row={row} /> },
   ];
-  return <SortTable name="classes" title="Classes" rows={rows} columns={columns} id="name" sought={(row) => row.name} hint="name of a class" first={5} nothing="No class has such a name."
-    legend="When a class is predicted: mean confidence, how often that is right, and the difference in percentage points. ▼ overconfident, ▲ underconfident: confidence lies outside the 95 % interval of the share that is right." />;
+  return <SortTable name="classes" title="Classes" rows={rows} columns={columns} id="name" sought={(row) => row.name} hint="name of a class" first={classes.weight ? 6 : 5} nothing="No class has such a name."
+    legend={`${classes.weight ? "Weight: the share of the samples of a class in all weights. " : ""}When a class is predicted: mean confidence, how often that is right, and the difference in percentage points. ▼ overconfident, ▲ underconfident: confidence lies outside the 95 % interval of the share that is right.`} />;
 }
 
 /** A dot with its interval on a common scale; an arrow where it lies beyond the edge. */

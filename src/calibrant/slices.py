@@ -57,6 +57,7 @@ class Slice:
     metrics: dict[str, Estimate]
     corrected_p: float  # p-value of its calibration error for the number of slices; NaN with few samples
     to_rest: GapToRest
+    weight: float | None = None  # its share of the weight of all samples; None where all count alike
 
     @property
     def gap(self) -> float:
@@ -117,14 +118,18 @@ def evaluate_slices(
         names, place = _codes(column, values, len(samples))
         for code, name in enumerate(names):
             progress(f"evaluating {column} = {name}")
-            inside = torch.from_numpy(place == code).to(samples.top.correct.device)
-            part = samples[inside]
-            if part.weights is not None and not bool(part.weights.any()):  # its samples count nothing
+            inside, weight = torch.from_numpy(place == code).to(samples.top.correct.device), None
+            if samples.weights is not None:
+                inside &= samples.weights > 0
+                weight = float(samples.weights[inside].sum() / samples.weights.sum())
+            if weight == 0:  # its samples count nothing
                 continue
+            part = samples[inside]
             estimates = estimate(part, metrics, resamples=resamples, seed=seed)
             p = estimates["ece"].p
             known_p = math.nan if p is None or len(part) < _FEW else p
-            slices.append(Slice(column, name, len(part), estimates, known_p, _gap_to_rest(samples.top, inside)))
+            to_rest = _gap_to_rest(samples.top, inside)
+            slices.append(Slice(column, name, len(part), estimates, known_p, to_rest, weight))
     return _ranked(slices)
 
 

@@ -189,5 +189,6 @@ class TestCommand:
 def test_a_slice_that_weighs_nothing_is_left_out():
     samples, half = overconfident(100, 3), np.arange(100) < 50
     found = evaluate_slices(samples.with_weights(half.astype(float)), by={"g": half.tolist()}, resamples=20)
-    assert [one.value for one in found] == ["True"]
+    assert [(one.value, one.n, one.weight) for one in found] == [("True", 50, 1.0)]
+    assert evaluate_slices(samples, by={"g": half.tolist()}, resamples=20)[0].weight is None
     assert found[0].metrics["nll"].value == pytest.approx(NLL()(samples[:50]))

@@ -246,14 +246,16 @@ def _slice_sections(slices: Sequence[Slice], *, most: int | None = None) -> list
         own = [one for one in slices if one.column == column]
         shown, left = own[:most], len(own) - len(own[:most])
         rows = [[page.Cell(one.value), f"{one.n:,}", *_slice_cells(one)] for one in shown]
-        header = [column, "n", "confidence", "accuracy", "ece", "95 % interval", "p", "to the rest"]
+        weight = [] if own[0].weight is None else ["weight"]
+        header = [column, "n", *weight, "confidence", "accuracy", "ece", "95 % interval", "p", "to the rest"]
         more = (f"and {counted(left, 'other slice')}",) if left else ()
         sections.append(Section(f"By {column}", (table(header, rows),), items=more))
     return [*sections[:-1], *(replace(last, legend=legend) for last in sections[-1:])]
 
 
 def _slice_cells(one: Slice) -> list[object]:
-    numbers = [percent_text(one.metrics[name].value) for name in ("confidence", "accuracy")]
+    numbers = [] if one.weight is None else [percent_text(one.weight)]
+    numbers += [percent_text(one.metrics[name].value) for name in ("confidence", "accuracy")]
     error, rest = one.metrics["ece"], one.to_rest
     ece = page.Cell(number_text(error.value), bold=one.is_miscalibrated)
     if math.isnan(rest.value):

@@ -21,7 +21,7 @@ from calibrant.diagrams import comparison_diagram, confidence_density, risk_cove
 from calibrant.errors import FitError, terminal_text
 from calibrant.evaluation import Evaluation
 from calibrant.evidence import corp
-from calibrant.metrics.states import BinnedByPrediction, RankedSamples, weighted
+from calibrant.metrics.states import BinnedByPrediction, RankedSamples, as_divisor, weighted
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
 from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel, counted_samples
@@ -72,6 +72,7 @@ def _slices(
                 "column": terminal_text(one.column),
                 "value": terminal_text(one.value),
                 "n": one.n,
+                "weight": one.weight,
                 "accuracy": one.metrics["accuracy"].value,
                 "confidence": one.metrics["confidence"].value,
                 "ece": {"value": ece.value, "low": ece.low, "high": ece.high},
@@ -310,16 +311,28 @@ def _temperature_grid(predictions: Predictions) -> tuple[Tensor, float | None]:
 
 
 def _classes(predictions: Predictions) -> dict[str, list[Any]]:
-    """Return samples of each class, and of its predictions the number, summed confidence and number correct."""
+    """Return samples of each class, and of its predictions the number, summed confidence and number correct.
+
+    With weights also the share of the class in them, and the effective number of its predictions, which the two sums
+    belong to.
+    """
     state = BinnedByPrediction(1)(predictions)
-    k = predictions.n_classes
+    (count, confidence, correct), k = (part[:, 0] for part in state.tensors()), predictions.n_classes
     names = predictions.class_names or [f"class {label}" for label in range(k)]
+    weight = effective = None
+    if predictions.weights is not None:
+        weight = _rounded(sums_by(predictions.labels, predictions.weights, k) / predictions.weights.sum(), 6)
+        squares = sums_by(predictions.predicted, predictions.weights.square(), k)
+        effective = count.square() / as_divisor(squares)
+        confidence, correct = (part / as_divisor(count) * effective for part in (confidence, correct))
     return {
         "name": [terminal_text(name) for name in names],
-        "samples": torch.bincount(predictions.labels, predictions.weights, minlength=k).round().long().tolist(),
-        "predicted": state.count[:, 0].round().long().tolist(),
-        "confidence": _rounded(state.probability[:, 0].cpu(), 4),
-        "correct": state.hits[:, 0].round().long().tolist(),
+        "samples": predictions.label_counts.tolist(),
+        "predicted": torch.bincount(predictions.predicted, minlength=k).tolist(),
+        "confidence": _rounded(confidence.cpu(), 4),
+        "correct": _rounded(correct.cpu(), 4) if weight else correct.round().long().tolist(),
+        "weight": weight,
+        "effective": None if effective is None else _rounded(effective.cpu(), 4),
     }
 
 

@@ -25,7 +25,7 @@ from calibrant.metrics import ACE, ECE, NLL
 from calibrant.metrics.states import Binned
 from calibrant.plots.layout import THEMES
 from calibrant.report import comparison_page, evaluation_page, to_html, to_html_of_several
-from calibrant.report.interactive import comparison_charts, evaluation_charts, fractions
+from calibrant.report.interactive import comparison_charts, evaluation_charts, fractions, view_of
 
 ROOT = Path(__file__).parents[3]
 STATIC = ROOT / "src/calibrant/studio/static"
@@ -202,6 +202,24 @@ def test_verdict_and_tables_are_readable_without_the_script(predictions):
     assert "Expected calibration error" in before
     assert "Brier score" in before
     assert "<noscript>" in before
+
+
+def test_classes_of_weighted_samples_have_their_own_counts_and_shares_of_the_weights():
+    samples = made(300, 3)
+    weights = torch.rand(300, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    weights[::7] = 0
+    found = view_of(samples.with_weights(weights), "", "")["classes"]
+    kept = weights > 0
+    for label in range(3):
+        own, mine = kept & (samples.labels == label), kept & (samples.predicted == label)
+        assert (found["samples"][label], found["predicted"][label]) == (int(own.sum()), int(mine.sum()))
+        assert found["weight"][label] == pytest.approx(float(weights[own].sum() / weights.sum()), abs=1e-6)
+        effective = float(weights[mine].sum() ** 2 / weights[mine].square().sum())
+        assert found["effective"][label] == pytest.approx(effective, abs=1e-3)
+        accuracy = float(weights[mine & samples.correct].sum() / weights[mine].sum())
+        assert found["correct"][label] / found["effective"][label] == pytest.approx(accuracy, abs=1e-4)
+    plain = view_of(samples, "", "")["classes"]
+    assert plain["weight"] is plain["effective"] is None
 
 
 def test_hostile_names_of_classes_are_data():
