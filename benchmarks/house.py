@@ -46,7 +46,8 @@ BOUNDS = {
     "lines": Bound("lines, without studio/, integrations/ and scale/", 44_500, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_500, 2_500),
-    "scale": Bound("lines of scale/", 2_700, 2_700),
+    # 2,700 before the local engine had pipes of its own and engines were started once for a job.
+    "scale": Bound("lines of scale/", 2_900, 2_700),
     "imports": Bound("import lines, percent", 6.7, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),

@@ -1,23 +1,26 @@
 """Engines: they map a function over tasks in other processes, and give its answers back in the order of the tasks.
 
-An engine knows nothing of calibration. An answer is bytes; a task that fails gives its error; a task whose worker dies
-is run again.
+An engine knows nothing of calibration, and is started once for any number of maps. An answer is bytes. A task that
+fails gives its error; one whose worker dies is run again, and gives an error if that happens every time.
 """
 
 import importlib
 import multiprocessing
 import os
 import pickle
+import signal
 import socket
 import sys
+import threading
+import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from multiprocessing.connection import Connection
+from typing import Any, Protocol, TypeAlias, TypeVar, final
 
 from calibrant.errors import CalibrantError, InputError, one_line
 
@@ -28,6 +31,12 @@ _LIVES = 4  # times that a task may lose its worker before it is given up
 _AHEAD = 2  # tasks given to each worker at a time
 
 
+class Run(Protocol):
+    """An engine that was started."""
+
+    def __call__(self, work: "Work[T]", tasks: Sequence[T], /) -> Iterator[Answer]: ...
+
+
 def attempt(work: "Work[T]", task: T) -> Answer:
     """Return the answer to a task, or the library's own error."""
     try:
@@ -36,69 +45,140 @@ def attempt(work: "Work[T]", task: T) -> Answer:
         return error
 
 
-def run_local(
-    work: "Work[T]", tasks: Sequence[T], *, workers: int = 1, pool: ProcessPoolExecutor | None = None
-) -> Iterator[Answer]:
-    """Run the tasks in this process, or in several on this machine: those of a pool, or of one of its own."""
-    if workers <= 1:
-        yield from (attempt(work, task) for task in tasks)
-        return
-    lives = [_LIVES] * len(tasks)
-    start = 0
-    while start < len(tasks):
-        try:
-            given = partial(attempt, work), tasks[start:], workers
-            for answer in _in_pool(*given) if pool is None else _submitted(pool, *given):
-                yield answer
-                start += 1
-        except BrokenProcessPool as error:
-            pool = None
-            lives[start] -= 1
-            if not lives[start]:
-                raise CalibrantError(
-                    f"a worker must live until its task is done; {_LIVES} in a row were killed at task {start + 1} of "
-                    f"{len(tasks)} ({tasks[start]}). Is there enough memory for so many workers? Use fewer."
-                ) from error
+def _in_order(submit: Callable[[T], Any], tasks: Sequence[T], workers: int, *lost: type[Exception]) -> Iterator[Answer]:
+    """Submit tasks, some for each worker at a time, and yield what their futures give; errors if workers are lost."""
+    pending: deque[tuple[T, Any]] = deque()
+    rest = iter(tasks)
+    try:
+        while True:
+            while len(pending) < _AHEAD * workers and (task := next(rest, None)) is not None:
+                pending.append((task, submit(task)))
+            if not pending:
+                return
+            task, future = pending.popleft()
+            try:
+                answer = future.result()
+            except lost as error:
+                answer = CalibrantError(
+                    f"a worker must live until its task is done; all were lost at {getattr(task, 'title', task)}: "
+                    f"{one_line(error)[:300]}. Is there enough memory for so many workers? Use fewer."
+                )
+            yield answer
+    finally:
+        for _, future in pending:
+            future.cancel()
 
 
 @contextmanager
-def local_pool(workers: int, tasks: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield processes for so many tasks, which start when they are first needed."""
-    context = multiprocessing.get_context("spawn")  # threads of this process do not survive a fork
-    threads = max(1, (os.cpu_count() or 1) // workers)
-    pool = ProcessPoolExecutor(max(1, min(workers, tasks)), context, initializer=_limit, initargs=(threads,))
-    try:
-        yield pool
-        # All answers are there. A worker that was killed while it waited for more work may hold the lock that others
-        # wait for, so that these would never end by themselves.
-        for process in list((getattr(pool, "_processes", None) or {}).values()):
-            process.terminate()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+def start_local(workers: int) -> Iterator[Run]:
+    """Use processes on this machine, each of which starts when it is first needed; for one worker, this process."""
+    if workers <= 1:
+        yield lambda work, tasks: (attempt(work, task) for task in tasks)
+        return
+    made = [_Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
+    idle = made.copy()
+
+    def answer(work: "Work[T]", task: T) -> Answer:
+        worker = idle.pop()
+        try:
+            return worker.answer(work, task)
+        finally:
+            idle.append(worker)
+
+    with ThreadPoolExecutor(workers) as pool:  # a thread waits for each process, also while answers are added up
+        try:
+            yield lambda work, tasks: _in_order(
+                lambda task: pool.submit(answer, work, task), tasks, workers, ChildProcessError
+            )
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in made:
+                worker.end()
 
 
-def _in_pool(work: Callable[[T], Answer], tasks: Sequence[T], workers: int) -> Iterator[Answer]:
-    with local_pool(workers, len(tasks)) as pool:
-        yield from _submitted(pool, work, tasks, workers)
+@final
+class _Worker:
+    """A process with a pipe of its own, which ends with it: one that is killed in the middle of an answer, too."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads, self._lock, self._ended = threads, threading.Lock(), False
+        self.process: Any = None
+
+    def answer(self, work: "Work[T]", task: T) -> Answer:
+        """Have the process answer a task, and another if that one is killed."""
+        for _ in range(_LIVES):
+            if self.process is None or not self.process.is_alive():
+                self._start()
+            try:
+                self.pipe.send((work, task))
+                error: Exception | None = self.pipe.recv()
+                answer = self.pipe.recv_bytes() if error is None else error
+            except (EOFError, OSError):
+                self.process.kill()
+                self.process.join()
+                continue
+            if isinstance(answer, bytes | CalibrantError):
+                return answer
+            raise answer
+        raise ChildProcessError(f"{_LIVES} in a row were killed")
+
+    def _start(self) -> None:
+        # Never a fork of this process, whose threads would be lost and whose pipes be shared; on Linux that of a server
+        # which imports this library once, so that later processes start in some milliseconds.
+        context: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+        context.set_forkserver_preload(["calibrant.scale.jobs"])
+        with self._lock:
+            if self._ended:
+                raise CancelledError
+            self.pipe, other = context.Pipe()
+            self.process = context.Process(target=_serve, args=(other, self._threads), daemon=True)
+            self.process.start()
+            other.close()
+
+    def end(self) -> None:
+        """End the process, whatever it does: a thread that waits for it sees that it is gone."""
+        with self._lock:
+            self._ended = True
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
 
 
-def _submitted(
-    pool: ProcessPoolExecutor, work: Callable[[T], Answer], tasks: Sequence[T], workers: int
-) -> Iterator[Answer]:
-    pending: deque[Future[Answer]] = deque()
-    rest = iter(tasks)
-    while True:
-        while len(pending) < _AHEAD * workers and (task := next(rest, None)) is not None:
-            pending.append(pool.submit(work, task))
-        if not pending:
-            return
-        yield pending.popleft().result()
-
-
-def _limit(threads: int) -> None:
+def _serve(pipe: "Connection[Any, Any]", threads: int) -> None:
+    """Answer tasks until the process that gives them closes the pipe, or dies."""
     import torch
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # that process gets it, too, and ends this one
     torch.set_num_threads(threads)
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            _serve_one(pipe)
+
+
+def _serve_one(pipe: "Connection[Any, Any]") -> None:
+    answer: bytes | Exception
+    message = pipe.recv_bytes()
+    try:
+        answer = attempt(*pickle.loads(message))  # noqa: S301  # our own
+    except Exception as error:  # noqa: BLE001  # raised again by the process that gave the task
+        answer = error
+        try:
+            pickle.loads(pickle.dumps(error))  # noqa: S301  # our own
+        except Exception:  # noqa: BLE001  # not every error can be sent
+            answer = RuntimeError(one_line(error))
+        answer.add_note(f"In a worker:\n{traceback.format_exc()}")
+    if isinstance(answer, bytes):
+        pipe.send(None)
+        pipe.send_bytes(answer)
+    else:
+        pipe.send(answer)
+
+
+def _end_with(parent: Any) -> None:
+    """End this process with the one that started it, in the middle of a task, too."""
+    parent.join()
+    os._exit(1)
 
 
 def run_torchrun(work: "Work[T]", tasks: Sequence[T]) -> Iterator[Answer]:
@@ -127,8 +207,9 @@ def run_torchrun(work: "Work[T]", tasks: Sequence[T]) -> Iterator[Answer]:
             dist.destroy_process_group()
 
 
-def run_dask(work: "Work[T]", tasks: Sequence[T], *, address: str | None, workers: int) -> Iterator[Answer]:
-    """Run the tasks on a Dask cluster at that address, or on one of its own on this machine."""
+@contextmanager
+def start_dask(address: str | None, workers: int) -> Iterator[Run]:
+    """Use the Dask cluster at that address, or start one on this machine."""
     distributed = _imported("distributed", "dask")
     if address:
         _check_answers(address)
@@ -143,44 +224,41 @@ def run_dask(work: "Work[T]", tasks: Sequence[T], *, address: str | None, worker
             f"--address must be that of a Dask scheduler; {address!r} does not answer: {error}."
         ) from error
     with client:
-        ahead = _AHEAD * max(1, len(client.scheduler_info()["workers"]))
-        submit = partial(client.submit, partial(attempt, work), pure=False, retries=_LIVES)
-        pending: deque[Any] = deque()
-        rest = iter(tasks)
-        while True:
-            while len(pending) < ahead and (task := next(rest, None)) is not None:
-                pending.append(submit(task))
-            if not pending:
-                return
-            yield pending.popleft().result()
+        submit = partial(client.submit, attempt, pure=False, retries=_LIVES)
+        count = max(1, len(client.scheduler_info()["workers"]))
+        yield lambda work, tasks: _in_order(partial(submit, work), tasks, count, distributed.KilledWorker)
 
 
-def run_ray(work: "Work[T]", tasks: Sequence[T], *, address: str | None, workers: int) -> Iterator[Answer]:
-    """Run the tasks on a Ray cluster at that address, or on one of its own on this machine."""
+@contextmanager
+def start_ray(address: str | None, workers: int) -> Iterator[Run]:
+    """Use the Ray cluster at that address or of this program, or start one on this machine."""
     ray = _imported("ray", "ray")
     if address:
         _check_answers(address)
+    started = not ray.is_initialized()
     try:
-        ray.init(address=address, num_cpus=None if address else workers, include_dashboard=False, log_to_driver=False)
+        if started:
+            cpus = None if address else workers
+            ray.init(address=address, num_cpus=cpus, include_dashboard=False, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(f"--address must be that of a Ray cluster; {address!r} does not answer: {error}.") from error
     try:
-        remote = ray.remote(max_retries=_LIVES)(attempt)
-        ahead = _AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
-        pending: deque[Any] = deque()
-        rest = iter(tasks)
-        while True:
-            while len(pending) < ahead and (task := next(rest, None)) is not None:
-                pending.append(remote.remote(work, task))
-            if not pending:
-                return
-            yield ray.get(pending.popleft())
+        remote = ray.remote(max_retries=_LIVES)(attempt).remote
+        count = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        yield lambda work, tasks: _in_order(
+            lambda task: remote(work, task).future(), tasks, count, ray.exceptions.WorkerCrashedError
+        )
     finally:
-        ray.shutdown()
+        if started:
+            ray.shutdown()
 
 
-def run_spark(work: "Work[T]", tasks: Sequence[T], *, address: str | None, workers: int) -> Iterator[Answer]:
-    """Run the tasks on the Spark cluster of that master, or on this machine: each a row that ``mapInArrow`` answers."""
+@contextmanager
+def start_spark(address: str | None, workers: int) -> Iterator[Run]:
+    """Use the Spark cluster of that master or of this program, or start one on this machine.
+
+    A task is a job of one row, which ``mapInArrow`` answers.
+    """
     spark, py4j = _imported("pyspark.sql", "spark").SparkSession, _imported("py4j.protocol", "spark")
     failures = (_imported("pyspark.errors", "spark").PySparkException, py4j.Py4JError)
     options = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
@@ -191,33 +269,33 @@ def run_spark(work: "Work[T]", tasks: Sequence[T], *, address: str | None, worke
     else:
         _check_answers(address)
     builder = spark.builder.appName("calibrant").master(address or f"local[{workers},{_LIVES}]")
+    session = spark.getActiveSession()
+    started = session is None
     try:
         with _without_warnings():
-            session = builder.config(map=options).getOrCreate()
+            session = session or builder.config(map=options).getOrCreate()
     except failures as error:
         place = f"at --address {address!r}" if address else "on this machine"
         raise InputError(f"Spark must start {place}, with Java 17 or later; it does not: {one_line(error)}.") from error
-    ahead = _AHEAD * session.sparkContext.defaultParallelism
-    pending: deque[Future[Any]] = deque()
-    rest = iter(tasks)
-    with ThreadPoolExecutor(ahead) as pool:  # a job for each task, so that answers come in their order
+    count = session.sparkContext.defaultParallelism
+    with ThreadPoolExecutor(_AHEAD * count) as pool:
+
+        def submit(work: "Work[T]", task: T) -> Any:
+            with _without_warnings():
+                row = session.createDataFrame([(pickle.dumps((work, task)),)], "task binary").coalesce(1)
+                return pool.submit(_collect, row.mapInArrow(_answer_rows, "answer binary"))
+
         try:
-            while True:
-                while len(pending) < ahead and (task := next(rest, None)) is not None:
-                    with _without_warnings():
-                        row = session.createDataFrame([(pickle.dumps((work, task)),)], "task binary").coalesce(1)
-                        pending.append(pool.submit(row.mapInArrow(_answer_rows, "answer binary").collect))
-                if not pending:
-                    return
-                yield pickle.loads(pending.popleft().result()[0].answer)  # noqa: S301  # our own
-        except failures as error:
-            reason = next((line for line in str(error).splitlines() if "failed" in line), str(error)).strip(": ")[:200]
-            raise CalibrantError(
-                f"a worker must live until its task is done; Spark gave a task up: {reason}"
-            ) from error
+            yield lambda work, tasks: _in_order(partial(submit, work), tasks, count, *failures)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            session.stop()
+            if started:
+                session.stop()
+
+
+def _collect(rows: Any) -> Answer:
+    answer: Answer = pickle.loads(rows.collect()[0].answer)  # noqa: S301  # our own
+    return answer
 
 
 @contextmanager

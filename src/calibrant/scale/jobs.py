@@ -11,14 +11,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
 
 from calibrant.atomic import atomic_binary, held_alone
 from calibrant.errors import CalibrantError, FileError, InputError, without_our_warnings
-from calibrant.scale.engines import run_dask, run_local, run_ray, run_spark, run_torchrun
+from calibrant.scale.engines import Run, run_torchrun, start_dask, start_local, start_ray, start_spark
 from calibrant.scale.shards import Plan, Shard, Task
 from calibrant.scale.state import Design, EvaluationState
 
@@ -34,6 +34,7 @@ class Engine:
     name: EngineName = "local"
     workers: int = 1
     address: str | None = None
+    _run: Run | None = field(default=None, repr=False, compare=False)  # of a started one
 
     def __post_init__(self) -> None:
         if self.name not in get_args(EngineName):
@@ -48,16 +49,24 @@ class Engine:
         """Whether this process gets the answers: all do but the later ones of ``torchrun``."""
         return self.name != "torchrun" or os.environ.get("RANK", "0") == "0"
 
+    @contextmanager
+    def started(self) -> "Iterator[Engine]":
+        """Start the processes or the cluster once, for all that runs within the block; a started engine stays."""
+        with ExitStack() as stack:
+            run = self._run
+            if run is None and self.name == "torchrun":
+                run = run_torchrun
+            elif run is None and self.name == "local":
+                run = stack.enter_context(start_local(self.workers))
+            elif run is None:
+                start = {"dask": start_dask, "ray": start_ray, "spark": start_spark}[self.name]
+                run = stack.enter_context(start(self.address, self.workers))
+            yield replace(self, _run=run)
+
     def run(self, work: Callable[[Task], bytes], tasks: Sequence[Task]) -> Iterator[bytes | CalibrantError]:
-        if self.name == "torchrun":
-            return run_torchrun(work, tasks)
-        if self.name == "dask":
-            return run_dask(work, tasks, address=self.address, workers=self.workers)
-        if self.name == "spark":
-            return run_spark(work, tasks, address=self.address, workers=self.workers)
-        if self.name == "ray":
-            return run_ray(work, tasks, address=self.address, workers=self.workers)
-        return run_local(work, tasks, workers=self.workers)
+        with self.started() as engine:
+            assert engine._run is not None
+            yield from engine._run(work, tasks)
 
 
 LOCAL = Engine()
@@ -108,12 +117,13 @@ def gather(
             unreadable.append(f"{shard.name} ({error})")
     tasks = plan.tasks(usable)
     design = first_design(plan, tasks, n_bins=n_bins, seed=seed)
-    with _Checkpoint.open(checkpoint, _description(tasks, plan, design), writes=engine.collects) as saved:
+    description = _description(tasks, plan, design)
+    with _Checkpoint.open(checkpoint, description, writes=engine.collects) as saved, engine.started() as running:
         state, done, missing = saved.state or EvaluationState(design), saved.done, saved.missing
         if done and engine.collects:
             progress(f"continuing after {done} of {len(tasks)} parts")
         started, before = time.monotonic(), state.n
-        for answer in engine.run(partial(_answer, plan=plan, design=design), tasks[done:]):
+        for answer in running.run(partial(_answer, plan=plan, design=design), tasks[done:]):
             task = tasks[done]
             done += 1
             if isinstance(answer, CalibrantError):

@@ -20,7 +20,7 @@ from calibrant.errors import CalibrantError, without_our_warnings
 from calibrant.maps import Map
 from calibrant.numerics.uniform_share import choose_share
 from calibrant.predictions import Predictions, needs_floor
-from calibrant.scale.engines import Answer, local_pool, run_local, run_torchrun
+from calibrant.scale.engines import Answer, run_torchrun
 from calibrant.scale.jobs import Engine
 from calibrant.scale.shards import Plan, Task
 from calibrant.scale.state import Design, Sample, of_positive_weight, sample_size
@@ -38,12 +38,9 @@ def leading(engine: Engine, tasks: Sequence[Task]) -> Iterator[Run | None]:
 
     The first process decides. It tells the others what to compute, again and again, and gets their answers.
     """
-    if engine.name == "local":
-        with local_pool(engine.workers, len(tasks)) as pool:  # for all passes, since processes take seconds to start
-            yield lambda work: run_local(work, tasks, workers=engine.workers, pool=pool)
-        return
     if engine.name != "torchrun" or "RANK" not in os.environ:
-        yield lambda work: engine.run(work, tasks)
+        with engine.started() as running:  # for all passes, since processes take seconds to start
+            yield lambda work: running.run(work, tasks)
         return
     import torch.distributed as dist
 

@@ -1,5 +1,6 @@
-"""Engines of other packages on this machine: the same answers, also after a worker is killed, and errors in words."""
+"""Engines on this machine: the same answers, also when workers are killed, and errors in words."""
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -13,18 +14,20 @@ import pytest
 from calibrant.errors import CalibrantError, InputError
 from calibrant.scale import engines
 
-ENGINES = {"dask": "distributed", "ray": "ray", "spark": "pyspark"}
+ENGINES = {"local": "multiprocessing", "dask": "distributed", "ray": "ray", "spark": "pyspark"}
 
 
 @pytest.fixture(params=ENGINES)
-def run(request, monkeypatch):
-    """An engine whose workers can import this file."""
+def start(request, monkeypatch):
+    """What starts an engine whose workers can import this file."""
     pytest.importorskip(ENGINES[request.param])
     if request.param == "spark" and shutil.which("java") is None:
         pytest.skip("Spark needs Java")
     path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
-    return getattr(engines, f"run_{request.param}")
+    if request.param == "local":
+        return lambda _address, workers: engines.start_local(workers)
+    return getattr(engines, f"start_{request.param}")
 
 
 def die_once(task, *, folder):
@@ -37,21 +40,90 @@ def die_once(task, *, folder):
     return bytes([task])
 
 
-def test_a_killed_worker_is_replaced(run, tmp_path):
-    answers = list(run(partial(die_once, folder=tmp_path), range(6), address=None, workers=2))
+def test_a_killed_worker_is_replaced(start, tmp_path):
+    with start(None, 2) as run:
+        answers = list(run(partial(die_once, folder=tmp_path), range(6)))
+        again = list(run(partial(die_once, folder=tmp_path), range(2)))  # by the same workers
     assert (tmp_path / "died").exists()
     assert [bytes([task]) for task in (0, 1, 2, 3, 5)] == answers[:4] + answers[5:]
     assert isinstance(answers[4], CalibrantError)
+    assert again == answers[:2]
 
 
-def test_an_address_that_does_not_answer_is_named(run):
+def test_an_address_that_does_not_answer_is_named(start, request):
+    if "local" in request.node.name:
+        pytest.skip("it has no address")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
     started = time.monotonic()
-    with pytest.raises(InputError, match=f"{place}' does not answer"):
-        list(run(bytes, [1], address=f"spark://{place}" if run is engines.run_spark else place, workers=1))
+    with (
+        pytest.raises(InputError, match=f"{place}' does not answer"),
+        start(f"spark://{place}" if start is engines.start_spark else place, 1),
+    ):
+        pass
     assert time.monotonic() - started < 5
+
+
+def workers() -> list[int]:
+    return sorted(child.pid for child in multiprocessing.active_children())
+
+
+def test_a_worker_may_be_killed_in_the_middle_of_an_answer():
+    worker = engines._Worker(threads=1)
+    worker._start()
+    worker.pipe.send((bytes, 50_000_000))
+    assert worker.pipe.recv() is None
+    time.sleep(0.1)  # until the pipe is full
+    os.kill(worker.process.pid, signal.SIGKILL)
+    with pytest.raises((EOFError, OSError)):
+        worker.pipe.recv_bytes()
+    assert worker.answer(bytes, 3) == bytes(3)
+    worker.end()
+
+
+def test_workers_that_are_killed_while_idle_are_replaced():
+    with engines.start_local(2) as run:
+        for _ in range(2):
+            assert [*map(len, run(bytes, [1, 2, 3, 4]))] == [1, 2, 3, 4]
+            for worker in workers():
+                os.kill(worker, signal.SIGKILL)
+    assert not workers()
+
+
+def die(task: int) -> bytes:
+    if task == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return bytes(task)
+
+
+def test_a_task_that_kills_every_worker_gives_an_error():
+    with engines.start_local(2) as run:
+        first, second, third = run(die, [0, 1, 2])
+    assert (first, third) == (b"", bytes(2))
+    assert isinstance(second, CalibrantError)
+    assert "all were lost at 1: ChildProcessError: 4 in a row" in str(second)
+
+
+class StrangeError(Exception):
+    """One that cannot be sent."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def fail(task: int) -> bytes:
+    if task:
+        raise StrangeError(1, 2)
+    return bytes(1 // task)
+
+
+@pytest.mark.parametrize(("task", "kind", "words"), [(0, ZeroDivisionError, "division"), (1, RuntimeError, "1 and 2")])
+def test_errors_of_a_task_are_raised_and_end_the_workers(task, kind, words):
+    with pytest.raises(kind, match=words) as raised, engines.start_local(2) as run:
+        list(run(fail, [task, task]))
+    assert "in fail" in raised.value.__notes__[0]
+    assert not workers()
 
 
 def test_places_are_looked_for_only_in_addresses_that_name_some():

@@ -5,7 +5,6 @@ import re
 import socket
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ from calibrant.files.choose import LoadOptions
 from calibrant.metrics.states import RankedCells
 from calibrant.predictions import TopLabel
 from calibrant.scale import Engine, Plan, find_shards, fit_streamed
+from calibrant.scale.engines import start_local
 
 pytestmark = pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning")
 
@@ -265,12 +265,11 @@ def test_workers_are_started_once(tmp_path, monkeypatch):
     write(samples_of(), tmp_path)
     made = []
 
-    class Pool(ThreadPoolExecutor):
-        def __init__(self, workers, *_context, **_options) -> None:
-            made.append(workers)
-            super().__init__(workers)
+    def start(workers):
+        made.append(workers)
+        return start_local(workers)
 
-    monkeypatch.setattr("calibrant.scale.engines.ProcessPoolExecutor", Pool)
+    monkeypatch.setattr("calibrant.scale.jobs.start_local", start)
     together = fitted(tmp_path, "vector", engine=Engine("local", workers=2)).map
     assert made == [2]
     check_equal(together, fitted(tmp_path, "vector").map, close=1e-12)

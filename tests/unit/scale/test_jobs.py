@@ -1,14 +1,13 @@
 """Shards of any format, engine and division give the answer of one file; what goes wrong is named, nothing is lost."""
 
+import json
 import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from concurrent.futures.process import BrokenProcessPool
-from functools import partial
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +18,10 @@ import torch
 from tests.unit.scale.test_state import predictions_of
 
 from calibrant import evaluate, save
-from calibrant.errors import CalibrantError, CalibrantWarning, FileError, InputError
+from calibrant.errors import CalibrantWarning, FileError, InputError
 from calibrant.files.choose import LoadOptions
+from calibrant.report import to_plain
 from calibrant.scale import Engine, Plan, evaluate_state, find_shards, gather
-from calibrant.scale.engines import run_local
 
 N, K = 900, 3
 
@@ -220,43 +219,34 @@ def test_two_jobs_with_one_checkpoint_are_refused(folder, tmp_path):
         gathered(folder, checkpoint=tmp_path / "job", seed=1)
 
 
-def die_once(task: int, *, folder: Path) -> bytes:
-    """Kill the own process the first time that task 2 is seen."""
-    mark = folder / "died"
-    if task == 2 and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    if task == 4:
-        raise InputError("the fourth must fail; it does.")
-    return bytes([task])
+def test_workers_that_are_killed_at_random_moments_change_nothing(folder, monkeypatch):
+    """Thirty times, while they start, read, answer or wait."""
+    monkeypatch.setattr("calibrant.scale.shards._TASK_BATCHES", 0)
+    monkeypatch.setattr("calibrant.scale.shards._TASK_ROWS", 1)
+    rng, killed = np.random.default_rng(0), list[int]()
+    moved, done = threading.Event(), threading.Event()
 
+    def report(engine: Engine) -> str:
+        result = gathered(folder, engine=engine, progress=lambda _line: moved.set())
+        return json.dumps(to_plain(evaluate_state(result.state, resamples=50)))
 
-def test_a_killed_worker_is_replaced(tmp_path):
-    answers = list(run_local(partial(die_once, folder=tmp_path), range(6), workers=2))
-    assert (tmp_path / "died").exists()
-    assert answers[:4] == [bytes([task]) for task in range(4)]
-    assert isinstance(answers[4], CalibrantError)
-    assert answers[5] == bytes([5])
+    def kill() -> None:
+        while not done.wait(rng.uniform(0, 0.1)):
+            if moved.is_set() and (workers := multiprocessing.active_children()):
+                moved.clear()  # not all workers of one task
+                killed.append(workers[rng.integers(len(workers))].pid)
+                os.kill(killed[-1], signal.SIGKILL)
 
-
-@pytest.mark.parametrize("which", [0, 1])  # one of them waits for work, the other for its turn to do so
-def test_a_worker_that_is_killed_when_all_is_done_does_not_hang(which):
-    answers = run_local(bytes, [1, 2, 3, 4], workers=2)
-    assert [len(next(answers)) for _ in range(4)] == [1, 2, 3, 4]
-    workers = sorted(child.pid for child in multiprocessing.active_children())
-    time.sleep(0.2)  # until both have nothing to do
-    os.kill(workers[which], signal.SIGKILL)
-    assert list(answers) == []
-
-
-def test_a_task_that_kills_every_worker_is_given_up(monkeypatch):
-    def broken(*_given: object):
-        raise BrokenProcessPool
-        yield
-
-    monkeypatch.setattr("calibrant.scale.engines._in_pool", broken)
-    with pytest.raises(CalibrantError, match="4 in a row were killed at task 1 of 2"):
-        list(run_local(bytes, [0, 1], workers=2))
+    expected = report(Engine())
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        with Engine("local", workers=2).started() as engine:
+            while len(killed) < 30:
+                assert report(engine) == expected
+    finally:
+        done.set()
+        killer.join()
 
 
 @pytest.mark.parametrize("engine", ["torchrun", "dask", "ray", "spark"])
