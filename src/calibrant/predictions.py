@@ -27,6 +27,7 @@ from calibrant.numerics.uniform_share import choose_share, floored
 
 # Samples in a block: what is kept per sample stays within a few megabytes, whatever the number of samples.
 ROWS_AT_ONCE = 1 << 17
+_GPU_ROWS_AT_ONCE = 1 << 22  # starting its kernels costs more than a block of the usual size
 _FEWEST_ROWS = 256  # in a small block: products of matrices stay efficient
 
 
@@ -442,7 +443,8 @@ class Predictions:
 
     def blocks(self, rows: int | None = None) -> Iterator[Self]:
         """Yield the samples in pieces of bounded size, which is larger for few classes."""
-        step = rows or min(2 * ROWS_AT_ONCE, max(ROWS_AT_ONCE, (1 << 21) // self.n_classes))
+        usual = min(2 * ROWS_AT_ONCE, max(ROWS_AT_ONCE, (1 << 21) // self.n_classes))
+        step = rows or (usual if self.logits.device.type == "cpu" else _GPU_ROWS_AT_ONCE)
         if step >= len(self):  # so that cached numbers of these samples are reused
             yield self
             return

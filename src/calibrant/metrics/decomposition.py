@@ -119,7 +119,7 @@ def refinement_terms_of_state(state: Bins, *, auroc: float) -> RefinementTerms:
 
 
 _MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-3, 1e3  # only broken models need others
-_BLOCK = 1 << 18  # numbers computed at a time
+_BLOCK, _GPU_BLOCK = 1 << 18, 1 << 24  # numbers computed at a time
 
 
 class ScoreSplit(NamedTuple):
@@ -203,7 +203,8 @@ def _scores(predictions: Predictions, beta: Tensor, fold: Tensor) -> dict[str, T
     """Return log-loss and Brier score of every sample at its fold's inverse temperature."""
     scores: dict[str, list[Tensor]] = {"nll": [], "brier": []}
     start, farthest = 0, -torch.finfo(torch.float64).max / (4 * len(predictions))  # log-losses add up to a number
-    for block in predictions.blocks(max(1, _BLOCK // predictions.n_classes)):
+    numbers = _BLOCK if predictions.logits.device.type == "cpu" else _GPU_BLOCK
+    for block in predictions.blocks(max(1, numbers // predictions.n_classes)):
         scale = beta[fold[start : start + len(block)]]
         logits = block.logits.double()
         gaps = (logits - logits.amax(dim=1, keepdim=True)).mul_(scale[:, None]).clamp_(min=farthest)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Self, Unpack, final
 
 import torch
@@ -170,7 +170,7 @@ def sece_printed(*predictions: Predictions | TopLabel, width: float = 0.01, **ar
 
 
 _BLOCK = 1 << 18  # numbers worked on at a time
-_KEPT = 1 << 22  # the most numbers that are kept with the samples
+_KEPT, _GPU_KEPT = 1 << 22, 1 << 26  # the most numbers that are kept with the samples
 
 
 @final
@@ -233,8 +233,7 @@ class KernelFeatures(LabelStatistic):
 
     def frequencies(self, k: int) -> Tensor:
         """Frequencies of the kernel for k classes, (k, features/2)."""
-        generator = torch.Generator().manual_seed(self.seed)
-        return torch.randn(k, self.features // 2, generator=generator, dtype=torch.float64) / self.width
+        return _directions(k, self.features // 2, self.seed) / self.width
 
     def of(self, probs: Tensor, frequencies: Tensor) -> Tensor:
         """Features of probability vectors, (n, k) -> (n, features); each has length one."""
@@ -257,7 +256,8 @@ class KernelFeatures(LabelStatistic):
         return probs, samples.cached(self, features)
 
     def _is_large(self, samples: Predictions) -> bool:
-        return len(samples) * max(self.features, samples.n_classes) > _KEPT
+        most = _KEPT if samples.logits.device.type == "cpu" else _GPU_KEPT
+        return len(samples) * max(self.features, samples.n_classes) > most
 
     def _of_block(self, block: Predictions) -> FeatureSums:
         probs, features = self._probs_and_features(block)
@@ -308,6 +308,11 @@ class KernelFeatures(LabelStatistic):
         count = len(samples) if weights is None else float(weights.sum())
         squared_weights = count if weights is None else float(weights.square().sum())
         return FeatureSums(torch.full_like(squares, count), squares, product, torch.full_like(squares, squared_weights))
+
+
+@lru_cache(maxsize=4)
+def _directions(k: int, number: int, seed: int) -> Tensor:  # not to be changed
+    return torch.randn(k, number, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def _label_residual(probs: Tensor, labels: Tensor) -> Tensor:

@@ -369,10 +369,14 @@ class SoftmaxRows:
         # Relative to the largest weight, so that float32 can hold them.
         most = 1.0 if weights is None else float(weights.max()) or 1.0
         self._weights = None if weights is None else (weights / most).to(dtype)
-        blocks = row_blocks(n, (_BLOCK if device.type == "cpu" else _GPU_BLOCK) // k)
-        memory = workspace(3, blocks[0].stop * k, dtype, device)
-        for rows in blocks:
-            self._pass(logits[rows].to(dtype), labels[rows], rows, memory)
+        if device.type == "cpu":
+            blocks = row_blocks(n, _BLOCK // k)
+            memory = workspace(3, blocks[0].stop * k, dtype, device)
+            for rows in blocks:
+                self._pass(logits[rows].to(dtype), labels[rows], rows, memory)
+        else:
+            for rows in row_blocks(n, _GPU_BLOCK // k):
+                self._pass_on_gpu(logits[rows], labels[rows], rows)
         self.other_sums *= most
         self.other_sums_by_group *= most
 
@@ -388,29 +392,66 @@ class SoftmaxRows:
         others.view(-1).index_fill_(0, layout.places(top), 0.0)
         rest = self.rest[rows]
         layout.sum_classes(others, rest)
-        if self._normalised:
-            if self._least_rest:
-                rest.clamp_(min=self._least_rest)
-            odds, known = odds_of_largest(highest, rest, self._normalised)
-            torch.where(known, odds, rest, out=rest)
+        self._add_up_to_one(highest, rest)
         _log_odds(rest, gaps.T if layout.transposed else gaps, top, out=self.log_odds[rows])
         if self.wanted.entropy:
             layout.sum_products(others, gaps, memory=scratch, out=self._weighted_gap[rows])
         if self.wanted.squares:
             layout.sum_products(others, others, memory=scratch, out=self._squares[rows])
         if self.wanted.above < math.inf:
-            self._list_above(others, rest, layout, rows)
+            self._sum_others(others, rest + 1, layout, rows)
+            self._list_above(others, rest + 1, layout, rows)
 
-    def _list_above(self, others: Tensor, rest: Tensor, layout: Layout, block: slice) -> None:
-        total = rest + 1
-        confidence = total.reciprocal()
-        scale = confidence if self._weights is None else confidence * self._weights[block]
+    def _pass_on_gpu(self, logits: Tensor, labels: Tensor, rows: slice) -> None:
+        """Take the same sums from the probabilities, which one kernel computes: fewer passes over memory."""
+        layout, rest = Layout.of(logits), self.rest[rows]
+        top = self.top[rows] = logits.argmax(dim=1)
+        highest, label_logit = (logits.gather(1, c[:, None])[:, 0].to(rest.dtype) for c in (top, labels))
+        torch.sub(label_logit, highest, out=self.label_gap[rows])
+        probs = logits.softmax(dim=1, dtype=rest.dtype)
+        top_places = layout.places(top)
+        of_top = probs.view(-1).index_select(0, top_places)
+        others = probs.view(-1).index_fill_(0, top_places, 0.0).view_as(probs)
+        torch.sum(others, dim=1, out=rest).div_(of_top)
+        self._add_up_to_one(highest, rest)
+        _log_odds(rest, logits if layout.k > 2 else logits - highest[:, None], top, out=self.log_odds[rows])
+        if self.wanted.squares:
+            torch.linalg.vector_norm(others, dim=1, out=self._squares[rows]).div_(of_top).square_()
+        if self.wanted.above < math.inf:
+            total = (rest + 1).mul_(of_top)  # 1, unless the confidence was given
+            self._sum_others(others, total, layout, rows)
+            # Of many classes few have a large probability: most samples have none to list.
+            some = positions_above(others.amax(dim=1), total * self.wanted.above)
+            few = others.index_select(0, some)
+            self._list_above(few, total.index_select(0, some), Layout.of(few), rows, some)
+        if self.wanted.entropy:
+            information = torch.special.entr(others, out=others).sum(dim=1)  # Σ p (log total - gap)
+            torch.sub(rest * rest.log1p(), information.mul_(rest + 1), out=self._weighted_gap[rows])
+
+    def _add_up_to_one(self, highest: Tensor, rest: Tensor) -> None:
+        """Make the sums of the others those of the given confidences, if log-probabilities were given."""
+        if self._normalised:
+            if self._least_rest:
+                rest.clamp_(min=self._least_rest)
+            odds, known = odds_of_largest(highest, rest, self._normalised)
+            torch.where(known, odds, rest, out=rest)
+
+    def _sum_others(self, others: Tensor, total: Tensor, layout: Layout, block: slice) -> None:
+        """Sum the others, divided by the total of their sample, over the samples."""
+        scale = total.reciprocal()
+        scale = scale if self._weights is None else scale.mul_(self._weights[block])
         self.other_sums += others @ scale if layout.transposed else scale @ others
         if self.group is not None:
             layout.add_by_group(others, scale, self.group[block], self.other_sums_by_group)
-        places = positions_above(others, layout.broadcastable(total.mul_(self.wanted.above)))
+
+    def _list_above(
+        self, others: Tensor, total: Tensor, layout: Layout, block: slice, samples: Tensor | None = None
+    ) -> None:
+        """List the others above the wanted probability, of some samples of the block if they are named."""
+        places = positions_above(others, layout.broadcastable(total * self.wanted.above))
         rows, classes = layout.of_places(places)
-        probabilities = others.view(-1).index_select(0, places).mul_(confidence.index_select(0, rows))
+        probabilities = others.view(-1).index_select(0, places).mul_(total.reciprocal().index_select(0, rows))
+        rows = rows if samples is None else samples.index_select(0, rows).int()
         self._others_above.append((rows.add_(block.start), classes, probabilities))
 
     @cached_property
@@ -447,14 +488,15 @@ class SoftmaxRows:
 
 
 def _log_odds(rest: Tensor, gaps: Tensor, top: Tensor, *, out: Tensor) -> None:
-    """Return minus the log-sum-exp of the other classes' gaps."""
+    """Return minus the log-sum-exp of the other classes' gaps; given more than two classes, logits will do."""
     if gaps.shape[1] == 2:  # exact, so that a temperature cannot change the order
         torch.sum(gaps, dim=1, out=out).neg_()
         return
     torch.log(rest, out=out).neg_()
     if rest.min() < _UNDERFLOW:
         lost = (rest < _UNDERFLOW).nonzero().flatten()
-        exact = gaps.index_select(0, lost).double().contiguous().scatter_(1, top[lost, None], -torch.inf)
+        exact = gaps.index_select(0, lost).double().contiguous()
+        exact = exact.sub_(exact.amax(dim=1, keepdim=True)).scatter_(1, top[lost, None], -torch.inf)
         second = exact.amax(dim=1)
         total = row_sums(exact.sub_(second[:, None]).exp_(), out=torch.empty_like(second))
         out[lost] = total.log_().add_(second).neg_().to(out.dtype)

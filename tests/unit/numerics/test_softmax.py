@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant.numerics.softmax import SoftmaxRows, Wanted
+from calibrant.numerics.softmax import Layout, SoftmaxRows, Wanted
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 CLASSES = [2, 3, 10, 33, 100]
@@ -36,6 +36,14 @@ class Naive:
         self.others_above = others[others > 0.05].sort().values
 
 
+@pytest.fixture(params=["cpu", "gpu"])
+def either_pass(request, monkeypatch):
+    """The pass of a CPU, and that of a GPU on a CPU's memory."""
+    if request.param == "gpu":
+        monkeypatch.setattr(Layout, "of", classmethod(lambda cls, logits: cls(*logits.shape, transposed=False)))
+        monkeypatch.setattr(SoftmaxRows, "_pass", lambda self, *block: self._pass_on_gpu(*block[:3]))
+
+
 def logits_of(kind, n, k, dtype, seed=0):
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(n, k, generator=generator, dtype=torch.float64)
@@ -53,6 +61,7 @@ def logits_of(kind, n, k, dtype, seed=0):
     return logits.to(dtype), torch.randint(0, k, (n,), generator=generator)
 
 
+@pytest.mark.usefixtures("either_pass")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", CLASSES)
 @pytest.mark.parametrize("kind", ["plain", "confident", "huge", "tied", "shifted"])
@@ -76,6 +85,7 @@ def test_every_number_of_a_sample_agrees_with_a_plain_softmax(kind, k, dtype):
     assert torch.allclose(rows.other_sums, naive.other_sums, rtol=1e-5, atol=1e-5 if not tight else 1e-12)
 
 
+@pytest.mark.usefixtures("either_pass")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("k", CLASSES)
 def test_the_listed_entries_are_those_above_the_threshold(k, dtype):
@@ -105,6 +115,7 @@ def test_an_even_sample_gives_every_class_its_share(k):
     assert float(rows.entropy()) == pytest.approx(np.log(k), rel=1e-6)
 
 
+@pytest.mark.usefixtures("either_pass")
 @pytest.mark.parametrize("k", CLASSES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_log_odds_reach_beyond_the_smallest_exponential(k, dtype):
@@ -155,6 +166,7 @@ def test_samples_taken_at_strides_are_read_right():
 class TestNormalised:
     """Logits that are logarithms of given probabilities."""
 
+    @pytest.mark.usefixtures("either_pass")
     @pytest.mark.parametrize("k", [2, 3, 10, 40])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_a_given_confidence_is_kept_and_ties_stay_ties(self, k, dtype):
