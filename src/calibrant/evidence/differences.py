@@ -5,7 +5,7 @@ no clear difference, not equality.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, final
 
@@ -14,17 +14,28 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.evidence.estimates import draw_groups, states_by_group
+from calibrant.evidence.estimates import GroupDraws, bootstrap_ranked, draw_groups, states_by_group
 from calibrant.evidence.intervals import LEVEL, bootstrap_interval, paired_p
 from calibrant.metrics import Metric
 from calibrant.metrics.base import check_metrics
-from calibrant.metrics.states import Ranked, State, Statistic, TopStatistic
+from calibrant.metrics.states import (
+    BinStatistic,
+    Ranked,
+    RankedSamples,
+    State,
+    Statistic,
+    TopStatistic,
+    full_predictions,
+)
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
 __all__ = ["Difference", "PairedBootstrap", "Side", "apply_holm", "difference", "holm", "side_of", "smallest_effect"]
 
 _BLOCK = 1 << 22  # numbers computed at a time
+_CHUNK = 50  # resamples of all classes computed at a time
+# Draws of more samples than this are made after their confidences were merged into about so many.
+_LEVELS = 8192
 Side: TypeAlias = Literal["better", "worse", "alike"]
 
 
@@ -154,27 +165,35 @@ class PairedBootstrap:
         self.metrics = check_metrics(metrics)
         self._samples = samples
         counted = counted_samples(samples)
-        self._group, weights = draw_groups(len(counted), resamples, np.random.default_rng([seed, 5]))
+        group, weights = draw_groups(len(counted), resamples, np.random.default_rng([seed, 5]))
         # The first row has every sample once: its values are the plain ones.
-        self._weights = torch.cat([torch.ones_like(weights[:1]), weights])
+        self._draws = GroupDraws(group, torch.cat([torch.ones_like(weights[:1]), weights]))
 
     def values(self, samples: Predictions | TopLabel) -> dict[str, Tensor]:
         """Compute each metric of the samples themselves, then of every resample, (resamples + 1,)."""
         _check_pair(self._samples, samples)
         samples = counted_samples(samples)
-        statistics = {metric.statistic for metric in self.metrics}
-        values: dict[str, list[Tensor]] = {metric.name: [] for metric in self.metrics}
-        for state_of in _reweighted(samples, statistics, self._group, self._weights):
-            for metric in self.metrics:
-                values[metric.name].append(metric.value(state_of[metric.statistic]))
-        return {name: torch.cat(parts).cpu() for name, parts in values.items()}
+        top = [metric for metric in self.metrics if isinstance(metric.statistic, TopStatistic)]
+        others = [metric for metric in self.metrics if metric not in top]
+        values: dict[str, Tensor] = {}
+        if top and len(samples) <= _LEVELS:
+            values |= _values_of_ranked(top, _reweighted(samples.top, self._draws))
+        elif top:
+            group, weights = self._draws
+            exact = _values_of_ranked(top, _reweighted(samples.top, GroupDraws(group, weights[:1])))
+            drawn = _values_of_ranked(top, _reweighted_levels(samples.top, self._draws, top))
+            # Merging moves the values of all draws alike, by what it moves that of all samples.
+            values |= {name: torch.cat([v, drawn[name][1:] + (v - drawn[name][0])]) for name, v in exact.items()}
+        if others:
+            values |= _values_of_sums(others, full_predictions(samples), self._draws)
+        return values
 
     def differences(self, baseline: dict[str, Tensor], candidate: dict[str, Tensor]) -> dict[str, Difference]:
         """Return candidate minus baseline by metric, from :meth:`values` of each; not corrected."""
         return {m.name: self.difference(m, baseline[m.name], candidate[m.name]) for m in self.metrics}
 
     def difference(self, metric: Metric, baseline: Tensor, candidate: Tensor) -> Difference:
-        return paired_difference(metric, baseline, candidate, groups=self._weights.shape[1])
+        return paired_difference(metric, baseline, candidate, groups=self._draws.weights.shape[1])
 
 
 def paired_difference(metric: Metric, baseline: Tensor, candidate: Tensor, *, groups: int) -> Difference:
@@ -196,29 +215,58 @@ def paired_difference(metric: Metric, baseline: Tensor, candidate: Tensor, *, gr
     return Difference(float(baseline[0]), float(candidate[0]), value, low, high, p).with_correction(metric, p)
 
 
-def _reweighted(
-    samples: Predictions | TopLabel, statistics: set[Statistic], group: Tensor, weights: Tensor
-) -> Iterable[dict[Statistic, State | Ranked]]:
-    """Yield the states of the weighted samples, some rows of weights at a time."""
-    device = samples.top.confidence.device
-    order = samples.top.log_odds.argsort()
-    log_odds, confidence = samples.top.log_odds[order], samples.top.confidence[order]
-    correct, ordered_group = samples.top.correct[order].double(), group.to(device)[order]
-    others = [statistic for statistic in statistics if not isinstance(statistic, TopStatistic)]
-    sums = states_by_group(samples, others, group) if isinstance(samples, Predictions) else {}
+def _values_of_ranked(metrics: Sequence[Metric], draws: Iterable[Ranked]) -> dict[str, Tensor]:
+    """Compute metrics of confidence and correctness for every draw; those of one statistic share its state."""
+    values: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics}
+    for ranked in draws:
+        states: dict[Statistic, State | Ranked] = {
+            statistic: statistic.of_ranked(ranked)
+            for statistic in {metric.statistic for metric in metrics}
+            if isinstance(statistic, TopStatistic)
+        }
+        for metric in metrics:
+            values[metric.name].append(metric.value(states[metric.statistic]))
+    return {name: torch.cat(parts).cpu() for name, parts in values.items()}
+
+
+def _values_of_sums(metrics: Sequence[Metric], samples: Predictions, draws: GroupDraws) -> dict[str, Tensor]:
+    """Compute metrics of all classes for every draw, from sums over each group."""
+    values: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics}
+    sums = states_by_group(samples, {metric.statistic for metric in metrics}, draws.group)
+    for chunk in draws.weights.to(samples.logits.device).split(_CHUNK):
+        states = {statistic: of_groups.reweighted(chunk) for statistic, of_groups in sums.items()}
+        for metric in metrics:
+            values[metric.name].append(metric.value(states[metric.statistic]))
+    return {name: torch.cat(parts).cpu() for name, parts in values.items()}
+
+
+def _reweighted(top: TopLabel, draws: GroupDraws) -> Iterator[Ranked]:
+    """Yield all samples in order with the weights of some draws at a time."""
+    device = top.confidence.device
+    order = top.log_odds.argsort()
+    log_odds, confidence = top.log_odds[order], top.confidence[order]
+    correct, ordered_group = top.correct[order].double(), draws.group.to(device)[order]
     distinct, index = log_odds.unique_consecutive(return_inverse=True)
     tied = len(distinct) < len(log_odds)
     if tied:
         confidence = distinct.new_zeros(len(distinct), dtype=torch.float64).scatter_(0, index, confidence.double())
-    own = None if samples.weights is None else samples.weights[order]
-    for chunk in weights.to(device).split(max(1, _BLOCK // len(samples))):
+    own = None if top.weights is None else top.weights[order]
+    for chunk in draws.weights.to(device).split(max(1, _BLOCK // len(top))):
         weight = chunk[:, ordered_group] if own is None else chunk[:, ordered_group] * own
         columns = [weight * correct, weight * (1 - correct)] + ([] if own is None else [weight * own])
         if tied:  # samples of equal log-odds are one entry
             columns = [sums_by(index, mass, len(distinct)) for mass in columns]
         right, wrong, *squares = columns
-        ranked = Ranked(distinct, confidence, right, wrong, squared_weights=squares[0] if squares else None)
-        yield {s: s.of_ranked(ranked) if isinstance(s, TopStatistic) else sums[s].reweighted(chunk) for s in statistics}
+        yield Ranked(distinct, confidence, right, wrong, squared_weights=squares[0] if squares else None)
+
+
+def _reweighted_levels(top: TopLabel, draws: GroupDraws, metrics: Sequence[Metric]) -> Iterator[Ranked]:
+    """Yield few levels of confidence, cut at the edges of all bins, with the weights of some draws at a time."""
+    packed = RankedSamples()(top)
+    bins = {metric.statistic.n_bins for metric in metrics if isinstance(metric.statistic, BinStatistic)}
+    level = packed.ranked.cells(_LEVELS, bins=sorted(bins))
+    place = level[torch.searchsorted(packed.ranked.log_odds, packed.log_odds)]
+    return bootstrap_ranked(packed.ranked.merged(level), place, packed.correct, draws, top.weights)
 
 
 def apply_holm(

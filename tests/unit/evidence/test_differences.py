@@ -12,6 +12,7 @@ from calibrant.errors import InputError
 from calibrant.evidence import Difference, PairedBootstrap, difference, smallest_effect
 from calibrant.evidence.intervals import paired_p
 from calibrant.metrics import AUROC, ECE, NLL, Accuracy
+from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import Predictions
 
 
@@ -93,3 +94,23 @@ def test_one_sample_leaves_the_noise_unknown():
 
 def test_every_metric_has_a_smallest_effect():
     assert all(0 < smallest_effect(metric, 0.5) <= 0.005 for metric in catalogue.metrics.values())
+
+
+def test_draws_of_many_samples_in_levels_agree_with_draws_of_all(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(9_000, 4, generator=generator)
+    labels = (logits / 1.5).softmax(1).multinomial(1, generator=generator).squeeze()
+    weights = torch.rand(len(labels), generator=generator)
+    top = [metric for metric in catalogue.metrics.values() if isinstance(metric.statistic, TopStatistic)]
+    metrics = [metric for metric in top if metric.statistic.takes_weights]
+    for own in (None, weights):
+        pair = [Predictions.from_logits(values, labels, weights=own) for values in (logits, logits / 1.4 + 0.1)]
+        in_levels = difference(*pair, metrics, resamples=20)
+        with monkeypatch.context() as patch:
+            patch.setattr("calibrant.evidence.differences._LEVELS", 1 << 40)
+            exact = difference(*pair, metrics, resamples=20)
+        for name, found in in_levels.items():
+            width = exact[name].high - exact[name].low
+            assert found.value == pytest.approx(exact[name].value, rel=1e-12), name
+            assert abs(found.low - exact[name].low) <= 0.05 * width + 1e-12, name
+            assert abs(found.high - exact[name].high) <= 0.05 * width + 1e-12, name
