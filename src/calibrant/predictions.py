@@ -278,8 +278,8 @@ class Predictions:
             raise InputError(
                 f"each row of probs must sum to one (within {_SUM_TOLERANCE}); got {float(sums[row]):.6g} at row {row} "
                 f"({off.numel()} such rows). If they were rounded, pass ",
-                *(_NORMALISE, ", which divides each row by its sum; if they are not probabilities over all classes, "),
-                "use from_logits or TopLabel.",
+                *(_NORMALISE, ", which divides each row by its sum; if they are logits, pass them as logits; "),
+                "if scores of some classes are missing, add them.",
             )
         working = probs if probs.dtype == torch.float64 else probs.float()
         return cls._from_log_probs(working.clamp(min=PROB_FLOOR).log(), labels, class_names, weights, probs=working)

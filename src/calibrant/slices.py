@@ -170,7 +170,7 @@ def _widened(estimate: Estimate, number: int) -> tuple[float, float]:
 
     factor = float(ndtri(1 - LEVEL / 2 / number) / ndtri(1 - LEVEL / 2))
     low, high = (estimate.value + factor * (bound - estimate.value) for bound in (estimate.low, estimate.high))
-    return low, high
+    return max(low, 0.0), high  # none of these metrics is negative
 
 
 def _codes(column: str, values: Any, n: int) -> tuple[list[str], np.ndarray]:

@@ -328,8 +328,8 @@ def _two_classes(
             return truths(words, repr(name)).long(), class_names
         raise InputError(
             f"{name!r} must be 0/1 or true/false, 1 for the positive class; got {', '.join(map(repr, distinct[:5]))}. "
-            "Name the label of the positive class: ",
-            *(Argument("positive_class", distinct[-1]), "."),
+            "Name the label of the class whose scores are given: ",
+            *(Argument("positive_class", distinct[-1]), f" or {distinct[0]}." if len(distinct) > 1 else "."),
         )
     positive = options.positive_class.strip()
     others = [word for word in distinct if word != positive]

@@ -1,5 +1,6 @@
 """Read and write tables of text: CSV, TSV and JSON lines, plain or compressed by gzip."""
 
+import csv as plain_csv
 import gzip
 import io
 import json
@@ -219,7 +220,21 @@ def write_text(
                     target.write(lines.encode())
             else:
                 mark = _as_character(separator) or ("\t" if suffix.startswith(".tsv") else ",")
-                csv.write_csv(table, target, csv.WriteOptions(delimiter=mark))
+                _write_delimited(table, target, mark)
+
+
+def _write_delimited(table: pa.Table, target: Any, mark: str) -> None:
+    """Write a table, with quotes only where a name or some text cannot do without."""
+    import pyarrow.compute as pc
+
+    head = io.StringIO()
+    plain_csv.writer(head, delimiter=mark, lineterminator="\n").writerow(table.column_names)
+    target.write(head.getvalue().encode())
+    texts = (column for column in table.columns if pa.types.is_string(column.type))
+    special = rf'[\x{ord(mark):02x}"\r\n]'
+    needs_quotes = any(pc.any(pc.match_substring_regex(text, special)).as_py() for text in texts)
+    style = "needed" if needs_quotes else "none"
+    csv.write_csv(table, target, csv.WriteOptions(include_header=False, delimiter=mark, quoting_style=style))
 
 
 def _csv_table(arrays: Arrays, names: ClassNames, *, is_laid_out: bool) -> Any:

@@ -77,7 +77,17 @@ def test_csv_gives_back_awkward_numbers_exactly(tmp_path, suffix):
 
 def test_csv_gz_is_compressed(tmp_path):
     save(some_predictions(), tmp_path / "p.csv.gz")
-    assert gzip.decompress((tmp_path / "p.csv.gz").read_bytes()).startswith(b'"logit_cat"')
+    assert gzip.decompress((tmp_path / "p.csv.gz").read_bytes()).startswith(b"logit_cat,logit_dog,")
+
+
+def test_a_csv_file_has_quotes_only_where_text_needs_them(tmp_path):
+    names = ("cat", "dog")
+    save(Predictions.from_logits([[0.5, 0.25]], [1], class_names=names), tmp_path / "p.csv")
+    assert (tmp_path / "p.csv").read_text() == "logit_cat,logit_dog,label\n0.5,0.25,dog\n"
+    for suffix in (".csv", ".tsv"):
+        awkward = Predictions.from_logits([[0.5, 0.25]], [1], class_names=("a\tb", 'say "c", d'))
+        save(awkward, tmp_path / f"q{suffix}")
+        assert load(tmp_path / f"q{suffix}").class_names == awkward.class_names
 
 
 @pytest.mark.parametrize("suffix", CSV)
