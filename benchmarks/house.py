@@ -47,7 +47,7 @@ BOUNDS = {
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_500, 2_500),
     # 2,700 before the local engine had pipes of its own and engines were started once for a job.
-    "scale": Bound("lines of scale/", 2_900, 2_700),
+    "scale": Bound("lines of scale/", 3_100, 2_700),
     "imports": Bound("import lines, percent", 6.7, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),

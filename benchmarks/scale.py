@@ -67,7 +67,7 @@ def _rates(folder: Path) -> list[str]:
     def nine() -> object:
         tally = Tally(chosen)
         for task in plan.tasks(one):
-            for samples, _ in plan.keyed(task, 0):
+            for samples, _, _ in plan.keyed(task, 0):
                 tally.add(samples)
         return tally.values()
 

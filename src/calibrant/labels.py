@@ -25,7 +25,7 @@ class Words:
     distinct: tuple[str, ...]
     codes: Tensor  # (n,) int64
 
-    def __getitem__(self, rows: Tensor) -> "Words":
+    def __getitem__(self, rows: Tensor | slice) -> "Words":
         return Words(self.distinct, self.codes[rows])
 
     def first(self, wrong: Callable[[str], bool]) -> tuple[int, str] | None:

@@ -9,7 +9,7 @@ samples: errors of small slices are larger by noise alone.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Unpack, final
+from typing import Any, NamedTuple, Unpack, final
 
 import numpy as np
 import torch
@@ -20,12 +20,13 @@ from calibrant.checks import check_at_least
 from calibrant.errors import InputError
 from calibrant.evidence import LEVEL, Estimate, estimate, holm
 from calibrant.labels import Words
+from calibrant.metrics import Metric
 from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
 
 _METRICS = ("accuracy", "confidence", "ece", "nll", "brier", "top_brier", "auroc")
 _MOST = 500  # slices of a column; a column with more is an identifier or a number
-_FEW = 10  # samples below which a slice is listed, but not tested
+FEW = 10  # samples below which a slice is listed, but not tested
 PREDICTED = "predicted class"
 
 
@@ -110,9 +111,7 @@ def evaluate_slices(
     if not by:
         raise InputError("by must name at least one column; got none.")
     check_at_least(resamples, 2, "resamples")
-    known = [catalogue.metrics[name] for name in _METRICS]
-    metrics = [one for one in known if isinstance(samples, Predictions) or isinstance(one.statistic, TopStatistic)]
-    metrics = [replace(one, n_bins=n_bins) if one.name == "ece" else one for one in metrics]  # type: ignore[type-var]
+    metrics = slice_metrics(n_bins, of_all_classes=isinstance(samples, Predictions))
     slices = []
     for column, values in by.items():
         names, place = _codes(column, values, len(samples))
@@ -126,11 +125,16 @@ def evaluate_slices(
                 continue
             part = samples[inside]
             estimates = estimate(part, metrics, resamples=resamples, seed=seed)
-            p = estimates["ece"].p
-            known_p = math.nan if p is None or len(part) < _FEW else p
             to_rest = _gap_to_rest(samples.top, inside)
-            slices.append(Slice(column, name, len(part), estimates, known_p, to_rest, weight))
-    return _ranked(slices)
+            slices.append(Slice(column, name, len(part), estimates, math.nan, to_rest, weight))
+    return rank_slices(slices)
+
+
+def slice_metrics(n_bins: int, *, of_all_classes: bool) -> list[Metric]:
+    """Return the metrics of slices, of all classes or of the top label only."""
+    known = [catalogue.metrics[name] for name in _METRICS]
+    metrics = [one for one in known if of_all_classes or isinstance(one.statistic, TopStatistic)]
+    return [replace(one, n_bins=n_bins) if one.name == "ece" else one for one in metrics]  # type: ignore[type-var]
 
 
 def predicted_classes(predictions: Predictions) -> list[str]:
@@ -153,7 +157,7 @@ def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
     """
     worst = {}
     for column in dict.fromkeys(one.column for one in slices):
-        tested = [one for one in slices if one.column == column and one.n >= _FEW]
+        tested = [one for one in slices if one.column == column and one.n >= FEW]
         for name in tested[0].metrics if tested else ():
             choose = min if catalogue.metrics[name].lower_is_better is False else max
             known = [one.metrics[name] for one in tested if not math.isnan(one.metrics[name].value)]
@@ -179,12 +183,25 @@ def _codes(column: str, values: Any, n: int) -> tuple[list[str], np.ndarray]:
     if len(words) != n:
         raise InputError(f"column {column!r} must have one entry per sample, {n}; got {len(words)}.")
     names, place = np.unique(words, return_inverse=True)
-    if len(names) > _MOST:
+    check_few_values(column, len(names))
+    return names.tolist(), place
+
+
+def check_few_values(column: str, number: int) -> None:
+    """Raise if a column has too many different values to slice by."""
+    if number > _MOST:
         raise InputError(
-            f"column {column!r} must have at most {_MOST} different values to slice by; got {len(names):,}. "
+            f"column {column!r} must have at most {_MOST} different values to slice by; got {number:,}. "
             "Put the values into groups first, such as ranges of a number."
         )
-    return names.tolist(), place
+
+
+def slice_words(column: Tensor | Words) -> Words:
+    """Return a column, (n,), as the names of the slices that its samples are in."""
+    if isinstance(column, Words):
+        return Words(tuple(word or "missing" for word in column.distinct), column.codes)
+    distinct, codes = column.unique(return_inverse=True)
+    return Words(tuple(map(_word, distinct.tolist())), codes)
 
 
 def _words(values: Any) -> list[str]:
@@ -199,18 +216,55 @@ def _word(value: Any) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
+class GapSums(NamedTuple):
+    """Sums over samples of weight w, whose gap is confidence minus correctness: they add up."""
+
+    n: float
+    mass: float  # Σ w
+    gap: float  # Σ w gap
+    squares: float  # Σ w²
+    squared_gap: float  # Σ w² gap
+    gap_squared: float  # Σ w² gap²
+    calibrated: float  # Σ w² times the variance of a calibrated prediction
+
+    @classmethod
+    def of(cls, top: TopLabel) -> "GapSums":
+        weights = torch.ones_like(top.confidence) if top.weights is None else top.weights
+        n = int(weights.count_nonzero())
+        weights = weights / weights.max() if n else weights  # only their ratios matter
+        return cls(n, *gap_terms(top.confidence, top.correct, weights).sum(1).tolist())
+
+    def mean(self) -> tuple[float, float, float]:
+        """Return the mean gap, its squared standard error, and its degrees of freedom.
+
+        The variance is at least that of calibrated predictions: where all are right, the samples show none.
+        """
+        mean, size = self.gap / self.mass, self.mass**2 / self.squares
+        freedom = max(size - 1, 1.0)
+        spread = self.gap_squared - 2 * mean * self.squared_gap + mean**2 * self.squares
+        seen, calibrated = spread * size / freedom, self.calibrated
+        return mean, max(seen / self.mass**2, calibrated / self.mass**2, np.finfo(np.float64).tiny), freedom
+
+
+def gap_terms(confidence: Tensor, correct: Tensor, weights: Tensor) -> Tensor:
+    """Return what :class:`GapSums` adds up but the number, (6, n)."""
+    confidence, weights = confidence.double(), weights.double()
+    gap, squares = confidence - correct.double(), weights.square()
+    columns = (weights, weights * gap, squares, squares * gap, squares * gap.square())
+    return torch.stack([*columns, squares * confidence * (1 - confidence)])
+
+
 def _gap_to_rest(top: TopLabel, inside: Tensor) -> GapToRest:
-    n, rest = int(inside.sum()), int((~inside).sum())
-    if min(n, rest) < _FEW:
+    return gap_to_rest(GapSums.of(top[inside]), GapSums.of(top[~inside]))
+
+
+def gap_to_rest(inside: GapSums, rest: GapSums) -> GapToRest:
+    """Compare the mean gap of a slice with that of all other samples; unknown where either has too few."""
+    if min(inside.n, rest.n) < FEW:
         return GapToRest()
-    weights = torch.ones_like(top.confidence) if top.weights is None else top.weights
-    if not (weights[inside].any() and weights[~inside].any()):
-        return GapToRest()
-    (mean, square, degrees), (other, other_square, other_degrees) = (
-        _mean_gap(top.confidence[part], top.correct[part], weights[part]) for part in (inside, ~inside)
-    )
     from scipy.special import stdtr, stdtrit
 
+    (mean, square, degrees), (other, other_square, other_degrees) = inside.mean(), rest.mean()
     value, variance = mean - other, square + other_square
     # Welch and Satterthwaite: the degrees of freedom of two means of unequal variance.
     freedom = variance**2 / (square**2 / degrees + other_square**2 / other_degrees)
@@ -219,27 +273,14 @@ def _gap_to_rest(top: TopLabel, inside: Tensor) -> GapToRest:
     return GapToRest(value, value - half, value + half, float(2 * stdtr(freedom, -abs(value) / error)))
 
 
-def _mean_gap(confidence: Tensor, correct: Tensor, weights: Tensor) -> tuple[float, float, float]:
-    """Return the mean of confidence minus correctness, its squared standard error, and its degrees of freedom.
-
-    The variance is at least that of calibrated predictions: where all are right, the samples show none.
-    """
-    share = weights / weights.sum()
-    gap = confidence - correct.double()
-    mean, size = float(share @ gap), 1 / float(share.square().sum())
-    freedom = max(size - 1, 1.0)
-    seen = float(share.square() @ (gap - mean).square()) * size / freedom
-    calibrated = float(share.square() @ (confidence * (1 - confidence)))
-    return mean, max(seen, calibrated, np.finfo(np.float64).tiny), freedom
-
-
-def _ranked(slices: list[Slice]) -> list[Slice]:
+def rank_slices(slices: list[Slice]) -> list[Slice]:
     """Correct the p-values of both questions for the number of slices, and put the worst first."""
-    numbers = range(len(slices))
-    error_p = holm({str(i): slices[i].corrected_p for i in numbers})
-    gap_p = holm({str(i): slices[i].to_rest.p for i in numbers})
+    tests = {str(i): one.metrics["ece"].p for i, one in enumerate(slices) if one.n >= FEW}
+    known = {place: p for place, p in tests.items() if p is not None}
+    error_p = dict.fromkeys(map(str, range(len(slices))), math.nan) | holm(known)
+    gap_p = holm({str(i): one.to_rest.p for i, one in enumerate(slices)})
     corrected = [
         replace(one, corrected_p=error_p[str(i)], to_rest=replace(one.to_rest, corrected_p=gap_p[str(i)]))
         for i, one in enumerate(slices)
     ]
-    return sorted(corrected, key=lambda one: (one.n < _FEW, not one.is_miscalibrated, -one.excess, one.value))
+    return sorted(corrected, key=lambda one: (one.n < FEW, not one.is_miscalibrated, -one.excess, one.value))

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -11,7 +10,7 @@ import typer
 
 from calibrant.cli import options
 from calibrant.cli.options import INPUT, check_output, flag, option
-from calibrant.cli.scale import Files, Scale, Source
+from calibrant.cli.scale import Files, Scale, Slicing, Source
 from calibrant.errors import InputError, terminal_text
 from calibrant.gates import Gate, Quantity, quantities_of
 
@@ -83,34 +82,6 @@ class Gates:
             raise typer.Exit(1)
 
 
-_BY = "Evaluate the samples of every value of this column too, the worst first. May be repeated."
-
-
-@final
-@dataclass(frozen=True)
-class Slicing:
-    """Columns to slice the samples by."""
-
-    by: Annotated[list[str] | None, option("COLUMN", _BY)] = None
-    classes: Annotated[bool, flag("--classes", "Evaluate every predicted class too, the worst first.")] = False
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """Columns to read from the file."""
-        return tuple(dict.fromkeys(self.by or ()))
-
-    def columns(self, predictions: "Predictions | TopLabel", read: "Mapping[str, Any]") -> dict[str, Any]:
-        """Return the columns by name, one entry per sample."""
-        from calibrant.predictions import TopLabel
-        from calibrant.slices import PREDICTED, predicted_classes
-
-        if not self.classes:
-            return dict(read)
-        if isinstance(predictions, TopLabel):
-            raise InputError("--classes must be given predictions of every class; this file has only the top label.")
-        return {**read, PREDICTED: predicted_classes(predictions)}
-
-
 _TOP_LABEL = "The file has only the confidence of the predicted class and whether it is correct."
 
 
@@ -142,40 +113,34 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     """
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.evaluation import metrics_for
-    from calibrant.evidence import difference
     from calibrant.report import evaluation_page
-    from calibrant.slices import evaluate_slices, worst_slices
+    from calibrant.slices import worst_slices
 
     reading = replace(given.as_options(top_label=top_label), confidence=confidence, correct=correct)
     parts = options.Split.parse(split)
     reports.check(files)  # before files are searched for in folders, and again with those that were found
-    source = Source.find(files)
-    name, inputs = source.name, [*source.paths, *([] if baseline is None else [baseline])]
+    source, other = Source.find(files), None if baseline is None else Source.find([baseline])
+    name, inputs = source.name, [*source.paths, *([] if other is None else other.paths)]
     conditions = gates.parse(inputs)
     reports.check(inputs)
     out, err = standard_output(), standard_error()
     with print_warnings(err), spinner(err) as stage:
         stage(f"reading {name}")
-        if scale.streams(source):
-            _refuse_if_streamed(slicing, baseline)
         opened = scale.read(
-            *(source, replace(reading, extra=slicing.wanted), parts, "test"), n_bins=bins, seed=seed, progress=stage
+            *(source, reading, parts), slicing=slicing, baseline=other, n_bins=bins, seed=seed, progress=stage
         )
-        predictions = opened.predictions
-        columns = slicing.columns(predictions, opened.extra)
-        baseline_predictions = None if baseline is None else options.load_part(baseline, reading, parts, "test")[0]
+        predictions, columns = opened.predictions, opened.columns
         metrics = metrics_for(predictions, n_bins=bins)
         for gate in conditions:
             known = [metric.name for metric in metrics]
             gate.check_is_reported(known, has_baseline=baseline is not None, columns=columns)
         differences = None
-        if baseline_predictions is not None:
+        if baseline is not None:
             stage(f"comparing with {baseline}")
-            differences = difference(baseline_predictions, predictions, metrics, resamples=resamples, seed=seed)
+            differences = opened.differences(metrics, resamples=resamples, seed=seed)
         with _threads_for(predictions):
             evaluation = opened.evaluate(n_bins=bins, resamples=resamples, seed=seed, progress=stage)
-            sliced = partial(evaluate_slices, n_bins=bins, resamples=resamples, seed=seed, progress=stage)
-            slices = sliced(predictions, by=columns) if columns else []
+            slices = opened.slices(n_bins=bins, resamples=resamples, seed=seed, progress=stage)
 
         def draw(theme: "ThemeName") -> "dict[str, Figure]":
             from calibrant.plots import figures as draw_figures  # loads matplotlib
@@ -199,15 +164,6 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
     gates.finish(conditions, quantities, out, source=name)
     return page
-
-
-def _refuse_if_streamed(slicing: Slicing, baseline: Path | None) -> None:
-    """Refuse what needs all samples in memory."""
-    for name, is_given in (("--by", slicing.by), ("--classes", slicing.classes), ("--baseline", baseline)):
-        if is_given:
-            raise InputError(
-                f"{name} needs all samples in memory; these are streamed. Evaluate fewer samples, or leave it out."
-            )
 
 
 # Below this many logits, threads spend more time waiting for each other than they save.

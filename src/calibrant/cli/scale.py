@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, final
 
@@ -15,10 +15,13 @@ from calibrant.errors import CalibrantError, FileError, InputError
 if TYPE_CHECKING:
     from calibrant.catalogue import AnyCalibrator
     from calibrant.evaluation import Evaluation
+    from calibrant.evidence import Difference
     from calibrant.files.choose import LoadOptions
     from calibrant.files.load import Part
+    from calibrant.metrics import Metric
     from calibrant.predictions import Predictions, TopLabel
-    from calibrant.scale import Engine, Gathered, Plan, Shard, StreamedFit
+    from calibrant.scale import Engine, EvaluationState, Gathered, Plan, Shard, StreamedFit
+    from calibrant.slices import Slice
 
 STATE_EXAMPLES = """\
 calibrant state monday.parquet -o monday.state
@@ -34,6 +37,41 @@ _CHECKPOINT = "Folder from which a killed run continues."
 _ALLOW_MISSING = "Leave out shards that cannot be read, and say which; otherwise they are an error."
 # Scores that are evaluated in memory; more are streamed.
 _MOST_NUMBERS = 1 << 26
+
+
+_BY = "Evaluate the samples of every value of this column too, the worst first. May be repeated."
+
+
+@final
+@dataclass(frozen=True)
+class Slicing:
+    """Columns to slice the samples by."""
+
+    by: Annotated[list[str] | None, option("COLUMN", _BY)] = None
+    classes: Annotated[bool, flag("--classes", "Evaluate every predicted class too, the worst first.")] = False
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Columns to read from the file."""
+        return tuple(dict.fromkeys(self.by or ()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns that slices are by."""
+        from calibrant.slices import PREDICTED
+
+        return (*self.wanted, *((PREDICTED,) if self.classes else ()))
+
+    def columns(self, predictions: "Predictions | TopLabel", read: "Mapping[str, Any]") -> dict[str, Any]:
+        """Return the columns by name, one entry per sample."""
+        from calibrant.predictions import TopLabel
+        from calibrant.slices import PREDICTED, predicted_classes
+
+        if not self.classes:
+            return dict(read)
+        if isinstance(predictions, TopLabel):
+            raise InputError("--classes must be given predictions of every class; this file has only the top label.")
+        return {**read, PREDICTED: predicted_classes(predictions)}
 
 
 @final
@@ -61,24 +99,44 @@ class Scale:
         source: "Source",
         reading: "LoadOptions",
         split: options.Split | None,
-        part: "Part",
         *,
+        slicing: Slicing,
+        baseline: "Source | None",
         n_bins: int,
         seed: int,
         progress: Callable[[str], None],
     ) -> "Opened":
-        """Read predictions into memory, or gather their state."""
-        if source.are_states:
-            return Opened.of(load_states(source.paths))
-        if self.streams(source):
-            plan = self.plan(source.shards, reading, split, part)
-            return Opened.of(self.gather(source.shards, plan, n_bins=n_bins, seed=seed, progress=progress))
-        if len(source.shards) == 1:
-            return Opened(*options.load_part(source.paths[0], reading, split, part))
-        return Opened(*load_all(source.shards, reading, split, part))
+        """Read predictions into memory, or gather their state; and likewise those of a baseline."""
+        if baseline is not None and source.are_states != baseline.are_states:
+            raise InputError("--baseline must be states if the others are, and only then; got one of each.")
+        if not self.streams(source):
+            predictions, extra = source.load(replace(reading, extra=slicing.wanted), split, "test")
+            other = None if baseline is None else baseline.load(reading, split, "test")[0]
+            return Opened(predictions, slicing.columns(predictions, extra), baseline=other)
+        gathered: list[Gathered | None] = []
+        for place, one in enumerate([source] if baseline is None else [source, baseline.paired_with(source)]):
+            if one.are_states:
+                gathered.append(load_states(one.paths))
+                continue
+            by = Slicing() if place else slicing
+            plan = self.plan(one.shards, replace(reading, extra=by.wanted), split, "test", by_class=by.classes)
+            folder = self.checkpoint if self.checkpoint is None or not place else self.checkpoint / "baseline"
+            gathered.append(
+                replace(self, checkpoint=folder).gather(one.shards, plan, n_bins=n_bins, seed=seed, progress=progress)
+            )
+        states = [one for one in gathered if one is not None]
+        if len(states) < len(gathered):
+            raise typer.Exit  # a process of ``torchrun`` that has no more to do
+        return Opened.of(states[0], slicing, states[1].state if baseline is not None else None)
 
     def plan(
-        self, shards: "Sequence[Shard]", reading: "LoadOptions", split: options.Split | None, part: "Part"
+        self,
+        shards: "Sequence[Shard]",
+        reading: "LoadOptions",
+        split: options.Split | None,
+        part: "Part",
+        *,
+        by_class: bool = False,
     ) -> "Plan":
         """Decide what to read from the shards: by the first, or if others may be missing by the first that can be."""
         from calibrant.scale import Plan
@@ -86,16 +144,16 @@ class Scale:
         values = None if split is None else (split.column, part, getattr(split, part))
         for shard in shards[:-1] if self.allow_missing else ():
             with contextlib.suppress(CalibrantError):
-                return Plan.of(shard, reading, values)
-        return Plan.of(shards[-1] if self.allow_missing else shards[0], reading, values)
+                return Plan.of(shard, reading, values, by_class=by_class)
+        return Plan.of(shards[-1] if self.allow_missing else shards[0], reading, values, by_class=by_class)
 
     def gather(
         self, shards: "Sequence[Shard]", plan: "Plan", *, n_bins: int, seed: int, progress: Callable[[str], None]
-    ) -> "Gathered":
-        """Gather the state of all shards; processes of ``torchrun`` that have no more to do end here."""
+    ) -> "Gathered | None":
+        """Gather the state of all shards; None in processes of ``torchrun`` but the first."""
         from calibrant.scale import gather
 
-        gathered = gather(
+        return gather(
             *(shards, plan),
             n_bins=n_bins,
             seed=seed,
@@ -104,9 +162,6 @@ class Scale:
             allow_missing=self.allow_missing,
             progress=progress,
         )
-        if gathered is None:
-            raise typer.Exit
-        return gathered
 
     def fit(
         self,
@@ -168,6 +223,25 @@ class Source:
     def are_states(self) -> bool:
         return not self.shards
 
+    def paired_with(self, other: "Source") -> "Source":
+        """Return the same files under the names of others, so that their samples form the same groups."""
+        if self.are_states:
+            return self
+        if len(self.shards) != len(other.shards):
+            raise InputError(
+                f"--baseline must have a file for each of the {len(other.shards)} others; got {len(self.shards)}."
+            )
+        pairs = zip(self.shards, other.shards, strict=True)
+        return Source(self.paths, [replace(mine, name=theirs.name) for mine, theirs in pairs])
+
+    def load(
+        self, reading: "LoadOptions", split: options.Split | None, part: "Part"
+    ) -> "tuple[Predictions | TopLabel, Mapping[str, Any]]":
+        """Load the predictions, and other columns, into memory."""
+        if len(self.shards) == 1:
+            return options.load_part(self.paths[0], reading, split, part)
+        return load_all(self.shards, reading, split, part)
+
     @property
     def name(self) -> str:
         """What the report calls them."""
@@ -178,12 +252,18 @@ class Opened(NamedTuple):
     """Predictions in memory, or a uniform sample of those behind a state."""
 
     predictions: "Predictions | TopLabel"
-    extra: Mapping[str, Any]  # other columns
+    columns: Mapping[str, Any]  # to slice by
     gathered: "Gathered | None" = None
+    baseline: "Predictions | TopLabel | EvaluationState | None" = None
 
     @classmethod
-    def of(cls, gathered: "Gathered") -> "Opened":
-        return cls(gathered.state.sample.predictions, {}, gathered)
+    def of(cls, gathered: "Gathered", slicing: Slicing, baseline: "EvaluationState | None") -> "Opened":
+        state = gathered.state
+        held = state.sample.columns(state.design.by, [value for _, value in state.slices.rows])
+        if unknown := [name for name in slicing.names if name not in held]:
+            known = ", ".join(map(repr, held)) or "nothing"
+            raise InputError(f"states must be gathered by {unknown[0]!r} to be sliced by it; these are by {known}.")
+        return cls(state.sample.predictions, {name: held[name] for name in slicing.names}, gathered, baseline)
 
     def evaluate(self, *, n_bins: int, resamples: int, seed: int, progress: Callable[[str], None]) -> "Evaluation":
         """Evaluate all samples."""
@@ -194,6 +274,30 @@ class Opened(NamedTuple):
             return evaluate(self.predictions, n_bins=n_bins, resamples=resamples, seed=seed, progress=progress)
         state, shards, missing = self.gathered
         return evaluate_state(state, resamples=resamples, shards=len(shards), missing=missing, progress=progress)
+
+    def slices(self, *, n_bins: int, resamples: int, seed: int, progress: Callable[[str], None]) -> "list[Slice]":
+        """Evaluate the slices of all samples."""
+        from calibrant.scale.evaluation import evaluate_state_slices
+        from calibrant.slices import evaluate_slices
+
+        if not self.columns:
+            return []
+        if self.gathered is not None:
+            return evaluate_state_slices(self.gathered.state, [*self.columns], resamples=resamples, progress=progress)
+        resampling = {"resamples": resamples, "seed": seed}
+        return evaluate_slices(self.predictions, by=self.columns, n_bins=n_bins, **resampling, progress=progress)
+
+    def differences(self, metrics: "Sequence[Metric]", *, resamples: int, seed: int) -> "dict[str, Difference]":
+        """Compare all samples with those of the baseline."""
+        from calibrant.evidence import difference
+        from calibrant.scale.compare import state_differences
+        from calibrant.scale.state import EvaluationState
+
+        assert self.baseline is not None
+        if isinstance(self.baseline, EvaluationState):
+            assert self.gathered is not None
+            return state_differences(self.baseline, self.gathered.state, resamples=resamples)
+        return difference(self.baseline, self.predictions, metrics, resamples=resamples, seed=seed)
 
 
 def _numbers_in(shards: "Sequence[Shard]") -> int:
@@ -271,6 +375,7 @@ def load_for_fit(source: Source, given: options.Scores, split: options.Split | N
 def state(
     files: Files,
     out: Annotated[Path, option("FILE", "The state to write (.state).", names=("--out", "-o"))],
+    slicing: Slicing = Slicing(),
     bins: options.Bins = 15,
     seed: options.Seed = 0,
     given: options.Scores = options.Scores(),
@@ -291,8 +396,11 @@ def state(
     check_output(out, [shard.path for shard in shards])
     err = standard_error()
     with print_warnings(err), spinner(err) as stage:
-        plan = scale.plan(shards, given.as_options(), options.Split.parse(split), "test")
+        reading = replace(given.as_options(), extra=slicing.wanted)
+        plan = scale.plan(shards, reading, options.Split.parse(split), "test", by_class=slicing.classes)
         gathered = scale.gather(shards, plan, n_bins=bins, seed=seed, progress=stage)
+    if gathered is None:
+        return
     described = [{"name": one.name, "size": one.size, "modified": one.modified} for one in gathered.shards]
     gathered.state.save(out, notes={"shards": described, "missing": gathered.missing})
     console = standard_output()

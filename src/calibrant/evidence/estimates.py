@@ -8,7 +8,7 @@ Reference for consistency resampling: Bröcker & Smith (2007), Increasing the Re
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -332,16 +332,16 @@ def estimate_groups(
     values: dict[str, float],
     groups: Callable[[Statistic], Sums],
     weights: Tensor,
-    predictions: Predictions,
+    predictions: Predictions | None = None,
     *,
     n: float,
-    seed: int,
-    is_sample: bool = False,
+    seed: int = 0,
+    null: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Estimate]:
     """Estimate metrics from the states of groups of samples, stacked, and how often each group is drawn, (r, groups).
 
-    ``n`` is the effective number of samples. Labels of a calibrated model are drawn for the predictions, or some of
-    them; ``is_sample`` if they are only a part of the samples themselves.
+    ``n`` is the effective number of samples. Labels of a calibrated model are drawn for the predictions, all samples or
+    a part of them, if a metric needs them. ``null`` has values of metrics for a calibrated model that are known.
     """
     by_statistic: dict[Statistic, list[Metric]] = {}
     for metric in metrics:
@@ -357,15 +357,15 @@ def estimate_groups(
             bootstrapped = torch.cat([metric.value(states.reweighted(chunk)) for chunk in chunks])
             intervals[name] = bootstrap_interval(values[name], bootstrapped, biased_up=metric.family == "calibration")
         del states
-    observed, null_values = dict(values), dict[str, Tensor]()
-    if any(isinstance(statistic, LabelStatistic) for statistic in by_statistic):
+    observed, null_values = dict(values), dict(null or {})
+    if predictions is not None and any(isinstance(statistic, LabelStatistic) for statistic in by_statistic):
         drawn = _DrawnLabels.of(predictions, seed)
         for statistic, its_metrics in by_statistic.items():
             if isinstance(statistic, LabelStatistic):
                 labelled = drawn.states(statistic)
                 null_values |= {metric.name: metric.value(labelled) for metric in its_metrics}
                 del labelled
-        if drawn.chosen is not None or is_sample:
+        if drawn.chosen is not None or predictions.effective_size < n:  # then the value to test is that of the part
             subset = predictions if drawn.chosen is None else predictions[drawn.chosen]
             observed |= {metric.name: metric(subset) for metric in metrics if metric.name in null_values}
     return {

@@ -160,15 +160,10 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
     choice = choose(content, options)
     where = options.where or {}
     weights = () if options.weights is None else (options.weights,)
-    for name in (*options.extra, *where, *weights):
-        if name not in content.names:
-            raise UnknownNameError(
-                f"{content.title} must have the {content.noun} {name!r}; found {shown_names(content)}"
-                f"{nearest(name, content.names)}."
-            )
+    check_names(content, (*options.extra, *where, *weights))
     try:
         predictions = assemble(content, choice, options)
-        extra = _extra(content, tuple(dict.fromkeys((*options.extra, *where, *weights))), len(predictions))
+        extra = extra_columns(content, tuple(dict.fromkeys((*options.extra, *where, *weights))), len(predictions))
         if options.weights is not None:
             predictions = predictions.with_weights(numbers_of(extra[options.weights], options.weights))
         for name, values in where.items():
@@ -179,6 +174,16 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
         if content.path is None or isinstance(error, FileError):
             raise
         raise FileError(f"{content.title}: ", *error.args) from error
+
+
+def check_names(content: Content, names: Sequence[str]) -> None:
+    """Check that a source has these columns."""
+    for name in names:
+        if name not in content.names:
+            raise UnknownNameError(
+                f"{content.title} must have the {content.noun} {name!r}; found {shown_names(content)}"
+                f"{nearest(name, content.names)}."
+            )
 
 
 def open_source(source: Any, options: LoadOptions | None = None) -> Content:
@@ -349,7 +354,7 @@ def _two_classes(
     return words.numbers({word: int(word.strip() == positive) for word in words.distinct}), class_names or names
 
 
-def _extra(content: Content, names: tuple[str, ...], n: int) -> Arrays:
+def extra_columns(content: Content, names: tuple[str, ...], n: int) -> Arrays:
     """Read other columns by name, one entry per sample; those of a CSV file are numbers if all their rows are."""
     columns = content.read(names, names) if names else {}
     for name, column in columns.items():

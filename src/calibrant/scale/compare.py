@@ -30,9 +30,10 @@ from calibrant.comparison import (
     with_differences,
 )
 from calibrant.errors import CalibrantError, InputError, without_our_warnings
-from calibrant.evidence.differences import Difference, paired_difference
+from calibrant.evidence.differences import Difference, difference, paired_difference
 from calibrant.maps import Map
 from calibrant.metrics import Metric
+from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import Predictions
 from calibrant.scale.evaluation import draw_counts, estimate_state, resampled_levels
@@ -107,7 +108,8 @@ def compare_streamed(
             state, mapped = states[name], trial.map.transform(drawn)
             found = estimate_state(state, mapped, resamples=resamples)
             estimated = {metric.name: found[metric.name] for metric in state.metrics}
-            values[name] = _resampled(state, {metric: one.value for metric, one in estimated.items()}, resamples)
+            exact = {metric: one.value for metric, one in estimated.items()}
+            values[name] = _resampled(state, exact, resamples, state.metrics)
             total = float(state.cells.total.sum())
             result = replace(result, metrics=estimated, changed=changed[name] / total, map=trial.map)
         results.append(result)
@@ -213,7 +215,7 @@ def _states_of_task(task: Task, *, plan: Plan, design: Design, maps: Mapping[str
     """Apply every map to the samples of one task; return the states and the weight of changed samples."""
     states, changed, n = _states(maps, design), dict.fromkeys(maps, 0.0), 0
     with without_our_warnings():
-        for samples, its_keys in plan.keyed(task, design.seed):
+        for samples, its_keys, _ in plan.keyed(task, design.seed):
             design.check(samples, task.shard.path)
             counted, keys = of_positive_weight(samples, its_keys)
             assert isinstance(counted, Predictions)
@@ -233,25 +235,60 @@ def _states_of_task(task: Task, *, plan: Plan, design: Design, maps: Mapping[str
 # What is read off the states.
 
 
+def state_differences(
+    baseline: EvaluationState, candidate: EvaluationState, *, resamples: int = 500
+) -> dict[str, Difference]:
+    """Return candidate minus baseline of every metric, as :func:`calibrant.evidence.difference` does in memory.
+
+    Both states must be of the same samples, in shards of the same names: these form the same groups, which are drawn
+    for both at once.
+    """
+    alike = replace(baseline.design, **{name: getattr(candidate.design, name) for name in ("dtype", "by")})
+    alike = replace(alike, given_as_probs=candidate.design.given_as_probs)
+    if different := candidate.design.difference(alike):
+        raise InputError(f"both sets must be of one kind; the baseline has {different}.")
+    if baseline.n != candidate.n:
+        raise InputError(f"both sets must describe the same samples; got {baseline.n:,} and {candidate.n:,} samples.")
+    if baseline.labelled != candidate.labelled:
+        raise InputError(
+            "both sets must have the same labels in the same order, in files of the same names; they have not. "
+            "Sort both by the same key first."
+        )
+    sampled = [metric for metric in candidate.metrics if isinstance(metric.statistic, KernelFeatures)]
+    metrics = [metric for metric in candidate.metrics if metric not in sampled]
+    values = []
+    for state in (baseline, candidate):
+        states = state.states()
+        exact = {metric.name: float(metric.value(states[metric.statistic])) for metric in metrics}
+        values.append(_resampled(state, exact, resamples, metrics))
+    groups = candidate.class_groups
+    differences = {m.name: _difference(m, *(one[m.name] for one in values), class_groups=groups) for m in metrics}
+    samples = baseline.sample.predictions, candidate.sample.predictions
+    differences |= difference(*samples, sampled, resamples=resamples, seed=candidate.design.seed) if sampled else {}
+    return {metric.name: differences[metric.name] for metric in candidate.metrics}
+
+
 def _accuracy(state: EvaluationState) -> tuple[float, float]:
     """Return the accuracy, and the effective number of samples."""
     ranked = state.ranked()
     return float(ranked.n_right / ranked.n), float(ranked.effective_n)
 
 
-def _resampled(state: EvaluationState, values: Mapping[str, float], resamples: int) -> dict[str, Tensor]:
+def _resampled(
+    state: EvaluationState, values: Mapping[str, float], resamples: int, metrics: Sequence[Metric]
+) -> dict[str, Tensor]:
     """Return each metric of all samples, then of every resample, (resamples + 1,): the same groups for every method."""
     seed = state.design.seed + 1  # other draws than those of the intervals
     draws = _with_all(draw_counts(GROUPS, resamples, seed))
     class_draws = _with_all(draw_counts(state.class_groups, resamples, seed))
-    top = [metric for metric in state.metrics if isinstance(metric.statistic, TopStatistic)]
-    drawn: dict[str, list[Tensor]] = {metric.name: [] for metric in state.metrics}
+    top = [metric for metric in metrics if isinstance(metric.statistic, TopStatistic)]
+    drawn: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics}
     for ranked in resampled_levels(state, draws):
         for metric in top:
             assert isinstance(metric.statistic, TopStatistic)
             drawn[metric.name].append(metric.value(metric.statistic.of_ranked(ranked)))
     groups = state.group_states()
-    for metric in state.metrics:
+    for metric in metrics:
         if metric not in top:
             by_group = groups[metric.statistic]
             drawn[metric.name] = [metric.value(by_group.reweighted(chunk)) for chunk in class_draws.split(16)]

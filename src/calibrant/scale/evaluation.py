@@ -1,11 +1,13 @@
 """The evaluation of the samples behind a state."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.errors import InputError
 from calibrant.evaluation import Evaluation, Streamed, WorstClass, score_splits, worst_of_bins, worst_of_classes
 from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
@@ -23,7 +25,9 @@ from calibrant.metrics.states import (
     TopStatistic,
 )
 from calibrant.predictions import Predictions, TopLabel
+from calibrant.scale.slices import estimate_slice
 from calibrant.scale.state import GROUPS, EvaluationState
+from calibrant.slices import GapSums, Slice, gap_to_rest, rank_slices
 
 _CHUNK = 64  # resamples computed at a time
 
@@ -69,6 +73,31 @@ def evaluate_state(
     )
 
 
+def evaluate_state_slices(
+    state: EvaluationState,
+    columns: Sequence[str],
+    *,
+    resamples: int = 1000,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[Slice]:
+    """Evaluate the slices by these columns, as :func:`calibrant.evaluate_slices` does those of samples in memory."""
+    sums, seed = state.slices, state.design.seed
+    if unknown := [column for column in columns if column not in state.design.by]:
+        known = ", ".join(map(repr, state.design.by)) or "nothing"
+        raise InputError(f"states must be gathered by {unknown[0]!r} to be sliced by it; these are by {known}.")
+    draws, slices = draw_counts(sums.groups, resamples, seed), []
+    for (column, value), row in sorted(sums.rows.items()):
+        if column in columns:
+            progress(f"evaluating {column} = {value}")
+            rest = [place for (own, _), place in sums.rows.items() if own == column and place != row]
+            gaps = (sums.sums["gap"][:, row], sums.sums["gap"][:, rest].sum(1))
+            to_rest = gap_to_rest(*(GapSums(*numbers.tolist()) for numbers in gaps))
+            estimates = estimate_slice(sums, row, draws, seed=seed)
+            share = float(gaps[0][1] / (gaps[0] + gaps[1])[1]) if state.design.weighted else None
+            slices.append(Slice(column, value, int(gaps[0][0]), estimates, math.nan, to_rest, share))
+    return rank_slices(slices)
+
+
 def estimate_state(
     state: EvaluationState,
     sample: Predictions | TopLabel,
@@ -96,7 +125,7 @@ def estimate_state(
         groups = state.group_states().__getitem__
         drawn = draw_counts(state.class_groups, resamples, design.seed)
         estimates |= estimate_groups(
-            *(rest, values, groups, drawn, sample), n=float(exact.effective_n), seed=design.seed, is_sample=True
+            *(rest, values, groups, drawn, sample), n=float(exact.effective_n), seed=design.seed
         )
     if sampled:
         progress("resampling the kernel calibration error of a sample")

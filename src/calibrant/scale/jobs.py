@@ -84,9 +84,9 @@ def gather_task(task: Task, *, plan: Plan, design: Design) -> EvaluationState:
     """Gather the state of the samples of one task."""
     state = EvaluationState(design)
     with without_our_warnings():  # the report says what they say, for all samples
-        for samples, keys in plan.keyed(task, design.seed):
+        for samples, keys, columns in plan.keyed(task, design.seed):
             design.check(samples, task.shard.path)
-            state.add(samples, keys)
+            state.add(samples, keys, columns)
     return state
 
 
@@ -152,8 +152,8 @@ def first_design(plan: Plan, tasks: Sequence[Task], *, n_bins: int, seed: int) -
     small = replace(plan, rows=64)
     with without_our_warnings():
         for task in tasks:
-            for _, samples, _rows in small.batches(task):
-                return Design.of(samples, n_bins=n_bins, seed=seed)
+            for batch in small.batches(task):
+                return Design.of(batch.samples, n_bins=n_bins, seed=seed, by=plan.by)
     raise InputError("the shards must hold at least one sample of the wanted part; none of them does.")
 
 

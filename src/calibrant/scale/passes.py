@@ -161,7 +161,7 @@ def _sums_of_task(
 ) -> bytes:
     sums = Sums()
     with without_our_warnings(), torch.no_grad():
-        for samples, _ in plan.keyed(task, 0):
+        for samples, _, _ in plan.keyed(task, 0):
             assert isinstance(samples, Predictions)
             counted = samples.with_positive_weights()
             for block in counted.blocks(max(_LEAST_ROWS, _NUMBERS // counted.n_classes)):
@@ -173,7 +173,7 @@ def _sums_of_task(
 def _first_of_task(task: Task, *, plan: Plan, design: Design) -> bytes:
     kept, sums = Sample(sample_size(design.classes)), Sums()
     with without_our_warnings():
-        for samples, keys in plan.keyed(task, design.seed):
+        for samples, keys, _ in plan.keyed(task, design.seed):
             design.check(samples, task.shard.path)
             counted, its_keys = of_positive_weight(samples, keys)
             assert isinstance(counted, Predictions)

@@ -7,17 +7,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 
 from calibrant.errors import Argument, FileError, InputError, reading, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose
-from calibrant.files.load import OPENERS, Part, assemble, numbers_of, open_source, part_names, suffix_is
+from calibrant.files.load import (
+    OPENERS,
+    Part,
+    assemble,
+    check_names,
+    extra_columns,
+    numbers_of,
+    open_source,
+    part_names,
+    suffix_is,
+)
 from calibrant.files.source import Content
 from calibrant.labels import Words, words_of
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.scale.state import Keys, sample_keys
+from calibrant.slices import PREDICTED, slice_words
 
 _MOST_ROWS, _FEWEST_ROWS, _BATCH_NUMBERS = 1 << 17, 1 << 12, 1 << 21  # in a batch, and scores
 # In what one worker reads of a file at a time: many enough that its answer, a state, is small beside them.
@@ -103,6 +114,15 @@ class Task:
         )
 
 
+class Batch(NamedTuple):
+    """Samples of a shard that follow each other, or some of them."""
+
+    first: int  # row of the first, also if it is not wanted
+    samples: Predictions | TopLabel
+    rows: torch.Tensor | None  # of the samples, counted from the first; None: all
+    columns: dict[str, Words]  # to slice by
+
+
 @final
 @dataclass(frozen=True)
 class Plan:
@@ -113,20 +133,34 @@ class Plan:
     part: tuple[str, Part, str | None] | None = None  # column, part and value of --split
     rows: int = _MOST_ROWS  # in a batch
     names: tuple[str, ...] = field(default=())  # columns to read
+    by_class: bool = False  # whether to slice by the predicted class, besides the ``extra`` columns of the options
 
     @classmethod
-    def of(cls, shard: Shard, options: LoadOptions, part: tuple[str, Part, str | None] | None = None) -> "Plan":
+    def of(
+        cls,
+        shard: Shard,
+        options: LoadOptions,
+        part: tuple[str, Part, str | None] | None = None,
+        *,
+        by_class: bool = False,
+    ) -> "Plan":
         """Decide what to read, from the first shard."""
         if options.where:
             raise InputError(Argument("where"), " is for predictions in memory; name a split for shards.")
         content = open_source(shard.path, options)
         choice = choose(content, options)
         labels = () if choice.labels is None else (choice.labels,)
-        more = ((options.weights,) if options.weights else ()) + ((part[0],) if part else ())
+        more = ((options.weights,) if options.weights else ()) + ((part[0],) if part else ()) + options.extra
+        check_names(content, more)
         names = tuple(dict.fromkeys((*choice.scores, *labels, *more)))
         width = max(len(names), *(math.prod(size or 1 for size in content.shape(name)[1:]) for name in choice.scores))
         rows = min(_MOST_ROWS, max(_FEWEST_ROWS, _BATCH_NUMBERS // width))
-        return cls(options, choice, part, rows, names)
+        return cls(options, choice, part, rows, names, by_class)
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Columns to slice by."""
+        return (*self.options.extra, *((PREDICTED,) if self.by_class else ()))
 
     def check(self, shard: Shard) -> None:
         """Raise if the names in another shard decide otherwise."""
@@ -163,15 +197,15 @@ class Plan:
                 start, first = stop, first + rows
         return tasks
 
-    def batches(self, task: Task) -> Iterator[tuple[int, Predictions | TopLabel, torch.Tensor | None]]:
-        """Yield the row of each batch's first sample, its samples, and their rows in it where not all were wanted."""
+    def batches(self, task: Task) -> Iterator[Batch]:
+        """Yield the samples of a task in batches."""
         shard = task.shard
         if not task.groups:
             with _naming(shard):
-                samples, rows = self._wanted(open_source(shard.path, self.options))
+                batch = self._wanted(open_source(shard.path, self.options), 0)
                 shard.check_unchanged()
-            if samples is not None:
-                yield 0, samples, rows
+            if batch is not None:
+                yield batch
             return
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -184,40 +218,50 @@ class Plan:
             for batch in batches:
                 table = pa.Table.from_batches([batch])
                 with _naming(shard, first, first + len(batch) - 1):
-                    samples, rows = self._wanted(content_of(shard.path, file.schema_arrow, table.select))
-                if samples is not None:
-                    yield first, samples, rows
+                    wanted = self._wanted(content_of(shard.path, file.schema_arrow, table.select), first)
+                if wanted is not None:
+                    yield wanted
                 first += len(batch)
         shard.check_unchanged()
 
-    def keyed(self, task: Task, seed: int) -> Iterator[tuple[Predictions | TopLabel, Keys]]:
-        """Yield batches of samples, and the key of each sample."""
-        for first, samples, rows in self.batches(task):
+    def keyed(self, task: Task, seed: int) -> Iterator[tuple[Predictions | TopLabel, Keys, dict[str, Words]]]:
+        """Yield batches of samples, the key of each sample, and the columns to slice by."""
+        for first, samples, rows, columns in self.batches(task):
             keys = sample_keys(seed, task.shard.name, first, len(samples) if rows is None else int(rows[-1]) + 1)
             keys = keys if rows is None else keys[rows.numpy()]
             for start in range(0, len(samples), self.rows):
-                block = samples[start : start + self.rows]
-                if block.weights is None or bool(block.weights.any()):
-                    yield block, keys[start : start + self.rows]
+                block = slice(start, start + self.rows)
+                chosen = samples[block]
+                if chosen.weights is None or bool(chosen.weights.any()):
+                    yield chosen, keys[block], {name: words[block] for name, words in columns.items()}
 
-    def _wanted(self, content: Content) -> tuple[Predictions | TopLabel | None, torch.Tensor | None]:
-        """Return the samples of a batch that are asked for, and which rows they are; None for either if none or all."""
+    def _wanted(self, content: Content, first: int) -> Batch | None:
+        """Return the samples of a batch that are asked for; None if there are none."""
         samples: Predictions | TopLabel = assemble(content, self.choice, self.options)
         if self.options.weights is not None:
             weights = numbers_of(
                 content.read((self.options.weights,), None)[self.options.weights], self.options.weights
             )
             if not weights.any():
-                return None, None
+                return None
             samples = samples.with_weights(weights)
+        extra = self.options.extra
+        columns = {name: slice_words(column) for name, column in extra_columns(content, extra, len(samples)).items()}
+        if self.by_class:
+            if not isinstance(samples, Predictions):
+                raise InputError("--classes must be given predictions of every class; this has only the top label.")
+            names = samples.class_names or tuple(map(str, range(samples.n_classes)))
+            columns[PREDICTED] = Words(names, samples.predicted)
         if self.part is None:
-            return samples, None
+            return Batch(first, samples, None, columns)
         name, part, value = self.part
         column = content.read((name,), (name,))[name]
         words = column if isinstance(column, Words) else words_of(column, name)
         wanted = [code for code, word in enumerate(words.distinct) if word in part_names(words, part, value)]
         rows = torch.isin(words.codes, torch.tensor(wanted, dtype=torch.int64)).nonzero()[:, 0]
-        return (samples[rows], rows) if len(rows) else (None, None)
+        if not len(rows):
+            return None
+        return Batch(first, samples[rows], rows, {name: words[rows] for name, words in columns.items()})
 
 
 def _group_sizes(shard: Shard) -> list[int]:

@@ -4,6 +4,7 @@ States of batches, files and days add up to that of all their samples. Besides t
 
 - the same sums over 256 groups of samples, whose redrawing is the bootstrap;
 - the counts of right and wrong predictions of every group at some 2,000 levels of confidence, likewise;
+- sums over slices of the samples, if they are asked for (:mod:`calibrant.scale.slices`);
 - a uniform sample of at most 131,072 samples, for what sums do not tell: labels drawn from a calibrated model, the
   cross-fitted temperature, the kernel calibration error.
 
@@ -30,6 +31,7 @@ from calibrant.checks import existing_file
 from calibrant.errors import FileError, InputError, reading
 from calibrant.evaluation import metrics_for
 from calibrant.files.map_file import Container
+from calibrant.labels import Words
 from calibrant.metrics import Metric
 from calibrant.metrics.base import RankMetric
 from calibrant.metrics.smooth import KernelFeatures
@@ -47,6 +49,7 @@ from calibrant.metrics.states import (
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import Normalised, Wanted
 from calibrant.predictions import Predictions, TopLabel, ZeroCells, counted_samples
+from calibrant.scale.slices import SliceSums
 
 Keys: TypeAlias = NDArray[np.uint64]
 
@@ -100,12 +103,13 @@ class Design:
     given_as_probs: bool = False
     weighted: bool = False
     dtype: str = "float32"  # of the scores
+    by: tuple[str, ...] = ()  # columns to slice by
 
     @classmethod
-    def of(cls, samples: Predictions | TopLabel, *, n_bins: int = 15, seed: int = 0) -> Self:
+    def of(cls, samples: Predictions | TopLabel, *, n_bins: int = 15, seed: int = 0, by: tuple[str, ...] = ()) -> Self:
         """Return the design for a report of samples like these."""
         names = tuple(metric.name for metric in metrics_for(samples, n_bins=n_bins))
-        return cls(names, n_bins, seed, None).like(samples)
+        return cls(names, n_bins, seed, None, by=by).like(samples)
 
     def like(self, samples: Predictions | TopLabel) -> Self:
         """Return the design for the same metrics of samples like these."""
@@ -149,15 +153,16 @@ class Design:
 _TITLES = {
     "n_bins": "a number of bins of", "class_names": "class names", "dtype": "scores of type",
     "classes": "a number of classes of", "given_as_probs": "scores that are probabilities:", "weighted": "weights:",
+    "by": "slices by",
 }  # fmt: skip
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and value:
         return ", ".join(map(str, value[:3])) + ", ..." * (len(value) > 3)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "none" if value is None else str(value)
+    return "none" if value in {None, ()} else str(value)
 
 
 @final
@@ -169,6 +174,10 @@ class EvaluationState:
         self.n = 0
         self.sums: dict[str, Tensor] = {}
         self.smallest = float("inf")  # probability that is not 0
+        self.labelled = 0  # keys times labels, 64 bits: equal where samples, their order and their labels are
+        self.slices = SliceSums(
+            design.n_bins, GROUPS, of_all_classes=design.classes is not None, weighted=design.weighted
+        )
         self.sample = Sample(sample_size(design.classes))
         self._metrics = design.chosen()
         moments = BinnedMoments(design.n_bins)
@@ -187,10 +196,14 @@ class EvaluationState:
         ):
             self.class_groups //= 2
 
-    def add(self, samples: Predictions | TopLabel, keys: Keys) -> None:
-        """Add samples, given the key of each."""
+    def add(self, samples: Predictions | TopLabel, keys: Keys, columns: Mapping[str, Words] | None = None) -> None:
+        """Add samples, given the key of each, and the columns to slice by."""
+        given, columns = samples, columns or {}
         samples, keys = of_positive_weight(samples, keys)
+        if len(samples) < len(given) and given.weights is not None:
+            columns = {name: words[given.weights > 0] for name, words in columns.items()}
         self.n += len(samples)
+        self.labelled = (self.labelled + _labelled(samples, keys)) % 2**64
         group = torch.from_numpy((keys >> np.uint64(56)).astype(np.int64))
         class_group = group % self.class_groups
         if isinstance(samples, Predictions):
@@ -200,7 +213,8 @@ class EvaluationState:
         self._add_ranks(samples.top, group)
         if isinstance(samples, Predictions):
             self._add_classes(samples, class_group)
-        self.sample.add(samples, keys)
+        rows = self.slices.add(samples, group, columns) if columns else None
+        self.sample.add(samples, keys, rows)
 
     def _add(self, name: str, state: Any, *, rows: int | None = None) -> None:
         """Add a state to the sums of that name; stacked ones to the first of so many rows."""
@@ -260,7 +274,8 @@ class EvaluationState:
                 self.sums[name] = numbers.clone()
         self.n += other.n
         self.smallest = min(self.smallest, other.smallest)
-        self.sample.merge(other.sample)
+        self.labelled = (self.labelled + other.labelled) % 2**64
+        self.sample.merge(other.sample, self.slices.merge(other.slices) if self.design.by else None)
 
     # What is read off the sums.
 
@@ -326,16 +341,21 @@ class EvaluationState:
 
     def save(self, path: str | Path, *, notes: Mapping[str, Any] | None = None) -> None:
         """Write the state into one file, with notes on what it was gathered from."""
-        FORMAT.write(path, {**self._document(), "notes": dict(notes or {})}, {**self.sums, **self.sample.tensors()})
+        FORMAT.write(path, {**self._document(), "notes": dict(notes or {})}, self._tensors())
 
     def _document(self) -> dict[str, Any]:
-        return {"design": asdict(self.design), "n": self.n, "smallest": min(self.smallest, 2.0)}
+        facts = {"n": self.n, "smallest": min(self.smallest, 2.0), "labelled": self.labelled}
+        return {"design": asdict(self.design), **facts, **(self.slices.document() if self.design.by else {})}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        sliced = {f"slices.{name}": numbers for name, numbers in self.slices.sums.items() if self.design.by}
+        return {**self.sums, **sliced, **self.sample.tensors()}
 
     def to_bytes(self) -> bytes:
         """Return the state as bytes, for another process."""
         from safetensors.torch import save
 
-        return save({**self.sums, **self.sample.tensors()}, {"state": json.dumps(self._document())})
+        return save(self._tensors(), {"state": json.dumps(self._document())})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -358,13 +378,15 @@ class EvaluationState:
     def _restore(cls, document: Mapping[str, Any], tensors: dict[str, Tensor], title: str) -> Self:
         try:
             given = document["design"]
-            names = given["class_names"]
-            design = Design(
-                **{**given, "metrics": tuple(given["metrics"]), "class_names": None if names is None else tuple(names)}
-            )
+            facts: dict[str, Any] = {k: tuple(fact) if isinstance(fact, list) else fact for k, fact in given.items()}
+            design = Design(**facts)
             state = cls(design)
             state.n, state.smallest = int(document["n"]), float(document["smallest"])
+            state.labelled = int(document.get("labelled", 0))
             held = {name: tensors.pop(name) for name in [*tensors] if name.startswith("sample.")}
+            sliced = {name[7:]: tensors.pop(name) for name in [*tensors] if name.startswith("slices.")}
+            if design.by:
+                state.slices.restore(document, sliced)
             state.sample = Sample.restore(held, design)
             state.sums = {name: values.double() for name, values in tensors.items()}
             if state.n:
@@ -372,6 +394,15 @@ class EvaluationState:
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise FileError(f"{title} must be a whole state; {error} is missing or wrong. {FORMAT.advice}") from error
         return state
+
+
+def _labelled(samples: Predictions | TopLabel, keys: Keys) -> int:
+    """Return a sum over keys, labels and weights that is another one for other samples, or another order of theirs."""
+    with np.errstate(over="ignore"):
+        marks = keys.copy() if isinstance(samples, TopLabel) else keys * (samples.labels.numpy().astype(np.uint64) + 1)
+        if samples.weights is not None:
+            marks ^= samples.weights.double().numpy().view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        return int(marks.sum(dtype=np.uint64))
 
 
 _ONE = TopLabel(torch.tensor([0.5]), torch.tensor([True]))
@@ -389,11 +420,12 @@ class Sample:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._parts: list[tuple[Keys, Predictions | TopLabel]] = []
+        self._parts: list[tuple[Keys, Predictions | TopLabel, Tensor | None]] = []
         self._held = 0
         self._below = _ORDER  # keys of the samples that may still enter
 
-    def add(self, samples: Predictions | TopLabel, keys: Keys) -> None:
+    def add(self, samples: Predictions | TopLabel, keys: Keys, slices: Tensor | None = None) -> None:
+        """Add samples, given the key of each, and the slices that it is in, (n, columns)."""
         if not self.size:
             return
         order = keys & _ORDER
@@ -401,15 +433,17 @@ class Sample:
             places = np.flatnonzero(order < self._below)
             if not len(places):
                 return
-            order, samples = order[places], samples[torch.from_numpy(places)]
-        self._parts.append((order, samples))
+            chosen = torch.from_numpy(places)
+            order, samples, slices = order[places], samples[chosen], None if slices is None else slices[chosen]
+        self._parts.append((order, samples, slices))
         self._held += len(order)
         if self._held > 2 * self.size:
             self._trim()
 
-    def merge(self, other: Self) -> None:
-        for keys, samples in other._parts:
-            self.add(samples, keys)
+    def merge(self, other: Self, slices: Tensor | None = None) -> None:
+        """Add the sample of others; ``slices`` has the number here of each of theirs."""
+        for keys, samples, theirs in other._parts:
+            self.add(samples, keys, None if slices is None or theirs is None else slices[theirs.long()])
 
     def _trim(self) -> None:
         """Join the parts and keep the samples of the lowest keys, in their order."""
@@ -418,8 +452,10 @@ class Sample:
         keys = np.concatenate([part[0] for part in self._parts])
         order = np.argpartition(keys, self.size)[: self.size] if len(keys) > self.size else np.arange(len(keys))
         order = order[np.argsort(keys[order], kind="stable")]
-        joined = join([part[1] for part in self._parts])
-        self._parts, self._held = [(keys[order], joined[torch.from_numpy(order)])], len(order)
+        chosen, slices = torch.from_numpy(order), [part[2] for part in self._parts if part[2] is not None]
+        joined = join([part[1] for part in self._parts])[chosen]
+        self._parts = [(keys[order], joined, torch.cat(slices)[chosen] if slices else None)]
+        self._held = len(order)
         if self._held == self.size:
             self._below = self._parts[0][0][-1]
 
@@ -433,12 +469,19 @@ class Sample:
         self._trim()
         return counted_samples(self._parts[0][1])
 
+    def columns(self, by: Sequence[str], values: Sequence[str]) -> dict[str, Words]:
+        """Return the columns to slice by, one entry per sample, given their names and the values of all slices."""
+        self._trim()
+        slices = self._parts[0][2]
+        return {} if slices is None else {c: Words(tuple(values), slices[:, i].long()) for i, c in enumerate(by)}
+
     def tensors(self) -> dict[str, Tensor]:
         self._trim()
         if not self._parts:
             return {}
-        keys, samples = self._parts[0]
+        keys, samples, slices = self._parts[0]
         held = {"sample.keys": torch.from_numpy(keys.view(np.int64))}
+        held |= {} if slices is None else {"sample.slices": slices.int()}
         if isinstance(samples, Predictions):
             held |= {"sample.logits": samples.logits, "sample.labels": samples.labels.int()}
         else:
@@ -462,7 +505,8 @@ class Sample:
             if design.given_as_probs:
                 object.__setattr__(samples, "normalised", Normalised.ROUNDED)
                 object.__setattr__(samples, "given_as_probs", True)
-        made._parts, made._held = [(held["sample.keys"].numpy().view(np.uint64), samples)], len(samples)
+        keys = held["sample.keys"].numpy().view(np.uint64)
+        made._parts, made._held = [(keys, samples, held.get("sample.slices"))], len(samples)
         return made
 
 

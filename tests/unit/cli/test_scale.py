@@ -2,6 +2,9 @@
 
 import json
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.unit.scale.test_state import predictions_of
 
@@ -35,14 +38,65 @@ def test_evaluate_takes_many_files_in_memory_and_streamed(folder, calibrant):
         assert (report["streamed"] is not None) == bool(arguments)
 
 
-def test_slices_of_many_files_are_those_of_one(folder, calibrant):
-    out = folder / "report.json"
-    code, _, _ = calibrant("evaluate", folder / "*.npz", "--resamples", 100, "--classes", "--json", out)
+def test_slices_and_baselines_of_streams_are_those_in_memory(tmp_path, calibrant):
+    rng = np.random.default_rng(0)
+    for name, factor in (("new", 1.0), ("old", 1.6)):
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            rows = SAMPLES[300 * number : 300 * (number + 1)]
+            columns = {f"logit_{place}": factor * rows.logits[:, place].numpy() for place in range(3)}
+            region = rng.choice(["north", "south"], 300)
+            table = pa.table({**columns, "label": rows.labels.numpy(), "region": region})
+            pq.write_table(table, tmp_path / name / f"{number}.parquet", row_group_size=100 if name == "new" else 170)
+    reports = []
+    common = ("evaluate", tmp_path / "new", "--resamples", 100, "--by", "region", "--classes")
+    common += (
+        "--baseline",
+        tmp_path / "old",
+        "--fail-if",
+        "worst(region).ece>0.05",
+        "--fail-if",
+        "nll_difference>0.01",
+    )
+    for arguments in ((), ("--stream",)):
+        out = tmp_path / "report.json"
+        code, shown, _ = calibrant(*common, "--json", out, *arguments)
+        assert code == 1  # the error of the worst region is beyond the bound
+        assert "worst(region).ece > 0.05: holds" in shown
+        assert "nll_difference > 0.01: does not hold" in shown
+        reports.append(json.loads(out.read_text()))
+    memory, streamed = reports
+    assert streamed["streamed"] is not None
+    assert sum(one["n"] for one in streamed["slices"]) == 2 * 900
+    numbers = [{(one["column"], one["value"]): one["metrics"] for one in report["slices"]} for report in reports]
+    assert numbers[0].keys() == numbers[1].keys()
+    for name, metrics in numbers[0].items():
+        assert numbers[1][name]["ece"]["value"] == pytest.approx(metrics["ece"]["value"], abs=1e-12)
+    for name in ("nll", "ece", "sce"):
+        before, after = memory["comparison"][name], streamed["comparison"][name]
+        assert after["value"] == pytest.approx(before["value"], abs=1e-12)
+        assert after["high"] - after["low"] == pytest.approx(before["high"] - before["low"], rel=0.3)
+
+    state, plain = tmp_path / "new.state", tmp_path / "plain.state"
+    assert calibrant("state", tmp_path / "new", "-o", state, "--by", "region")[0] == 0
+    code, shown, _ = calibrant("evaluate", state, "--by", "region", "--resamples", 100)
     assert code == 0
-    assert sum(one["n"] for one in numbers_of(out)[1]["slices"]) == 900
-    code, _, error = calibrant("evaluate", folder / "*.npz", "--stream", "--classes")
-    assert code == 2
-    assert "--classes needs all samples in memory" in error
+    assert "By region" in shown
+    assert calibrant("state", tmp_path / "old", "-o", plain)[0] == 0
+    code, shown, _ = calibrant("evaluate", state, "--baseline", plain, "--resamples", 100)
+    assert code == 0
+    assert "Compared with plain.state" in shown
+    for words, arguments in {
+        "these are by 'region'": ("evaluate", state, "--classes"),
+        "must be states if the others are": ("evaluate", state, "--baseline", tmp_path / "old"),
+        "a file for each of the 3 others": (*common[:2], "--stream", "--baseline", tmp_path / "old" / "0.parquet"),
+        "same labels in the same order": ("evaluate", tmp_path / "new" / "0.parquet", "--stream", "--baseline",
+                                          tmp_path / "old" / "1.parquet"),
+        "must have the column 'planet'": (*common[:2], "--stream", "--by", "planet"),
+    }.items():  # fmt: skip
+        code, _, error = calibrant(*arguments)
+        assert code == 2
+        assert words in " ".join(error.split()), error
 
 
 def test_states_add_up(folder, calibrant):

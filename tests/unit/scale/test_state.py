@@ -127,19 +127,6 @@ def test_the_sample_is_that_of_the_lowest_keys():
     assert torch.equal(kept.predictions.logits, samples.logits[torch.from_numpy(order)])
 
 
-def test_intervals_are_as_wide_as_those_in_memory():
-    ratios = []
-    for seed in range(5):
-        samples = predictions_of(2000, 3, seed=seed)
-        memory = evaluate(samples, resamples=300, seed=seed).metrics
-        streamed = evaluate_state(state_of(samples, [], seed=seed), resamples=300).metrics
-        names = ("ece", "nll", "brier", "smece", "sce", "auroc", "accuracy")
-        ratios.append(
-            [(streamed[name].high - streamed[name].low) / (memory[name].high - memory[name].low) for name in names]
-        )
-    assert np.allclose(np.mean(ratios, axis=0), 1, atol=0.1)
-
-
 @pytest.mark.parametrize("kind", ["logits", "weights", "top-label"])
 def test_a_state_is_saved_and_loaded(tmp_path, kind):
     state = state_of(_samples(kind), [100])

@@ -1,0 +1,133 @@
+"""Slices of streamed samples: the numbers of those in memory, however the samples are divided."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.scale.test_state import predictions_of
+
+from calibrant import evaluate_slices
+from calibrant.errors import InputError
+from calibrant.labels import Words, encode
+from calibrant.predictions import TopLabel
+from calibrant.scale.evaluation import evaluate_state_slices
+from calibrant.scale.slices import SliceSums
+from calibrant.scale.state import Design, EvaluationState, sample_keys
+from calibrant.slices import GapToRest, samples_of
+
+N = 1200
+REGION = np.random.default_rng(0).choice(["north", "south", "east"], N, p=[0.6, 0.35, 0.05])
+REGION[:4] = "few"
+SHIFT = np.arange(N) % 2
+
+
+def columns_of(rows: slice) -> dict[str, Words]:
+    return {"region": encode(REGION[rows]), "shift": encode(SHIFT[rows].astype(str))}
+
+
+def gathered(samples, cuts=(), *, seed: int = 0) -> EvaluationState:
+    """Gather samples in parts, the last of them first."""
+    design = Design.of(samples, seed=seed, by=("region", "shift"))
+    edges, total = [0, *sorted(cuts), len(samples)], EvaluationState(design)
+    for start, stop in [*pairwise(edges)][::-1]:
+        if stop > start:
+            part = EvaluationState(design)
+            part.add(samples[start:stop], sample_keys(seed, "a", start, stop - start), columns_of(slice(start, stop)))
+            total.merge(EvaluationState.from_bytes(part.to_bytes()))
+    return total
+
+
+def given_as(kind: str):
+    samples = predictions_of(N, 3, weighted=kind == "weights")
+    return samples.top if kind == "top-label" else samples
+
+
+@pytest.mark.parametrize("kind", ["logits", "weights", "top-label"])
+def test_streamed_slices_have_the_numbers_of_those_in_memory(kind):
+    samples = given_as(kind)
+    memory = evaluate_slices(samples, by={"region": REGION, "shift": SHIFT}, resamples=200)
+    state = gathered(samples, [300, 301, 900])
+    streamed = evaluate_state_slices(state, ["region", "shift"], resamples=200)
+    theirs = {(one.column, one.value): one for one in streamed}
+    assert {(one.column, one.value) for one in memory} == theirs.keys()
+    assert [one.value for one in streamed][-1] == "few"
+    for one in memory:
+        other = theirs[one.column, one.value]
+        assert (other.n, other.weight) == (one.n, pytest.approx(one.weight))
+        for name, estimate in one.metrics.items():
+            slack = 2e-3 if name == "auroc" else 1e-12  # ranks are in bounded memory
+            assert other.metrics[name].value == pytest.approx(estimate.value, abs=slack, nan_ok=True)
+        if one.n > 100:
+            assert other.metrics["ece"].floor == pytest.approx(one.metrics["ece"].floor, rel=0.1)
+            assert other.metrics["accuracy"].low == pytest.approx(one.metrics["accuracy"].low, abs=1e-12)
+            assert other.to_rest.value == pytest.approx(one.to_rest.value, abs=1e-12)
+            assert other.to_rest.p == pytest.approx(one.to_rest.p, rel=1e-9)
+    held = state.sample.columns(state.design.by, [value for _, value in state.slices.rows])
+    for one, rows in zip(streamed, samples_of(streamed, held), strict=True):
+        assert int(rows.sum()) == one.n  # the sample has all samples of so few
+
+
+SAMPLES, GROUP = predictions_of(N, 3), torch.from_numpy(np.random.default_rng(1).integers(0, 256, N))
+
+
+def sums_of(rows: slice) -> SliceSums:
+    sums = SliceSums(15, 256, of_all_classes=True, weighted=False)
+    sums.add(SAMPLES[rows], GROUP[rows], columns_of(rows))
+    return sums
+
+
+@settings(max_examples=10, deadline=None)
+@given(cuts=st.lists(st.integers(1, N - 1), max_size=5, unique=True), order=st.randoms(use_true_random=False))
+def test_slices_divided_in_any_way_add_up_to_the_whole(cuts, order):
+    parts = [sums_of(slice(*edges)) for edges in pairwise([0, *sorted(cuts), N])]
+    order.shuffle(parts)
+    total, whole = parts[0], sums_of(slice(0, N))
+    for part in parts[1:]:
+        total.merge(part)
+    rows = torch.tensor([total.rows[one] for one in whole.rows])
+    for name, numbers in whole.sums.items():
+        torch.testing.assert_close(total.sums[name][:, rows], numbers, rtol=1e-12, atol=1e-10)
+
+
+def test_intervals_of_slices_are_as_wide_as_those_in_memory():
+    ratios = []
+    for seed in range(6):
+        samples = predictions_of(N, 3, seed=seed)
+        memory = evaluate_slices(samples, by={"shift": SHIFT}, resamples=200, seed=seed)
+        streamed = evaluate_state_slices(gathered(samples, seed=seed), ["shift"], resamples=200)
+        for one, other in zip(*(sorted(found, key=lambda s: s.value) for found in (memory, streamed)), strict=True):
+            widths = ([e.high - e.low for e in part.metrics.values()] for part in (other, one))
+            ratios.append(np.divide(*widths))
+    assert np.allclose(np.mean(ratios, axis=0), 1, atol=0.1)
+
+
+def test_many_slices_have_fewer_groups(monkeypatch):
+    samples = given_as("logits")
+    whole = gathered(samples)
+    monkeypatch.setattr("calibrant.scale.slices._MOST_NUMBERS", 64 * 6 * 15 * 6)
+    fewer = gathered(samples, [20, 600])  # of which the last has fewer slices, and more groups, than all
+    assert fewer.slices.groups == 64
+    first, second = (evaluate_state_slices(state, ["region"], resamples=200) for state in (whole, fewer))
+    for one, other in zip(first, second, strict=True):
+        assert other.metrics["nll"].value == pytest.approx(one.metrics["nll"].value, abs=1e-12)
+
+
+def test_a_column_with_too_many_values_and_an_unknown_one_are_refused():
+    samples = given_as("logits")
+    state = EvaluationState(Design.of(samples, by=("id",)))
+    with pytest.raises(InputError, match="at most 500 different values"):
+        state.add(samples, sample_keys(0, "a", 0, N), {"id": encode(np.arange(N).astype(str))})
+    with pytest.raises(InputError, match="these are by 'region', 'shift'"):
+        evaluate_state_slices(gathered(samples), ["planet"])
+
+
+def test_samples_of_no_weight_are_in_no_slice():
+    top = TopLabel([0.6] * 40, [True, False] * 20, weights=torch.tensor([0.0, 1.0] * 20))
+    state = EvaluationState(Design.of(top, by=("g",)))
+    state.add(top, sample_keys(0, "a", 0, 40), {"g": encode(np.array(["a", "b"] * 20))})
+    (only,) = evaluate_state_slices(state, ["g"], resamples=50)
+    assert (only.value, only.n, only.to_rest) == ("b", 20, GapToRest())
+    assert [one.n for one in evaluate_slices(top, by={"g": ["a", "b"] * 20}, resamples=50)] == [20]
