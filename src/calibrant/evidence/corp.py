@@ -9,7 +9,6 @@ Reference: Dimitriadis, Gneiting & Jordan (2021), Stable Reliability Diagrams fo
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Unpack, final
 
@@ -165,18 +164,18 @@ class _Outcomes:
             _Scores(nll / n, _entropy(count, hits) / n, _entropy(*overall) / n),
         )
 
-    def redraw(self, times: int, rng: np.random.Generator) -> Iterator[_Array]:
-        """Draw how many samples at each confidence are right, were the confidences calibrated."""
+    def redraw(self, times: int, rng: np.random.Generator) -> _Array:
+        """Draw how many samples at each confidence are right, were the confidences calibrated, (times, m)."""
         if self.squared_weights is not None:
-            for _ in range(times):
-                yield draw_right(self.total, self.squared_weights, self.confidence, rng, 1)[0]
-            return
-        chance, tied = self.confidence.astype(np.float32), np.flatnonzero(self.total > 1)
-        total = self.total[tied].astype(np.int64)
-        for _ in range(times):
-            right = (rng.random(len(chance), dtype=np.float32) < chance).astype(np.float64)
-            right[tied] = rng.binomial(total, self.confidence[tied])  # several times slower for a single sample
-            yield right
+            return draw_right(self.total, self.squared_weights, self.confidence, rng, times)
+        chance, tied = self.confidence.astype(np.float32), self.total > 1
+        right = np.empty((times, len(chance)))
+        if not tied.all():  # a single sample is several times faster than a binomial
+            right[:, ~tied] = rng.random((times, np.count_nonzero(~tied)), dtype=np.float32) < chance[~tied]
+        # Entry by entry: the setup of a binomial in numpy serves all draws of it.
+        total, chance_of_tied = self.total[tied].astype(np.int64)[:, None], self.confidence[tied][:, None]
+        right[:, tied] = rng.binomial(total, chance_of_tied, size=(len(total), times)).T
+        return right
 
 
 def _redraw(cells: _Outcomes, times: int, rng: np.random.Generator) -> tuple[_Array, _Array, _Array]:
