@@ -107,7 +107,8 @@ def class_numbers(
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """Return "; the nearest is ..." for a message about an unknown word; nothing if none is near."""
-    return "".join(f"; the nearest is {name!r}" for name in get_close_matches(word, known, n=1, cutoff=0.5))
+    same = [name for name in known if name.lower() == word.lower()]
+    return "".join(f"; the nearest is {name!r}" for name in (same or get_close_matches(word, known, 1, cutoff=0.5))[:1])
 
 
 def words_of(column: Tensor, name: str) -> Words:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from itertools import groupby
 from typing import final, get_args
 
 from calibrant.errors import Argument, InputError, UnknownNameError
@@ -325,7 +326,7 @@ def _group(
     )
 
 
-_SHOWN = 8
+_SHOWN, _ENDS = 8, 3  # names in a message; more numbered columns in a row than this are shown by their ends
 _NEEDED = {
     "logits": "'logits' (or 'logit_0', 'logit_1', ...)",
     "probs": "'probs' (or 'probabilities', or 'prob_0', 'prob_1', ...)",
@@ -376,13 +377,16 @@ def _missing_columns_error(
 
 
 def shown_names(content: Content) -> str:
-    """Return the first names of a source, with their shapes where these are known."""
+    """Return the first names of a source, with their shapes where these are known; numbered columns by their ends."""
+    is_table = content.noun == "column"
+    runs = [[*run] for _, run in groupby(content.names, lambda name: re.sub(r"\d+$", "#", name) if is_table else name)]
+    runs = [part for run in runs for part in ([run] if len(run) > _ENDS else ([name] for name in run))]
     listed = []
-    for name in content.names[:_SHOWN]:
-        shape = content.shape(name) if content.names.count(name) == 1 else (None,)  # a repeated name has no one shape
-        size = " x ".join("?" if size is None else str(size) for size in shape)
-        listed.append(repr(name) if shape == (None,) else f"{name!r} ({size})")
-    rest = len(content.names) - _SHOWN
+    for first, *others in runs[:_SHOWN]:
+        shape = content.shape(first) if content.names.count(first) == 1 else (None,)  # a repeated name has no one shape
+        size = "" if shape == (None,) else f" ({' x '.join('?' if size is None else str(size) for size in shape)})"
+        listed.append(f"{first!r} to {others[-1]!r}" if others else f"{first!r}{size}")
+    rest = sum(map(len, runs[_SHOWN:]))
     return (", ".join(listed) or "nothing") + (f" and {rest} more" if rest > 0 else "")
 
 

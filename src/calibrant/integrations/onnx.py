@@ -456,4 +456,9 @@ def _scores(graph: "onnx.GraphProto", output: str | None, made: _Deployed, where
             f"the output {chosen!r} of {where} must be logits, which the map was fitted on; it comes from a Softmax, "
             "so it is probabilities. Export the network without it, or fit the map on its probabilities."
         )
+    if made_by in {"Gemm", "MatMul", "LogSoftmax"} and made.inputs == "probabilities":
+        raise InputError(
+            f"the output {chosen!r} of {where} must be probabilities, which the map was fitted on; it comes from a "
+            f"{made_by}, so it is logits. Name another output, or fit the map on its logits."
+        )
     return scores

@@ -268,3 +268,10 @@ def test_the_list_of_what_was_found_is_short():
     with pytest.raises(InputError, match="and 992 more") as caught:
         load({f"x{place}y": [1.0] for place in range(1000)})
     assert len(str(caught.value)) < 600
+
+
+def test_numbered_columns_do_not_hide_the_others(tmp_path):
+    names = [*(f"p_{place}" for place in range(10)), "y", "W"]
+    (tmp_path / "p.csv").write_text(",".join(names) + "\n" + ",".join("0" * len(names)) + "\n")
+    with pytest.raises(InputError, match=r"found 'p_0' to 'p_9', 'y', 'W'; the nearest is 'W'"):
+        load(tmp_path / "p.csv", kind="logits", scores="p_", labels="y", weights="w")

@@ -204,6 +204,8 @@ class TestGraft:
         ):
             with pytest.raises(InputError, match=said):
                 graft(fitted, network_graph(onnx, **options))
+        with pytest.raises(InputError, match=r"comes from a (Gemm|MatMul)"):
+            graft(HALVED, network_graph(onnx), inputs="probabilities")
         with pytest.raises(InputError, match=r"output must be one of logits, probs; got 'logit'. Did you mean logits"):
             graft(HALVED, network_graph(onnx, outputs=("logits", "probs")), output="logit")
         with pytest.raises(InputError, match="must be a fitted map; got TemperatureScaling"):
