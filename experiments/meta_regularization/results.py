@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import product
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,6 +25,7 @@ COLUMNS = {
     "ace": ("ACE", 100, 2),
     "sce": ("classwise ECE", 100, 3),
 }
+MOST = {metric: inf if metric == "nll" else 100.0 for metric in COLUMNS}
 
 
 def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
@@ -42,19 +44,23 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     for (length, method), runs in groups.items():
         for rule, row, metric in product(RULES, ("none", "TS", "TS (grid)"), COLUMNS):
             estimates = [_estimate(run[rule]["rows"][row], metric) for run in runs.values()]
-            number = pooled(estimates)
-            found[f"{length}.{method}.{rule}.{row}.{metric}"] = number._replace(low=max(number.low, 0.0))
-        for other, rule, metric in product({"Focal", "CE"} - {method}, RULES, COLUMNS):
+            found[f"{length}.{method}.{rule}.{row}.{metric}"] = _within(pooled(estimates), 0.0, metric)
+        for other, rule, metric in product({"Focal", "CE", "FLγ"} - {method}, RULES, COLUMNS):
             others = groups.get((length, other), {})
             differences = [
                 minus(*(_estimate(run[rule]["rows"]["none"], metric) for run in (runs[seed], others[seed])))
                 for seed in sorted(runs.keys() & others.keys())
             ]
             if differences:
-                number = pooled(differences)
+                number = _within(pooled(differences), -MOST[metric], metric)
                 about = "1 seed, test images" if len(differences) == 1 else number.about
                 found[f"{length}.{method} - {other}.{rule}.{metric}"] = number._replace(about=about)
     return found
+
+
+def _within(number: Number, least: float, metric: str) -> Number:
+    """Return the number with an interval inside what the metric can be; that of two seeds can reach far beyond."""
+    return number._replace(low=max(number.low, least), high=min(number.high, MOST[metric]))
 
 
 def page_of(records: Sequence[Record], *, images: Path | None) -> str:
@@ -72,7 +78,7 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
     recipe = "; ".join(f"{epochs} epochs, batch {batch}" for epochs, batch in lengths)
     parts = [
         f"""
-# Meta-regularisation, Table 1 on CIFAR-100
+# Meta-regularisation, Tables 1 and 2 on CIFAR-100
 
 <!-- Written by `python -m experiments table meta-regularization` from its records.jsonl. -->
 
@@ -107,7 +113,7 @@ def _outcome(
     records: Sequence[Record], numbers: Mapping[str, Number], published: Mapping[str, Published | Claim]
 ) -> str:
     """Return what became of γ-Net, in sentences, for every learned loss that has focal loss beside it."""
-    lines = ["## γ-Net", ""]
+    lines, counts = ["## γ-Net", ""], dict[bool, list[bool]]()
     for length, method in dict.fromkeys((each["cell"]["length"], each["cell"]["method"]) for each in records):
         runs = _runs(records, length, method)
         if f"{length}.{method} - Focal.best.ece" not in numbers or "gamma_mean" not in runs[0]["epochs"][-1]:
@@ -126,17 +132,26 @@ def _outcome(
             parts.append(
                 f"  - The paper's difference, {gain:+.2f}, lies outside {outside} of these {len(ours)} intervals."
             )
-        lower = sum(first < second for first, second in _pairs(records, length, (method, "Focal"), "best"))
+        is_lower = [first < second for first, second in _pairs(records, length, (method, "Focal"), "best")]
+        counts.setdefault("constant rate" in method, []).extend(is_lower)
         gammas = ", ".join(f"{run['epochs'][-1]['gamma_mean']:.2f}" for run in runs)
         log_losses = " against ".join(
             f"{numbers[f'{length}.{each}.best.TS.nll'].value:.4f}" for each in (method, "Focal")
         )
         lines.append(
-            f"- {method} has a lower ECE than focal loss with γ = 1 in {lower} of {len(pairs)} pairs of networks, by "
-            f"best error. Mean γ at the last epoch, seed by seed: {gammas}. Log-loss after a temperature, "
+            f"- {method} has a lower ECE than focal loss with γ = 1 in {sum(is_lower)} of {len(is_lower)} pairs of "
+            f"networks, by best error. Mean γ at the last epoch, seed by seed: {gammas}. Log-loss after a temperature, "
             f"by best error: {log_losses}. ECE against that of focal loss, seed by seed:\n" + "\n".join(parts)
         )
-    return "\n".join(lines) if len(lines) > 2 else ""
+    if not counts:
+        return ""
+    told = " and ".join(
+        f"in {sum(found)} of {len(found)} pairs of networks {words}"
+        for is_constant, words in ((False, "where its rate falls with the network's"), (True, "at a constant rate"))
+        if (found := counts.get(is_constant))
+    )
+    lines.insert(2, f"A learned γ has a lower ECE than γ = 1, by best error, {told}.\n")
+    return "\n".join(lines)
 
 
 def _pairs(records: Sequence[Record], length: str, methods: tuple[str, str], rule: str) -> list[tuple[float, float]]:
@@ -173,7 +188,7 @@ def _table(records: Sequence[Record], numbers: dict[str, Number]) -> str:
         "ECE at T",
         "ECE at T (grid)",
     ]
-    lines = ["## Table 1", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = ["## Tables 1 and 2", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     groups = dict.fromkeys((each["cell"]["length"], each["cell"]["method"]) for each in records)
     for rule, words in RULES.items():
         for length, method in groups:

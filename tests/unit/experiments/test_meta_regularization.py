@@ -63,6 +63,13 @@ def test_several_seeds_widen_the_interval_of_the_test_images():
     assert number.low == 0  # which no ECE is below
 
 
+def test_an_interval_of_two_seeds_ends_at_what_the_metric_can_be():
+    seeds = [trained("FLγ", 0, 0.75, 0.03), trained("FLγ", 1, 0.75, 0.38), trained("Focal", 0, 0.7, 0.03)]
+    numbers = numbers_of([*seeds, trained("Focal", 1, 0.75, 0.02)])
+    assert numbers["paper.FLγ.best.none.ece"][1:3] == (0, 100)
+    assert numbers["paper.FLγ - Focal.best.ece"][1:3] == (-100, 100)
+
+
 def test_a_difference_has_the_error_of_both_networks():
     records = [trained("Focal", 0, 0.75, 0.05), trained("FLγ-SECE", 0, 0.74, 0.02)]
     number = numbers_of(records)["paper.FLγ-SECE - Focal.best.ece"]
