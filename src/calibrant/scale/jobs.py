@@ -23,7 +23,7 @@ from calibrant.scale.shards import Plan, Shard, Task
 from calibrant.scale.state import Design, EvaluationState
 
 EngineName: TypeAlias = Literal["local", "torchrun", "dask", "ray", "spark"]
-_SECONDS = 30.0  # between two checkpoints
+_SHARE = 0.02  # of the time, at most, is spent on checkpoints
 
 
 @final
@@ -171,7 +171,7 @@ class _Checkpoint:
         self.folder, self._description, self._writes = folder, description, writes
         self.state: EvaluationState | None = None
         self.done, self.missing = 0, list[str]()
-        self._kept = time.monotonic()
+        self._due = 0.0
 
     @classmethod
     @contextmanager
@@ -222,7 +222,9 @@ class _Checkpoint:
 
     def keep(self, state: EvaluationState, done: int, missing: Sequence[str], *, is_last: bool) -> None:
         """Write the state, if the last time was long ago."""
-        if self.folder is None or not (is_last or time.monotonic() - self._kept > _SECONDS):
+        start = time.monotonic()
+        if self.folder is None or not (is_last or start >= self._due):
             return
         state.save(self.folder / "done.state", notes={"done": done, "missing": list(missing)})
-        self._kept = time.monotonic()
+        end = time.monotonic()
+        self._due = end + (end - start) / _SHARE

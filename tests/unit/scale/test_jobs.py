@@ -173,7 +173,7 @@ def test_a_shard_that_changes_or_vanishes_is_noticed(folder):
 
 
 def test_a_killed_job_continues(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant.scale.jobs._SECONDS", -1.0)
+    monkeypatch.setattr("calibrant.scale.jobs._SHARE", float("inf"))
     monkeypatch.setattr("calibrant.scale.shards._TASK_BATCHES", 0)
     monkeypatch.setattr("calibrant.scale.shards._TASK_ROWS", 1)
     expected, job = gathered(folder), tmp_path / "job"
