@@ -142,7 +142,7 @@ _TINY = 1e-12
 _MANY = 1e-3  # share of zeros from which a floor is chosen
 
 # How far a row of probabilities may be from one. Float16 rows of a thousand classes stay within it.
-_SUM_TOLERANCE = 2e-3
+SUM_TOLERANCE = 2e-3
 _SUM_RATIO = 1.2  # between the largest and the smallest sum of rows that rounding to digits explains
 _NORMALISE = Argument("normalise", "True", is_literal=False)
 _ONE_PROBABILITY = (
@@ -272,11 +272,11 @@ class Predictions:
         else:
             check_unit_interval(probs, "probs", " For percentages, or counts, pass ", _NORMALISE, ".")
         sums = probs.sum(dim=1, dtype=torch.float64)
-        off = ((sums - 1).abs() > _SUM_TOLERANCE).nonzero()
+        off = ((sums - 1).abs() > SUM_TOLERANCE).nonzero()
         if off.numel():
             row = int(off[0])
             raise InputError(
-                f"each row of probs must sum to one (within {_SUM_TOLERANCE}); got {float(sums[row]):.6g} at row {row} "
+                f"each row of probs must sum to one (within {SUM_TOLERANCE}); got {float(sums[row]):.6g} at row {row} "
                 f"({off.numel()} such rows). If they were rounded, pass ",
                 *(_NORMALISE, ", which divides each row by its sum; if they are logits, pass them as logits; "),
                 "if scores of some classes are missing, add them.",
@@ -367,6 +367,12 @@ class Predictions:
                 f"{tuple(given.shape)}." + " If the classes are the last axis, pass class_axis=-1." * last
             )
         if ignore_index is None:
+            ends = [number.item() for number in given.aminmax()] if given.numel() and given.dtype != torch.bool else []
+            for stray in (end for end in ends if not 0 <= end < rows.shape[-1]):
+                raise InputError(
+                    f"labels must lie in 0..{rows.shape[-1] - 1}; got {stray:g}. If it marks pixels or tokens to leave "
+                    f"out, pass ignore_index={stray:g}."
+                )
             return cls.from_logits(rows.reshape(-1, rows.shape[-1]), given.reshape(-1), class_names=class_names)
         kept = given != ignore_index
         if not kept.any():

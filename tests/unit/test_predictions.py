@@ -219,6 +219,9 @@ class TestDense:
             Predictions.from_dense(np.zeros((1, 2, 3)), np.full((1, 3), 255), ignore_index=255)
         with refused("class_axis must be an axis of the logits"):
             Predictions.from_dense(np.zeros((1, 2, 3)), np.zeros((1, 3)), class_axis=3)
+        for stray in (255, -100):
+            with pytest.raises(InputError, match=f"leave out, pass ignore_index={stray}"):
+                Predictions.from_dense(np.zeros((1, 2, 3)), np.array([[0, 1, stray]]))
 
 
 class TestBadLabels:

@@ -306,7 +306,7 @@ def feature_batches(
 
 
 def _check_has_features(model: nn.Module, layer: str | None) -> None:
-    with_features(model, NAME_LAYER) if layer is None else find_layer(model, layer)
+    with_features(model, *NAME_LAYER) if layer is None else find_layer(model, layer)
 
 
 def _check_features_lead_to_logits(model: nn.Module, inputs: Tensor, layer: str | None) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from calibrant.checks import check_labels
-from calibrant.errors import CalibrantError, CalibrantWarning, InputError, one_line
+from calibrant.errors import Argument, CalibrantError, CalibrantWarning, InputError, one_line
 from calibrant.inference.samples import LabelledInputs
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ HOW_TO_WRAP = (
     "Wrap it: an nn.Module whose method features(x) gives the activations before the last layer, (n, d), and whose "
     "head is that layer, so that forward(x) is head(features(x))."
 )
-NAME_LAYER = f"Name its last layer, as in layer='fc'. Or: {HOW_TO_WRAP}"
+NAME_LAYER = ("Name its last layer, as in ", Argument("layer", "fc"), f". Or w{HOW_TO_WRAP[1:]}")
 _RETURN_LOGITS = "Wrap the network in a module that returns them."
 _SHOWN_NAMES = 3
 _SHOWN_LAYERS = 5
@@ -145,7 +145,7 @@ def extract_logits(output: object) -> Tensor:
     return logits
 
 
-def with_features(model: object, advice: str = HOW_TO_WRAP) -> "Network":
+def with_features(model: object, *advice: str | Argument) -> "Network":
     """Return the network as one with ``features`` and ``head``; if it has none, the error ends with the advice."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
@@ -156,7 +156,8 @@ def with_features(model: object, advice: str = HOW_TO_WRAP) -> "Network":
     if missing:
         raise InputError(
             f"model must expose its features and its last layer; {type(model).__name__} has no "
-            f"{' and no '.join(missing)}. {advice}"
+            f"{' and no '.join(missing)}. ",
+            *(advice or (HOW_TO_WRAP,)),
         )
     return cast("Network", model)
 
@@ -181,13 +182,16 @@ def find_layer(model: nn.Module, name: str) -> nn.Module:
     shown = nearest or [path for path in layers if "." not in path][-_SHOWN_LAYERS:]
     what = "nearest are" if nearest else "among them are"
     has = f"of its {len(layers)} layers, {what} {', '.join(shown)}" if layers else "it has no layers"
-    raise InputError(f"layer must name a layer of {type(model).__name__}; got {name!r}, and {has}.", argument="layer")
+    if len(shown) == len(layers) > 0:
+        has = f"it has {', '.join(shown)}"
+    wanted = f" must name a layer of {type(model).__name__}; got {name!r}, and "
+    raise InputError(Argument("layer"), f"{wanted}{has}.")
 
 
 def features_of(model: nn.Module, inputs: Tensor, layer: str | None = None) -> Tensor:
     """Return the features (n, d), checked: what ``layer`` takes, where the run ends; or what ``features`` gives."""
     if layer is None:
-        return _checked_features(with_features(model, NAME_LAYER).features(inputs), inputs)
+        return _checked_features(with_features(model, *NAME_LAYER).features(inputs), inputs)
     return _layer_inputs(model, inputs, layer, stops=True)[1]
 
 

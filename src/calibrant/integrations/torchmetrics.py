@@ -20,9 +20,10 @@ from calibrant.errors import InputError
 from calibrant.metrics.base import Metric, RankMetric
 from calibrant.metrics.states import RankedCells, Statistic, Sums, TopStatistic
 from calibrant.numerics.softmax import argmax_rows, to_working_precision, workspace
-from calibrant.predictions import Predictions, TopLabel, check_unweighted
+from calibrant.predictions import SUM_TOLERANCE, Predictions, TopLabel, check_unweighted
 
 ScoreKind: TypeAlias = Literal["logits", "probs"]
+_MUST_BE = {"logits": "finite numbers", "probs": "probabilities that sum to one"}
 
 
 @final
@@ -135,7 +136,7 @@ class CalibrantMetric(torchmetrics.Metric):
             )
         if int(self.unreadable):
             raise InputError(
-                f"{self.inputs} must be finite numbers, labels classes, and weights finite and at least 0; of "
+                f"{self.inputs} must be {_MUST_BE[self.inputs]}, labels classes, and weights finite and at least 0; of "
                 f"{int(self.samples):,} samples {int(self.unreadable):,} had others. Give ignore_index=… if a label "
                 "marks samples to leave out, or weight 0."
             )
@@ -192,7 +193,7 @@ class CalibrantMetric(torchmetrics.Metric):
         # Reported by compute: here the numbers are still on their way.
         is_bad = (classes.clamp(0, rows.shape[1] - 1) != classes).logical_or_(confidence.isnan())
         if self.inputs == "probs":
-            is_bad.logical_or_((confidence < 0) | (confidence > 1))
+            is_bad.logical_or_((precise.sum(dim=1) - 1).abs() > SUM_TOLERANCE).logical_or_(confidence > 1)
         if weights is not None:
             is_bad.logical_and_(weights != 0)  # the others do not count, whatever they are
         self.unreadable.add_(is_bad.sum())

@@ -4,12 +4,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
 
-from calibrant.checks import AtLeastOne, AtLeastZero, NonNegative, Positive, UnitInterval, check_options
+from calibrant.checks import AtLeastOne, AtLeastZero, NonNegative, Positive, UnitInterval, check_known, check_options
 from calibrant.datasets.dataset import Augmentation, PixelScale
 from calibrant.errors import InputError
 from calibrant.training.data import TrainingData
@@ -103,6 +103,7 @@ class Recipe:
         """
         scale = changes.get("epochs", self.epochs) / self.epochs
         schedule = changes.get("schedule", "steps" if changes.get("milestones") else self.schedule)
+        check_known(schedule, get_args(Schedule), "schedule")
         kept = self.milestones if schedule == "steps" else ()
         if "decay" in changes and schedule != "steps":
             raise InputError(f"decay must come with schedule 'steps' and its milestones; got schedule {schedule!r}.")

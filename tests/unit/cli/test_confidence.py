@@ -99,7 +99,7 @@ def test_differences_are_corrected_for_the_number_of_confidences(network):
     [
         (("--layer", "1"), "--data must name samples to fit on, or --fitted"),
         (("--data", "data.npz"), "Name its last layer"),
-        (("--data", "data.npz", "--layer", "fc"), "among them are 0, 1"),
+        (("--data", "data.npz", "--layer", "fc"), "it has 0, 1"),
         (("--data", "data.npz", "--layer", "1", "--method", "trust"), "Did you mean trust_score?"),
         (("--data", "none.npz", "--layer", "1"), "must be an existing file"),
         (("--fitted", "weights.safetensors"), "weights.safetensors"),

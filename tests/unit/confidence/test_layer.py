@@ -73,7 +73,7 @@ def test_what_was_fitted_by_a_layer_is_saved_with_its_name(plain, samples, tmp_p
     ("layer", "words"),
     [
         ("fcc", "nearest are fc"),
-        ("nowhere.else", "of its 5 layers, among them are body, shared"),
+        ("nowhere.else", "it has body, shared, unused, both, fc"),
         ("shared", "called 2 times"),
         ("unused", "called 0 times"),
         ("both", "takes 2 inputs"),

@@ -176,6 +176,13 @@ def test_computing_before_any_update_is_an_error():
         CalibrantMetric("ece").compute()
 
 
+def test_logits_given_as_probabilities_are_reported():
+    metric = CalibrantMetric("ece", inputs="probs")
+    metric.update(torch.tensor([[0.2, 0.8], [0.9, -1.0], [0.5, 0.4]]), torch.tensor([0, 0, 1]))
+    with pytest.raises(InputError, match=r"sum to one.*of 3 samples 2 had others"):
+        metric.compute()
+
+
 @pytest.mark.parametrize("inputs", ["logits", "probs"])
 def test_numbers_that_are_none_and_unknown_classes_are_reported(inputs):
     scores = ROWS.logits[:4].softmax(1).clone()
