@@ -42,12 +42,14 @@ class Bound:
 BOUNDS = {
     "modules": Bound("modules", 200, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
-    # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 44_500, 38_000),
+    # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too. 44,500
+    # before every format was read in batches.
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 44_700, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_500, 2_500),
-    # 2,700 before the local engine had pipes of its own and engines were started once for a job.
-    "scale": Bound("lines of scale/", 3_100, 2_700),
+    # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines
+    # were streamed.
+    "scale": Bound("lines of scale/", 3_150, 2_700),
     "imports": Bound("import lines, percent", 6.7, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),

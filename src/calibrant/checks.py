@@ -357,6 +357,12 @@ class NumpyArchive:
                 arrays.append(_plain_array(member, f"{self._path}: {name!r}", stored.file_size))
         return arrays
 
+    def open(self, name: str) -> IO[bytes]:
+        """Open an array to read it in parts; its size is checked."""
+        check_expansion(self._path, self._stored(name).file_size)
+        members: zipfile.ZipFile = self._archive.zip
+        return members.open(self._stored(name))
+
     def _stored(self, name: str) -> zipfile.ZipInfo:
         """Return the directory entry of an array; more than its stated size is never unpacked."""
         members: zipfile.ZipFile = self._archive.zip
@@ -383,6 +389,25 @@ def npy_shape(path: Path) -> tuple[int | None, ...]:
     """Return the shape of the array of a ``.npy`` file from its header alone."""
     with _numpy_file(path, b"\x93NUMPY", "NumPy array (.npy)", "numpy.save") as file:
         return _npy_header(file)[0]
+
+
+def npy_rows(file: IO[bytes], rows: int) -> Iterator[Any] | None:
+    """Return the array in an open file some rows at a time; None if they are Python objects, or stored by columns."""
+    if np.lib.format.read_magic(file) != (1, 0):
+        return None
+    shape, by_column, kind = np.lib.format.read_array_header_1_0(file)
+    if kind.hasobject or not shape or (by_column and len(shape) > 1):
+        return None
+
+    def parts() -> Iterator[Any]:
+        for left in range(shape[0], 0, -rows):
+            wanted = min(rows, left) * math.prod(shape[1:]) * kind.itemsize
+            held = bytearray(file.read(wanted))
+            if len(held) < wanted or (left <= rows and file.read(1)):  # at the end, the checksum is verified
+                raise ValueError("an array has another length than its header says")
+            yield np.frombuffer(held, kind).reshape(-1, *shape[1:])
+
+    return parts()
 
 
 @contextmanager

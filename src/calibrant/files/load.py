@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,6 +19,7 @@ from calibrant.files.source import (
     Column,
     Content,
     Kind,
+    array_batches,
     open_mapping,
     open_npy,
     open_npz,
@@ -211,6 +212,28 @@ def open_source(source: Any, options: LoadOptions | None = None) -> Content:
         "the source must be the path of a file, a data frame or a mapping of names to arrays; "
         f"got {type(source).__name__}. For arrays, use Predictions.from_logits or Predictions.from_probs."
     )
+
+
+def open_in_batches(
+    path: Path, options: LoadOptions, choice: ColumnChoice, names: Sequence[str], rows: int
+) -> Iterator[Content]:
+    """Open some rows of a file at a time, with the columns of these names; a file of torch whole."""
+    suffix = suffix_of(path)
+    numbers = {*choice.scores, options.weights}
+    if options.positive_class is not None:  # the name of the other class is that of any other label in the file
+        yield open_source(path, options)
+    elif suffix in DELIMITED:
+        yield from import_module("calibrant.files.text").csv_batches(
+            path, names, rows, numbers=numbers, separator=options.separator
+        )
+    elif suffix.startswith(".jsonl"):
+        yield from import_module("calibrant.files.text").jsonl_batches(path, names)
+    elif suffix in {".arrow", ".feather"}:
+        yield from import_module("calibrant.files.tables").arrow_batches(path, names, rows)
+    elif suffix in {".npy", ".npz", ".safetensors"}:
+        yield from array_batches(open_source(path, options), path, names, rows)
+    else:
+        yield open_source(path, options)
 
 
 _DATASET_FILES = ("state.json", "dataset_info.json", "dataset_dict.json")  # of Hugging Face datasets

@@ -3,8 +3,10 @@
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Literal, final
@@ -13,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import as_tensor, existing_file, npy_shape, numpy_archive, read_npy
+from calibrant.checks import as_tensor, existing_file, npy_rows, npy_shape, numpy_archive, read_npy
 from calibrant.errors import Argument, FileError, InputError, caught_warnings, check_expansion, reading
 from calibrant.labels import Words, encode
 
@@ -92,7 +94,7 @@ def as_class_names(names: object) -> ClassNames:
     return tuple(listed)
 
 
-_CLASS_NAMES = "class_names"
+_CLASS_NAMES, _SAFETENSORS = "class_names", "safetensors file"
 
 
 def open_mapping(arrays: Mapping[str, Any], *, path: Path | None = None) -> Content:
@@ -133,10 +135,7 @@ def open_npy(path: Path, labels: str | None = None) -> Content:
 
     The path of the labels is their name. It is looked for beside the scores first, so that one name fits several files.
     """
-    files = {path.stem: path}
-    if labels is not None:
-        beside = path.parent / labels
-        files[labels] = existing_file(beside if beside.is_file() else labels, holding="labels")
+    files = _npy_files(path, labels)
 
     def read(wanted: Sequence[str], _text: Collection[str] | None) -> Arrays:
         return {name: as_column(read_npy(files[name]), name) for name in wanted}
@@ -150,18 +149,57 @@ def open_npy(path: Path, labels: str | None = None) -> Content:
     return Content(path, "array", tuple(files), None, read, shape)
 
 
+def _npy_files(path: Path, labels: str | None) -> dict[str, Path]:
+    files = {path.stem: path}
+    if labels is not None:
+        beside = path.parent / labels
+        files[labels] = existing_file(beside if beside.is_file() else labels, holding="labels")
+    return files
+
+
+def array_batches(whole: Content, path: Path, names: Sequence[str], rows: int) -> Iterator[Content]:
+    """Yield some rows of a .npz, .npy or .safetensors file at a time, unpacked as they are read.
+
+    It is whole if its arrays differ in length, which is an error, or one is stored by columns.
+    """
+    lengths, suffix = {whole.shape(name)[:1] for name in names}, path.suffix.lower()
+    with reading(path, "file of arrays"), ExitStack() as opened:
+        parts: dict[str, Iterator[Any] | None]
+        if suffix == ".safetensors":
+            from safetensors import safe_open
+
+            file = opened.enter_context(safe_open(str(path), framework="pt"))
+            parts = {name: _tensor_rows(file.get_slice(name), rows) for name in names}
+        else:
+            archive = opened.enter_context(numpy_archive(path)) if suffix == ".npz" else None
+            paths = {name: path if name == path.stem else _npy_files(path, name)[name] for name in names if not archive}
+            files = {name: archive.open(name) if archive else paths[name].open("rb") for name in names}
+            parts = {name: npy_rows(opened.enter_context(file), rows) for name, file in files.items()}
+        known = {name: part for name, part in parts.items() if part is not None}
+        length = lengths.pop() if len(lengths) == 1 else ()
+        if not length or not length[0] or len(known) < len(names):
+            yield whole
+            return
+        class_names = {} if whole.class_names is None else {_CLASS_NAMES: list(whole.class_names)}
+        for _ in range(0, length[0], rows):
+            yield open_mapping({**{name: next(part) for name, part in known.items()}, **class_names}, path=path)
+
+
+def _tensor_rows(tensor: Any, rows: int) -> Iterator[Tensor]:
+    for start in count(0, rows):
+        yield tensor[start : start + rows].clone()
+
+
 def open_safetensors(path: Path) -> Content:
     """Open a safetensors file; class names are a JSON list under ``class_names`` of its metadata."""
     from safetensors import safe_open
 
-    form = "safetensors file"
-
     def read(wanted: Sequence[str], _text: Collection[str] | None) -> Arrays:
-        with reading(path, form), safe_open(str(path), framework="pt") as file:
+        with reading(path, _SAFETENSORS), safe_open(str(path), framework="pt") as file:
             # A copy: the tensor is the file's own memory, which changes if the file is written to.
             return {name: file.get_tensor(name).clone() for name in wanted}
 
-    with reading(path, form), safe_open(str(path), framework="pt") as file:
+    with reading(path, _SAFETENSORS), safe_open(str(path), framework="pt") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  # no mapping
         listed = (file.metadata() or {}).get(_CLASS_NAMES)
         class_names = as_class_names(None if listed is None else json.loads(listed))

@@ -101,6 +101,7 @@ def _no_value(name: str, row: int) -> InputError:
 
 
 _ARROW = "Feather (version 2) or Arrow file"
+_ROWS = 1 << 16  # of a record batch that is written
 _BATCH = 1 << 22  # numbers of a Parquet file that are decoded together
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # kinds of Arrow messages
 
@@ -144,30 +145,64 @@ def open_arrow(path: Path) -> Content:
         return content_of(path, _arrow_table(path, None), partial(_arrow_table, path))
 
 
+def arrow_batches(path: Path, names: Sequence[str], rows: int) -> Iterator[Content]:
+    """Yield some rows of an Arrow file at a time; its record batches are read one by one."""
+    schema = _arrow_table(path, None)
+    for table in in_rows(_arrow_records(path, list(names)), rows):
+        yield content_of(path, schema, table.select)
+
+
+def in_rows(batches: Iterable[Any], rows: int) -> Iterator[Any]:
+    """Yield record batches as tables of so many rows; the last may have fewer."""
+    table = None
+    for batch in batches:
+        more = pa.Table.from_batches([batch])
+        table = more if table is None else pa.concat_tables([table, more])
+        while len(table) >= rows:
+            yield table.slice(0, rows)
+            table = table.slice(rows)
+    if table is not None and len(table):
+        yield table
+
+
 def _arrow_table(path: Path, names: list[str] | None) -> Any:
-    """Return some columns of an Arrow file, or the schema. A file is a stream with a list of its batches at the end."""
-    with reading(path, _ARROW), pa.OSFile(str(path)) as file:
-        start = 8 if file.read(6) == b"ARROW1" else 0
-        file.seek(start)
-        with pa.ipc.open_stream(file) as reader:
-            schema = reader.schema
+    """Return some columns of an Arrow file, or the schema."""
+    with reading(path, _ARROW):
+        with pa.OSFile(str(path)) as file:
+            file.seek(_arrow_start(file))
+            with pa.ipc.open_stream(file) as reader:
+                schema = reader.schema
         if names is None:
             return schema
-        listed = None
+        batches = list(_arrow_records(path, names))
+        return pa.Table.from_batches(batches, schema=pa.schema([schema.field(name) for name in names], schema.metadata))
+
+
+def _arrow_start(file: Any) -> int:
+    """Return where the stream of an Arrow file begins: a file is one with a list of its batches at the end."""
+    return 8 if file.read(6) == b"ARROW1" else 0
+
+
+def _arrow_records(path: Path, names: list[str]) -> Iterator[Any]:
+    """Yield the record batches of an Arrow file, with some columns."""
+    with reading(path, _ARROW), pa.OSFile(str(path)) as file:
+        start, listed, seen = _arrow_start(file), None, 0
         if start:
             file.seek(0)
             with pa.ipc.open_file(file) as reader:
                 listed = reader.num_record_batches
         _check_arrow_buffers(path, start)
         file.seek(start)
-        fields = [schema.get_field_index(name) for name in names]
+        with pa.ipc.open_stream(file) as reader:
+            fields = [reader.schema.get_field_index(name) for name in names]
+        file.seek(start)
         with pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(included_fields=fields)) as reader:
-            batches = list(_bounded(path, reader))
-            if listed not in {None, len(batches)}:
-                raise ValueError(f"it lists {listed} batches and holds {len(batches)}")
-            read = pa.Table.from_batches(batches, schema=reader.schema)
-        read.validate(full=True)  # the format has no checksum, and a wrong offset would read foreign memory
-        return read
+            for batch in _bounded(path, reader):
+                batch.validate(full=True)  # the format has no checksum, and a wrong offset would read foreign memory
+                seen += 1
+                yield batch.select(names)
+        if listed not in {None, seen}:
+            raise ValueError(f"it lists {listed} batches and holds {seen}")
 
 
 def open_dataset_folder(path: Path) -> Content:
@@ -362,4 +397,4 @@ def write_arrow(arrays: Arrays, names: ClassNames, file: Path, is_laid_out: bool
     """Write Arrow's file format (Feather version 2)."""
     table = table_of(arrays, names, is_laid_out=is_laid_out)
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
+        writer.write_table(table, max_chunksize=_ROWS)

@@ -5,8 +5,9 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, final
 
@@ -17,13 +18,15 @@ from torch import Tensor
 
 from calibrant.errors import Argument, FileError, InputError, check_expansion, check_memory, reading
 from calibrant.files.source import PREFIXES, Arrays, ClassNames, Content
-from calibrant.files.tables import arrow_column, column_of, content_of, table_of
+from calibrant.files.tables import arrow_column, column_of, content_of, in_rows, table_of
 from calibrant.labels import whole_number
 
+_CSV, _JSON = "CSV file", "file of JSON lines, one object each"
 _BLOCK, _MOST_BLOCK = 1 << 20, 1 << 30  # bytes of a file that are parsed together
 _LONGEST_HEADER, _LONGEST_NUMBER = 1 << 26, 64
 _LONGER = 8  # times its first line that a line of JSON may be long
 _CHECKED_EVERY = 1 << 26
+_JSON_CHUNK = 1 << 24  # bytes of lines that are parsed together where not all are
 _DEEPEST = 64  # lists within lists in a line of JSON
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -35,10 +38,7 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
 
     The separator is the comma, and the tab in ``.tsv`` files, unless given.
     """
-    form = "CSV file"
-    mark = _as_character(separator) or ("\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ",")
-    quoted_lines = csv.ParseOptions(delimiter=mark, newlines_in_values=True)
-
+    mark, options, quoted_lines = _csv_form(path, separator)
     kept: dict[str, Any] = {}  # columns that were read as text, so that copying labels takes no second pass
 
     def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
@@ -46,7 +46,7 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
         texts = {text} if isinstance(text, str) else set(text or ())
         types = dict.fromkeys(texts, pa.string())
         convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
-        with reading(path, form), _csv_text(path) as file:
+        with reading(path, _CSV), _csv_text(path) as file:
             table = csv.read_csv(file, read_options=options, parse_options=quoted_lines, convert_options=convert)
         kept.update({name: table[name] for name in texts})
         return {name: column_of(_as_numbers(table[name]) if name in texts else table[name], name) for name in wanted}
@@ -57,7 +57,20 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
             read(missing, missing)
         return {name: column_of(kept[name], name) for name in wanted}
 
-    with reading(path, form), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
+    with (
+        reading(path, _CSV),
+        _csv_text(path) as text,
+        csv.open_csv(text, read_options=options, parse_options=quoted_lines) as reader,
+    ):
+        names = tuple(reader.schema.names)
+    hint = f"The first row must hold the names, separated by {_MARKS.get(mark, repr(mark))}."
+    return Content(path, "column", names, None, read, lambda _name: (None,), hint, verbatim)
+
+
+def _csv_form(path: Path, separator: str | None) -> tuple[str, Any, Any]:
+    """Return the separator of a CSV file, and how it is read and parsed."""
+    mark = _as_character(separator) or ("\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ",")
+    with reading(path, _CSV), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
         # A block must hold a whole line, and those of many classes are long.
         header = file.readline(_LONGEST_HEADER)
         block = max(_BLOCK, len(header) + _LONGEST_NUMBER * (header.count(mark.encode()) + 1))
@@ -71,14 +84,55 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
             f"{_MARKS[others[0]]}. Pass ",
             *(Argument("separator", word), "."),
         )
+    return mark, options, csv.ParseOptions(delimiter=mark, newlines_in_values=True)
+
+
+def csv_batches(
+    path: Path, names: Sequence[str], rows: int, *, numbers: Collection[str], separator: str | None = None
+) -> Iterator[Content]:
+    """Yield some rows of a CSV file at a time, columns of the types that they have if it is read whole.
+
+    ``numbers`` are columns that must hold numbers. A column of text is one of numbers if all its rows are, which takes
+    a pass over the file to know.
+    """
+    texts = tuple(name for name in names if name not in numbers)
+    facts = path.stat()
+    kinds = _types_of_text(path, texts, separator, (facts.st_size, facts.st_mtime_ns))
+    for table in in_rows(_csv_records(path, names, texts, separator), rows):
+        columns = {name: _cast_text(table[name], kinds[name]) if name in kinds else table[name] for name in names}
+        typed = pa.table(columns)
+        yield content_of(path, typed.schema, typed.select)
+
+
+def _csv_records(path: Path, names: Sequence[str], texts: Sequence[str], separator: str | None) -> Iterator[Any]:
+    """Yield record batches of a CSV file, with some columns as text and the others as float64."""
+    _, options, parse = _csv_form(path, separator)
+    types = {name: pa.string() if name in texts else pa.float64() for name in names}
+    convert = csv.ConvertOptions(include_columns=list(names), column_types=types)
     with (
-        reading(path, form),
-        _csv_text(path) as text,
-        csv.open_csv(text, read_options=options, parse_options=quoted_lines) as reader,
+        reading(path, _CSV),
+        _csv_text(path) as file,
+        csv.open_csv(file, read_options=options, parse_options=parse, convert_options=convert) as reader,
     ):
-        names = tuple(reader.schema.names)
-    hint = f"The first row must hold the names, separated by {_MARKS.get(mark, repr(mark))}."
-    return Content(path, "column", names, None, read, lambda _name: (None,), hint, verbatim)
+        yield from reader
+
+
+@lru_cache(maxsize=64)
+def _types_of_text(path: Path, texts: tuple[str, ...], separator: str | None, _facts: Any) -> dict[str, Any]:
+    """Return the type of each column that holds text, or only numbers, of a file as it was at some time."""
+    kinds = dict.fromkeys(texts, pa.int64())
+    for batch in _csv_records(path, texts, texts, separator) if texts else ():
+        for name in texts:
+            seen = _as_numbers(batch[name]).type
+            if kinds[name] != pa.string() and seen != pa.int64():
+                kinds[name] = seen if pa.types.is_string(seen) else pa.float64()
+    return kinds
+
+
+def _cast_text(column: Any, kind: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return column if kind == pa.string() else pc.utf8_trim_whitespace(column).cast(kind)
 
 
 def _as_character(separator: str | None) -> str | None:
@@ -165,26 +219,53 @@ def open_jsonl(path: Path) -> Content:
 
     The fields of an object within are columns too: ``{"probs": {"cat": 0.9, "dog": 0.1}}`` has ``probs.cat``.
     """
-    from pyarrow import json as json_lines
-
-    with reading(path, "file of JSON lines, one object each"):
+    with reading(path, _JSON):
         with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
             first = file.readline(_LONGEST_HEADER)
         if not _is_gzip(path):
             check_memory(path, 2 * path.stat().st_size)
         _check_nesting(path)
-        options = json_lines.ReadOptions(block_size=min(max(_BLOCK, _LONGER * len(first)), _MOST_BLOCK))
-        with _csv_text(path) as file:
-            table = json_lines.read_json(file, options)
-        if times := [field.name for field in table.schema if pa.types.is_timestamp(field.type)]:
-            # Text that looks like a date stays text.
-            parse = json_lines.ParseOptions(explicit_schema=pa.schema(dict.fromkeys(times, pa.string())))
-            with _csv_text(path) as file:
-                table = json_lines.read_json(file, options, parse)
-        table.validate(full=True)
-        while any(pa.types.is_struct(column.type) for column in table.schema):
-            table = table.flatten()
+        table = _json_table(lambda: _csv_text(path), max(_BLOCK, _LONGER * len(first)))
         return content_of(path, table.schema, table.select)  # older pyarrow decodes the names of columns only here
+
+
+def jsonl_batches(path: Path, names: Sequence[str]) -> Iterator[Content]:
+    """Yield the lines of a file of JSON some megabytes at a time."""
+    with reading(path, _JSON), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
+        given, size, lines = 0, 0, list[bytes]()
+        while True:
+            line = file.readline(_LONGEST_HEADER)
+            _check_line(line, path)
+            lines.append(line)
+            size += len(line)
+            if lines != [b""] and (not line or size >= _JSON_CHUNK):
+                given += size
+                check_expansion(path, given)
+                held = b"".join(lines)
+                table = _json_table(lambda held=held: nullcontext(io.BytesIO(held)), size)  # type: ignore[misc]
+                if missing := [name for name in names if name not in table.column_names]:
+                    raise InputError(f"column {missing[0]!r} must have a value in every row; it has none in some.")
+                yield content_of(path, table.schema, table.select)
+                size, lines = 0, []
+            if not line:
+                return
+
+
+def _json_table(source: Callable[[], AbstractContextManager[Any]], block: int) -> Any:
+    """Return the table of a file of JSON, which may be read twice: text that looks like a date stays text."""
+    from pyarrow import json as json_lines
+
+    options = json_lines.ReadOptions(block_size=min(max(_BLOCK, block), _MOST_BLOCK))
+    with source() as file:
+        table = json_lines.read_json(file, options)
+    if times := [field.name for field in table.schema if pa.types.is_timestamp(field.type)]:
+        parse = json_lines.ParseOptions(explicit_schema=pa.schema(dict.fromkeys(times, pa.string())))
+        with source() as file:
+            table = json_lines.read_json(file, options, parse)
+    table.validate(full=True)
+    while any(pa.types.is_struct(column.type) for column in table.schema):
+        table = table.flatten()
+    return table
 
 
 def _check_nesting(path: Path) -> None:
@@ -196,13 +277,15 @@ def _check_nesting(path: Path) -> None:
             if size - checked >= _CHECKED_EVERY:
                 checked = size
                 check_expansion(path, size)
-            if line.count(b"[") + line.count(b"{") > _DEEPEST:
-                marks = np.frombuffer(_QUOTED.sub(b"", line), dtype=np.uint8)
-                steps = np.isin(marks, list(b"[{")).astype(np.int32) - np.isin(marks, list(b"]}"))
-                if steps.cumsum().max() > _DEEPEST:
-                    raise FileError(
-                        f"{path} must have lines of numbers, text, lists and objects; one is nested too deeply."
-                    )
+            _check_line(line, path)
+
+
+def _check_line(line: bytes, path: Path) -> None:
+    if line.count(b"[") + line.count(b"{") > _DEEPEST:
+        marks = np.frombuffer(_QUOTED.sub(b"", line), dtype=np.uint8)
+        steps = np.isin(marks, list(b"[{")).astype(np.int32) - np.isin(marks, list(b"]}"))
+        if steps.cumsum().max() > _DEEPEST:
+            raise FileError(f"{path} must have lines of numbers, text, lists and objects; one is nested too deeply.")
 
 
 def write_text(

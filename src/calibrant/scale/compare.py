@@ -29,7 +29,7 @@ from calibrant.comparison import (
     warn_of_cautions,
     with_differences,
 )
-from calibrant.errors import CalibrantError, InputError, without_our_warnings
+from calibrant.errors import CalibrantError, FileError, FitError, InputError, without_our_warnings
 from calibrant.evidence.differences import Difference, difference, paired_difference
 from calibrant.maps import Map
 from calibrant.metrics import Metric
@@ -153,13 +153,22 @@ def _fitted(method: Calibrator, calibration: ShardSet, sample: Predictions, n: i
     if n == len(sample) or method.family == "baseline":
         return try_fit(method.fit, sample)
     if streams(method):
+        lost: list[CalibrantError] = []
 
         def fit(_: Predictions) -> Map:
-            fitted = fit_streamed(method, *calibration, engine=engine)
+            try:
+                fitted = fit_streamed(method, *calibration, engine=engine)
+            except CalibrantError as error:
+                if isinstance(error, FileError) or not isinstance(error, FitError | InputError):
+                    lost.append(error)  # a shard or a worker, which no other method could do without either
+                raise
             assert fitted is not None, "only torchrun has processes without an answer"
             return fitted.map
 
-        return try_fit(fit, sample)
+        trial = try_fit(fit, sample)
+        if lost:
+            raise lost[0]
+        return trial
     trial = try_fit(method.fit, sample)
     note = f"fitted on a uniform sample of {len(sample):,} of the {n:,} calibration samples."
     return trial if trial.map is None else trial._replace(notes=(note, *trial.notes))

@@ -11,6 +11,7 @@ from typing import NamedTuple, final
 
 import torch
 
+from calibrant.checks import existing_file
 from calibrant.errors import Argument, FileError, InputError, reading, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose
 from calibrant.files.load import (
@@ -19,7 +20,9 @@ from calibrant.files.load import (
     assemble,
     check_names,
     extra_columns,
+    in_module,
     numbers_of,
+    open_in_batches,
     open_source,
     part_names,
     suffix_is,
@@ -147,7 +150,7 @@ class Plan:
         """Decide what to read, from the first shard."""
         if options.where:
             raise InputError(Argument("where"), " is for predictions in memory; name a split for shards.")
-        content = open_source(shard.path, options)
+        content = _opened(shard, options)
         choice = choose(content, options)
         labels = () if choice.labels is None else (choice.labels,)
         more = ((options.weights,) if options.weights else ()) + ((part[0],) if part else ()) + options.extra
@@ -164,7 +167,7 @@ class Plan:
 
     def check(self, shard: Shard) -> None:
         """Raise if the names in another shard decide otherwise."""
-        content = open_source(shard.path, self.options)
+        content = _opened(shard, self.options)
         own = choose(content, self.options)
         missing = next((name for name in self.names if name not in content.names), None)
         if missing is not None:
@@ -199,30 +202,32 @@ class Plan:
 
     def batches(self, task: Task) -> Iterator[Batch]:
         """Yield the samples of a task in batches."""
-        shard = task.shard
+        shard, first = task.shard, task.first
+        with _naming(shard):
+            for content in self._contents(task):
+                with _naming(shard, first):
+                    n, batch = self._wanted(content, first)
+                if batch is not None:
+                    yield batch
+                first += n
+        if first == task.first:
+            raise FileError(f"{shard.path} must have at least one row; it has none.")
+        shard.check_unchanged()
+
+    def _contents(self, task: Task) -> Iterator[Content]:
+        """Yield what a task reads, some rows at a time."""
+        path = task.shard.path
         if not task.groups:
-            with _naming(shard):
-                batch = self._wanted(open_source(shard.path, self.options), 0)
-                shard.check_unchanged()
-            if batch is not None:
-                yield batch
+            yield from open_in_batches(path, self.options, self.choice, self.names, self.rows)
             return
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         from calibrant.files.tables import content_of
 
-        first = task.first
-        with reading(shard.path, "Parquet file"), pq.ParquetFile(shard.path, page_checksum_verification=True) as file:
-            batches = file.iter_batches(self.rows, list(task.groups), list(self.names), use_threads=False)
-            for batch in batches:
-                table = pa.Table.from_batches([batch])
-                with _naming(shard, first, first + len(batch) - 1):
-                    wanted = self._wanted(content_of(shard.path, file.schema_arrow, table.select), first)
-                if wanted is not None:
-                    yield wanted
-                first += len(batch)
-        shard.check_unchanged()
+        with reading(path, "Parquet file"), pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for batch in file.iter_batches(self.rows, list(task.groups), list(self.names), use_threads=False):
+                yield content_of(path, file.schema_arrow, pa.Table.from_batches([batch]).select)
 
     def keyed(self, task: Task, seed: int) -> Iterator[tuple[Predictions | TopLabel, Keys, dict[str, Words]]]:
         """Yield batches of samples, the key of each sample, and the columns to slice by."""
@@ -235,33 +240,38 @@ class Plan:
                 if chosen.weights is None or bool(chosen.weights.any()):
                     yield chosen, keys[block], {name: words[block] for name, words in columns.items()}
 
-    def _wanted(self, content: Content, first: int) -> Batch | None:
-        """Return the samples of a batch that are asked for; None if there are none."""
+    def _wanted(self, content: Content, first: int) -> tuple[int, Batch | None]:
+        """Return the number of rows of a batch, and its samples that are asked for; None if there are none."""
         samples: Predictions | TopLabel = assemble(content, self.choice, self.options)
-        if self.options.weights is not None:
-            weights = numbers_of(
-                content.read((self.options.weights,), None)[self.options.weights], self.options.weights
-            )
+        if (name := self.options.weights) is not None:
+            weights = numbers_of(content.read((name,), None)[name], name)
             if not weights.any():
-                return None
+                return len(samples), None
             samples = samples.with_weights(weights)
-        extra = self.options.extra
-        columns = {name: slice_words(column) for name, column in extra_columns(content, extra, len(samples)).items()}
+        n, extra = len(samples), extra_columns(content, self.options.extra, len(samples))
+        columns = {name: slice_words(column) for name, column in extra.items()}
         if self.by_class:
             if not isinstance(samples, Predictions):
                 raise InputError("--classes must be given predictions of every class; this has only the top label.")
             names = samples.class_names or tuple(map(str, range(samples.n_classes)))
             columns[PREDICTED] = Words(names, samples.predicted)
         if self.part is None:
-            return Batch(first, samples, None, columns)
+            return n, Batch(first, samples, None, columns)
         name, part, value = self.part
         column = content.read((name,), (name,))[name]
         words = column if isinstance(column, Words) else words_of(column, name)
         wanted = [code for code, word in enumerate(words.distinct) if word in part_names(words, part, value)]
         rows = torch.isin(words.codes, torch.tensor(wanted, dtype=torch.int64)).nonzero()[:, 0]
-        if not len(rows):
-            return None
-        return Batch(first, samples[rows], rows, {name: words[rows] for name, words in columns.items()})
+        sliced = {name: words[rows] for name, words in columns.items()}
+        return n, Batch(first, samples[rows], rows, sliced) if len(rows) else None
+
+
+def _opened(shard: Shard, options: LoadOptions) -> Content:
+    """Open a shard for its names; those of JSON are in its first lines, so that not all are read."""
+    if not suffix_is(shard.path, ".jsonl", ".jsonl.gz"):
+        return open_source(shard.path, options)
+    first: Content = next(in_module("text", "jsonl_batches")(existing_file(shard.path), ()))
+    return first
 
 
 def _group_sizes(shard: Shard) -> list[int]:
@@ -281,14 +291,14 @@ def _listed(names: Sequence[str]) -> str:
 
 
 @contextmanager
-def _naming(shard: Shard, first: int | None = None, last: int | None = None) -> Iterator[None]:
-    """Name the shard, and the rows of the batch, in errors about what it holds."""
+def _naming(shard: Shard, first: int = 0) -> Iterator[None]:
+    """Name the shard, and the first row of a batch that is not its first one, in errors about what it holds."""
     try:
         yield
     except FileError:
         raise
     except InputError as error:
-        rows = "" if first is None else f", rows {first:,} to {last:,} (counted from the first of them)"
+        rows = f", rows from {first:,} on (counted from there)" * bool(first)
         raise FileError(f"{shard.path}{rows}: ", *error.args) from error
     except OSError as error:
         raise FileError(f"{shard.path} could not be read: {error.strerror or error}.") from error

@@ -1,6 +1,7 @@
 """Comparisons of methods on shards, against those in memory."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from tests.unit.scale.test_state import predictions_of
 from calibrant import save
 from calibrant.calibrators import HistogramBinning, IsotonicPooled, StructuredVectorScaling, VectorScaling
 from calibrant.comparison import compare, comparison_metrics
+from calibrant.errors import FileError
 from calibrant.files.choose import LoadOptions
 from calibrant.scale import Plan, find_shards, state
 from calibrant.scale.compare import ShardSet, compare_streamed
@@ -83,6 +85,21 @@ def test_a_sample_is_fitted_on_where_a_method_does_not_stream(sets, monkeypatch)
     expected = compare(SAMPLES[:N], SAMPLES[N:], [], resamples=20).find("temperature")
     assert methods["temperature"].nll == pytest.approx(expected.nll, abs=1e-7)  # fitted on all
     assert methods["svs"].nll < methods["uncalibrated"].nll
+
+
+def test_a_shard_that_changes_stops_the_comparison(sets, tmp_path, monkeypatch):
+    monkeypatch.setattr(state, "_SAMPLE", 2000)
+    monkeypatch.setattr(state, "_FEWEST_SAMPLED", 2000)
+    for shard in sets[0].shards:
+        shutil.copy(shard.path, tmp_path)
+    shards = find_shards([tmp_path])
+
+    def truncate(text: str, _done: int, _total: int) -> None:
+        if text == "fitting temperature":
+            shards[1].path.write_bytes(b"PAR1")
+
+    with pytest.raises(FileError, match=r"1\.parquet"):
+        compare_streamed(ShardSet(shards, sets[0].plan), sets[1], (), resamples=20, progress=truncate)
 
 
 def test_the_command_streams_and_says_so(sets, tmp_path, calibrant):  # noqa: F811

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,14 @@ import pytest
 import torch
 from tests.unit.scale.test_state import predictions_of
 
-from calibrant import evaluate, save
+from calibrant import save
 from calibrant.errors import CalibrantWarning, FileError, InputError
 from calibrant.files.choose import LoadOptions
+from calibrant.files.load import load_detailed
+from calibrant.labels import joined_columns
 from calibrant.report import to_plain
 from calibrant.scale import Engine, Plan, evaluate_state, find_shards, gather
+from calibrant.slices import slice_words
 
 N, K = 900, 3
 
@@ -68,17 +72,66 @@ def test_sources_without_predictions_are_refused(tmp_path):
         find_shards([tmp_path / "none.parquet"])
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".npz", ".csv", ".safetensors", ".arrow"])
-def test_shards_of_every_format_give_the_numbers_of_one_file(tmp_path, suffix):
+@pytest.mark.parametrize(
+    "suffix", [".parquet", ".npz", ".npy", ".csv", ".csv.gz", ".tsv", ".jsonl", ".safetensors", ".arrow", ".pt"]
+)
+def test_shards_of_every_format_are_read_in_batches_and_give_the_numbers_of_one_file(tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr("calibrant.files.text._JSON_CHUNK", 1 << 13)
     samples = predictions_of(N, K)
     for number, rows in enumerate((slice(0, 300), slice(300, N))):
-        save(samples[rows], tmp_path / f"{number}{suffix}")
-    result = gathered(tmp_path)
-    memory = evaluate(samples, resamples=100)
-    assert result.state.n == N
-    values = values_of(result.state)
-    for name in ("accuracy", "ece", "nll", "brier", "sce", "smece"):
-        assert values[name] == pytest.approx(memory.metrics[name].value, abs=1e-12)
+        if suffix == ".npy":
+            np.save(tmp_path / f"logits{number}.npy", samples.logits[rows].numpy())
+            np.save(tmp_path / "answers.npy", samples.labels[:300].numpy())
+        else:
+            save(samples[rows], tmp_path / f"{number}{suffix}")
+    options = LoadOptions(labels="answers.npy", kind="logits") if suffix == ".npy" else LoadOptions()
+    shards = find_shards([tmp_path / "logits0.npy"] if suffix == ".npy" else [tmp_path])
+    plan = replace(Plan.of(shards[0], options), rows=150)
+    sizes = [len(batch.samples) for task in plan.tasks(shards) for batch in plan.batches(task)]
+    assert max(sizes) <= 150 or suffix == ".pt"
+    state = gather(shards, plan).state
+    samples = samples[:300] if suffix == ".npy" else samples
+    assert state.n == sum(sizes) == len(samples)
+    states = state.states()
+    for metric in state.metrics:
+        if metric.name in {"accuracy", "ece", "nll", "brier", "sce", "smece"}:
+            assert float(metric.value(states[metric.statistic])) == pytest.approx(metric(samples), abs=1e-12)
+
+
+def test_columns_of_text_have_the_types_of_the_whole_file(tmp_path):
+    words = ["1.0"] * 60 + ["north"] * 20 + ["1"] * 20  # numbers in the first batches
+    lines = [f"{i % 3},{1 - i % 3},{['cat', 'dog'][i % 2]},{words[i]},{i}.0" for i in range(100)]
+    (tmp_path / "a.csv").write_text("logit_cat,logit_dog,label,region,shift\n" + "\n".join(lines))
+    shards = find_shards([tmp_path / "a.csv"])
+    plan = replace(Plan.of(shards[0], LoadOptions(extra=("region", "shift"))), rows=10)
+    batches = list(plan.batches(*plan.tasks(shards)))
+    loaded = load_detailed(tmp_path / "a.csv", LoadOptions(extra=("region", "shift")))
+    assert torch.equal(torch.cat([batch.samples.logits for batch in batches]), loaded.predictions.logits)
+    assert torch.equal(torch.cat([batch.samples.labels for batch in batches]), loaded.predictions.labels)
+    read = {name: joined_columns([batch.columns[name] for batch in batches]) for name in ("region", "shift")}
+    whole = {name: slice_words(column) for name, column in loaded.extra.items()}
+    for name, column in read.items():
+        assert [column.distinct[code] for code in column.codes] == [
+            whole[name].distinct[code] for code in whole[name].codes
+        ]
+    (tmp_path / "a.csv").write_text("logit_cat,logit_dog,label\n" + "1,2,cat\n" * 50 + "1,two,cat\n")
+    with pytest.raises(FileError, match="two"):
+        gathered(tmp_path / "a.csv")
+
+
+def test_arrays_that_end_early_are_refused(tmp_path):
+    samples = predictions_of(100, K)
+    np.savez_compressed(tmp_path / "a.npz", logits=np.asfortranarray(samples.logits), labels=samples.labels.numpy())
+    assert gathered(tmp_path / "a.npz").state.n == 100  # by columns, so that it is read whole
+    np.savez(tmp_path / "a.npz", logits=samples.logits.numpy(), labels=samples.labels.numpy()[:90])
+    with pytest.raises(FileError, match=r"a\.npz"):
+        gathered(tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", logits=samples.logits.numpy(), labels=samples.labels.numpy())
+    stored = bytearray((tmp_path / "a.npz").read_bytes())
+    stored[1000] ^= 1
+    (tmp_path / "a.npz").write_bytes(stored)
+    with pytest.raises(FileError, match=r"a\.npz"):
+        gathered(tmp_path / "a.npz")
 
 
 def test_batches_and_parts_change_nothing(folder, monkeypatch):
@@ -117,8 +170,8 @@ def test_a_column_chooses_the_samples(folder):
         (table_of(slice(0, 9)).rename_columns(["prob_0", "prob_1", "prob_2", "label", "fold"]), "logit_0"),
         (table_of(slice(0, 9)).cast(pa.schema([(n, pa.float32()) for n in ("logit_0", "logit_1", "logit_2")]
                                               + [("label", pa.int64()), ("fold", pa.string())])), "float32 instead of"),
-        (table_of(slice(0, 9), logit_1=[float("nan")] * 9), "rows 0 to 8"),
-        (table_of(slice(0, 9), label=[7] * 9), "rows 0 to 8"),
+        (table_of(slice(0, 9), logit_1=[float("nan")] * 9), "logits"),
+        (table_of(slice(0, 9), label=[7] * 9), "label"),
         (pa.table({**{n: table_of(slice(0, 9))[n] for n in ("label", "fold")},
                    **{f"logit_{n}": table_of(slice(0, 9))["logit_0"] for n in range(4)}}), "same columns"),
     ],
