@@ -1,6 +1,7 @@
 """``python -m experiments``: list, run, tabulate and check the studies of the papers."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from experiments.overconfidence.study import OverconfidenceStudy
 from experiments.posthoc_maps.study import PosthocMapsStudy
 from experiments.published import findings, read_published
 from experiments.records import Records
+from experiments.refinement.study import RefinementStudy
 from experiments.runner import Cell, Place, Study, finished, run_cells
 
 STUDIES: dict[str, Study] = {
@@ -25,6 +27,7 @@ STUDIES: dict[str, Study] = {
         DarkSideStudy(),
         MetaRegularizationStudy(),
         OverconfidenceStudy(),
+        RefinementStudy(),
         *EARLIER,
     )
 }
@@ -64,10 +67,15 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("results", help="write docs/results.md and its figures from the records of all studies")
     given = parser.parse_args(arguments)
     try:
-        return _COMMANDS[given.command](given)
+        status = _COMMANDS[given.command](given)
+        sys.stdout.flush()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # its reader has seen enough, as in `list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which Python flushes at its end
+        return 1
+    return status
 
 
 def _list(given: argparse.Namespace) -> int:

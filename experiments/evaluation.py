@@ -25,7 +25,7 @@ def session_of(cell: Settings, dataset: Dataset, data: DeviceData, *, recipe: st
     """Return the training of a cell's ``network`` with its ``loss`` and ``seed``.
 
     Args:
-        cell: Its ``epochs`` and ``batch_size`` replace those of the recipe.
+        cell: Its ``epochs``, ``batch_size`` and ``mixup`` replace those of the recipe.
         dataset: Which the network has its sizes from.
         data: Its parts, on the device.
         recipe: Name of a recipe.
@@ -39,7 +39,9 @@ def session_of(cell: Settings, dataset: Dataset, data: DeviceData, *, recipe: st
         ),
         catalogue.parse_any_loss(str(cell["loss"])),
         data,
-        RECIPES[recipe].changed({name: cell[name] for name in ("epochs", "batch_size", "seed") if name in cell}),
+        RECIPES[recipe].changed(
+            {name: cell[name] for name in ("epochs", "batch_size", "mixup", "seed") if name in cell}
+        ),
         RuntimeOptions(evaluate_every=evaluate_every),
         name=str(cell["method"]),
     )

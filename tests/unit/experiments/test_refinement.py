@@ -1,0 +1,93 @@
+"""Tables 2 and 3 of the dark side: the small grid end to end, shifted sets, and what records are turned into."""
+
+import numpy as np
+import pytest
+import torch
+from experiments.__main__ import STUDIES, main
+from experiments.published import read_published
+from experiments.refinement import study as refinement
+from experiments.refinement.results import PUBLISHED, numbers_of, page_of
+
+from calibrant.datasets import Dataset, PixelScale, Samples
+
+
+def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
+    records = str(tmp_path / "records.jsonl")
+    assert main(["run", "refinement", "--quick", "--records", records, "--together", "2"]) == 0
+    assert main(["check", "refinement", "--quick", "--records", records]) == 0
+    assert main(["table", "refinement", "--quick", "--records", records, "--out", str(tmp_path)]) == 0
+    page = (tmp_path / "refinement-study.md").read_text(encoding="utf-8")
+    assert "## small CNN on digits" in page
+    assert "| MX | TS (1.5) | 1 | " in page
+    assert (tmp_path / "images" / "refinement.png").exists()
+    assert "2 cells done" in capfd.readouterr().out
+
+
+def test_the_records_say_what_published_toml_says_they_say(capsys):
+    assert main(["check", "refinement"]) == 0, capsys.readouterr().out
+
+
+def test_every_published_number_is_one_that_the_grid_will_have():
+    cells = [cell.settings for cell in STUDIES["refinement"].cells(quick=False)]
+    records = [
+        trained(cell["method"], cell["seed"], network=cell["network"], data=cell["data"], sets=sets)
+        for cell in cells
+        for sets in [("test", "cifar10.1", "cifar10.2") if cell["data"] == "cifar10" else ("test",)]
+    ]
+    found = numbers_of(records)
+    assert all(each.id in found for each in read_published(PUBLISHED))
+
+
+def test_shifted_images_beside_the_data_are_evaluated_by_maps_of_the_calibration_samples(tmp_path, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+
+    class Small(refinement.CIFAR10):
+        def read(self, _folder):
+            images = torch.randint(256, (600, 3, 8, 8), dtype=torch.uint8, generator=generator)
+            samples = Samples(images, torch.arange(600) % 4)
+            return Dataset("cifar10", tuple("abcd"), samples, samples, pixel_scale=PixelScale.of(images))
+
+    monkeypatch.setitem(refinement.READERS, "cifar10", Small)
+    shifted = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
+    np.savez(tmp_path / "cinic10_sample.npz", x=shifted, y=np.arange(40) % 4)
+    trainer = refinement._Trainer(tmp_path, torch.device("cpu"))
+    cell = {
+        **refinement.WAYS["LS"], "method": "LS", "seed": 0, "data": "cifar10", "network": "digits_cnn",
+        "epochs": 1, "batch_size": 32, "evaluate_every": 1,
+    }  # fmt: skip
+    reported = {}
+    trainer.run([cell], reported.__setitem__)
+    assert set(reported[0]["rows"]) == {"test", "cinic10"}
+    assert set(reported[0]["rows"]["cinic10"]) == {"none", "TS (1.5)", "TS", "SVS"}
+    assert reported[0]["T"]["TS (1.5)"] == 1.5
+
+
+def test_data_that_are_not_there_fail_their_own_cells(tmp_path):
+    reported = {}
+    cells = [cell.settings for cell in STUDIES["refinement"].cells(quick=False) if cell.settings["seed"] == 0][:2]
+    refinement._Trainer(tmp_path, torch.device("cpu")).run(cells, reported.__setitem__)
+    assert sorted(reported) == [0, 1]
+    assert all("cifar100" in str(error).lower() for error in reported.values())
+
+
+def trained(method, seed, ece=0.1, auroc=0.9, network="vgg16_bn", data="cifar10", sets=("test",)):
+    row = {"accuracy": [0.9, 0.89, 0.91], "nll": [0.3] * 3, "brier": [0.1] * 3}
+    row |= {"ece": [ece, ece - 0.003, ece + 0.004], "auroc": [auroc, auroc - 0.01, auroc + 0.01]}
+    rows = {name: dict.fromkeys(("none", "TS (1.5)", "TS", "SVS"), row) for name in sets}
+    cell = {"data": data, "network": network, "method": method, "seed": seed, "epochs": 100}
+    where = {"device": "cpu", "torch": "2", "commit": "0" * 40}
+    return {"cell": cell, "numbers": {"rows": rows, "T": {}, "training_accuracy": 1.0}, **where}
+
+
+def test_a_difference_to_the_baseline_is_taken_seed_by_seed():
+    records = [trained("Baseline", 0, auroc=0.95), trained("Baseline", 1, auroc=0.9), trained("LS", 0, auroc=0.8)]
+    number = numbers_of(records)["cifar10.vgg16_bn.LS - Baseline.none.auroc"]
+    assert number[:3] == pytest.approx((-15, -15 - 2**0.5, -15 + 2**0.5))
+
+
+def test_the_page_has_a_table_for_each_network_and_set():
+    records = [trained(method, 0, sets=("test", "cifar10.1")) for method in ("Baseline", "LS")]
+    page = page_of(records, images=None)
+    assert "## VGG-16 on CIFAR-10\n" in page
+    assert "## VGG-16 on CIFAR-10.1\n" in page
+    assert "| Table 3, CIFAR-10.1, VGG-16, LS, ECE in percent | 6.84 |" in page
