@@ -67,6 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("results", help="write docs/results.md and its figures from the records of all studies")
     given = parser.parse_args(arguments)
     try:
+        _check_quick(given)
         status = _COMMANDS[given.command](given)
         sys.stdout.flush()
     except InputError as error:
@@ -76,6 +77,11 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which Python flushes at its end
         return 1
     return status
+
+
+def _check_quick(given: argparse.Namespace) -> None:
+    if getattr(given, "paper", None) and given.quick and not STUDIES[given.paper].cells(quick=True):
+        raise InputError(f"--quick needs a study with a small grid; {given.paper} has its records alone.")
 
 
 def _list(given: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from experiments.page import claims, interval, joined, number_by_number, provena
 from experiments.published import Claim, Published, findings, read_published
 from experiments.records import Record
 
-__all__ = ["numbers_of", "page_of"]
+__all__ = ["lower_than_focal", "numbers_of", "page_of"]
 
 PUBLISHED = Path(__file__).parent / "published.toml"
 RULES = {"last": "the last", "best": "best error", "best-nll": "best log-loss"}
@@ -113,7 +113,7 @@ def _outcome(
     records: Sequence[Record], numbers: Mapping[str, Number], published: Mapping[str, Published | Claim]
 ) -> str:
     """Return what became of γ-Net, in sentences, for every learned loss that has focal loss beside it."""
-    lines, counts = ["## γ-Net", ""], dict[bool, list[bool]]()
+    lines = ["## γ-Net", ""]
     for length, method in dict.fromkeys((each["cell"]["length"], each["cell"]["method"]) for each in records):
         runs = _runs(records, length, method)
         if f"{length}.{method} - Focal.best.ece" not in numbers or "gamma_mean" not in runs[0]["epochs"][-1]:
@@ -133,7 +133,6 @@ def _outcome(
                 f"  - The paper's difference, {gain:+.2f}, lies outside {outside} of these {len(ours)} intervals."
             )
         is_lower = [first < second for first, second in _pairs(records, length, (method, "Focal"), "best")]
-        counts.setdefault("constant rate" in method, []).extend(is_lower)
         gammas = ", ".join(f"{run['epochs'][-1]['gamma_mean']:.2f}" for run in runs)
         log_losses = " against ".join(
             f"{numbers[f'{length}.{each}.best.TS.nll'].value:.4f}" for each in (method, "Focal")
@@ -143,15 +142,35 @@ def _outcome(
             f"networks, by best error. Mean γ at the last epoch, seed by seed: {gammas}. Log-loss after a temperature, "
             f"by best error: {log_losses}. ECE against that of focal loss, seed by seed:\n" + "\n".join(parts)
         )
-    if not counts:
+    if len(lines) == 2:
         return ""
     told = " and ".join(
         f"in {sum(found)} of {len(found)} pairs of networks {words}"
         for is_constant, words in ((False, "where its rate falls with the network's"), (True, "at a constant rate"))
-        if (found := counts.get(is_constant))
+        if (found := lower_than_focal(records, constant_rate=is_constant))
     )
     lines.insert(2, f"A learned γ has a lower ECE than γ = 1, by best error, {told}.\n")
     return "\n".join(lines)
+
+
+def lower_than_focal(records: Sequence[Record], *, constant_rate: bool) -> list[bool]:
+    """Return, for each pair of networks, whether a learned γ has a lower ECE than γ = 1, by best error.
+
+    Args:
+        records: Successful ones.
+        constant_rate: Whether γ-Net's rate is constant, or falls with the network's.
+    """
+    learned = {
+        (each["cell"]["length"], each["cell"]["method"]): None
+        for each in records
+        if "gamma_mean" in each["numbers"]["epochs"][-1]
+        and ("constant rate" in each["cell"]["method"]) == constant_rate
+    }
+    return [
+        first < second
+        for length, method in learned
+        for first, second in _pairs(records, length, (method, "Focal"), "best")
+    ]
 
 
 def _pairs(records: Sequence[Record], length: str, methods: tuple[str, str], rule: str) -> list[tuple[float, float]]:

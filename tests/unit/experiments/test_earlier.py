@@ -23,3 +23,8 @@ def test_every_cell_has_its_record_and_nothing_is_left_to_run(study, tmp_path, c
 def test_a_cell_without_a_record_cannot_be_run(study):
     with pytest.raises(InputError, match="history"):
         study.prepare(Place(device="cpu", commit="x"), quick=False)
+
+
+def test_a_study_without_a_small_grid_says_so(capsys):
+    assert main(["run", "meta", "--quick"]) == 2
+    assert "meta has its records alone" in capsys.readouterr().err
