@@ -136,7 +136,7 @@ def _stretched(method: OrderPreserving | OrderInvariant, predictions: Prediction
         weight_decay=method.weight_decay,
         seed=method.seed,
     )
-    flat, certificate = quasi_newton(objective, objective.start)
+    flat, certificate = quasi_newton(objective, objective.start, tolerance=_FINE if n <= _MANY else _ROUGH)
     weights = objective.network(flat)
     weights = weights._replace(hidden_weight=weights.hidden_weight / spread)
     return Fitted(OrderPreservingMap(beta, centre, *weights, n_classes=predictions.n_classes, sees=sees), certificate)
@@ -153,6 +153,9 @@ def _fitted_beta(predictions: Predictions) -> Tensor:
 
 
 _SORTED = 1 << 20  # logits that are sorted at a time
+# Largest gradient at the end. The noise of many samples hides a rougher one: at 100,000 samples the log-loss is 3e-6
+# above its minimum, after a fifth of the passes.
+_FINE, _ROUGH, _MANY = 1e-7, 1e-5, 20_000
 # Numbers in a block: the dozen arrays of its size stay in a processor's last cache.
 _BLOCK = 1 << 18
 # No fitted output is as large as this, but a trial step's may be, and its exponential must be finite.
@@ -234,7 +237,8 @@ class GapStretchLoss:
     def _add_block(self, rows: slice, network: StretchWeights, gradient: StretchWeights) -> Tensor:
         """Return the summed loss of some samples; add its gradient in place."""
         gaps, seen, label = self._gaps[rows], self._seen[rows], self._label_rank[rows, None]
-        hidden = torch.addmm(network.hidden_bias, seen, network.hidden_weight.T).tanh_()
+        # tanh x is 2 sigmoid(2x) - 1, in half the time.
+        hidden = torch.addmm(2 * network.hidden_bias, seen, 2 * network.hidden_weight.T).sigmoid_().mul_(2).sub_(1)
         scaled = hidden * self._share
         given = torch.addmm(network.out_bias + _NEUTRAL, scaled, network.out_weight.T)
         grown = given.clamp_(max=_HUGE).exp_()
