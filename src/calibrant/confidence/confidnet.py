@@ -45,6 +45,8 @@ from calibrant.predictions import Predictions, TopLabel
 
 ChooseEpochBy: TypeAlias = Literal["aupr_error", "auroc", "mse"]
 Progress: TypeAlias = Callable[[str, float], None]
+Augment: TypeAlias = Callable[[Tensor], Tensor]
+_Batches: TypeAlias = Callable[[Tensor], Iterator[tuple[Tensor, Tensor]]]  # by indices: log-odds, targets of a batch
 
 _ENOUGH_TO_WARN = 100  # held-out samples
 _BLOCK = 1 << 14  # samples that the head takes at a time
@@ -323,6 +325,13 @@ def _check_features_lead_to_logits(model: nn.Module, inputs: Tensor, layer: str 
         raise InputError(f"the logits must be head(features(x)); {type(model).__name__} gives others. {HOW_TO_WRAP}")
 
 
+def _checked_augmented(inputs: object, n: int) -> Tensor:
+    if not isinstance(inputs, Tensor) or len(inputs) != n:
+        got = f"shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else type(inputs).__name__
+        raise InputError(f"augment must return a tensor of as many inputs as it receives, {n}; got {got}.")
+    return inputs
+
+
 def split_samples(correct: Tensor, share: float, *, criterion: ChooseEpochBy, seed: int) -> tuple[Tensor, Tensor]:
     """Return indices of the samples to fit on and of those held out, rising, on the CPU.
 
@@ -370,7 +379,8 @@ class ConfidNet:
     little to learn from; held-out samples are better. It is trained to separate correct from wrong, and is not a
     calibrated probability of being correct: evaluate it by AUROC and AUPR, or fit a map on it.
 
-    Features are computed once, in evaluation mode; the paper trains on augmented images, with new features each step.
+    Features are computed once, in evaluation mode; with ``fit(augment=...)`` in every step, of augmented inputs, as in
+    the paper.
 
     Formula: ĉ(x) = σ(head(features(x))), the head minimising Σ (ĉ(x_i) − p_{y_i}(x_i))²
     Samples: some hundreds of wrong predictions.
@@ -434,8 +444,9 @@ class ConfidNet:
         object.__setattr__(self, "seed", check_seed(self.seed))
 
     def fit(
-        self, model: nn.Module, data: object, *, layer: str | None = None, progress: Progress | None = None
-    ) -> LearnedConfidence:
+        self, model: nn.Module, data: object, *, layer: str | None = None, augment: Augment | None = None,
+        progress: Progress | None = None,
+    ) -> LearnedConfidence:  # fmt: skip
         """Fit the head, and return the classifier with a learned confidence beside its logits.
 
         The weights, modes and gradients of the classifier are unchanged, also after an error.
@@ -444,22 +455,26 @@ class ConfidNet:
             model: Any module with a layer to name; or one with ``features(x)``, (n, ...) -> (n, d), and ``head``, such
                 that ``forward(x)`` is ``head(features(x))``.
             data: ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``, with inputs as the network takes them. A
-                loader is read once, in its order; fine-tuning needs samples by number and refuses a loader.
+                loader is read once, in its order; fine-tuning and augmentation need samples by number and refuse it.
             layer: Name of the layer whose inputs are the features, mostly the last: ``"fc"``, ``"classifier.6"``. None
                 for a model with ``features`` and ``head``.
+            augment: Returns a batch of inputs, (n, ...), at random a little different, such as shifted and mirrored
+                images. Each step then runs the classifier, as in training it. Held-out samples are not augmented.
             progress: Called after every epoch with a text and the number of epochs so far.
 
         Warns:
             CalibrantWarning: If no prediction is wrong, or the softmax separates held-out samples as well.
         """
         source = sample_source(data)
-        if self.fine_tune_epochs and source.n_samples is None:
+        if augment is not None and not callable(augment):
+            raise InputError(f"augment must be a function of a batch of inputs; got {augment!r}.")
+        if (self.fine_tune_epochs or augment) and source.n_samples is None:
             raise InputError(
-                "fine-tuning reads the samples several times, and needs them by number; got a DataLoader. Pass its "
-                "data set, or (inputs, labels)."
+                f"{'augmentation' if augment else 'fine-tuning'} reads the samples several times, and needs them by "
+                "number; got a DataLoader. Pass its data set, or (inputs, labels)."
             )
         gather = partial(_gathered_from_model, model, source, batch_size=self.batch_size, layer=layer)
-        head, encoder = self._fit(gather, progress, model, source, layer)
+        head, encoder = self._fit(gather, progress, model, source, layer, augment)
         return LearnedConfidence(model, head, encoder=encoder, layer=layer)
 
     def fit_features(
@@ -486,6 +501,7 @@ class ConfidNet:
         model: nn.Module | None = None,
         source: SampleSource | None = None,
         layer: str | None = None,
+        augment: Augment | None = None,
     ) -> tuple[ConfidenceHead, nn.Module | None]:
         """Return the fitted head, and the fine-tuned encoder where there is a better one than the classifier's."""
         begun = time.perf_counter()
@@ -498,19 +514,37 @@ class ConfidNet:
             parts = split_samples(known.correct, self.held_out, criterion=self.choose_by, seed=self.seed)
             head = ConfidenceHead(known.features.shape[1], layers=self.layers, units=self.units, seed=self.seed)
             head.to(known.features.device)
+            target = known.target.to(next(head.parameters()).dtype)
 
-            def log_odds_of_features(chosen: Tensor) -> Iterator[Tensor]:
-                return (head(known.features[batch]) for batch in chosen.split(self.batch_size))
+            def from_features(chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+                return ((head(known.features[some]), target[some]) for some in chosen.split(self.batch_size))
 
-            epoch, value = self._train([head], log_odds_of_features, known, parts, progress)
-            if self.fine_tune_epochs and model is not None and source is not None:
+            def from_inputs(
+                chosen: Tensor, encoder: nn.Module | None = None, augment: Augment | None = None
+            ) -> Iterator[tuple[Tensor, Tensor]]:
+                assert model is not None
+                assert source is not None
+                batches = source.read(chosen.cpu(), self.batch_size)
+                for some, (inputs, labels, _) in zip(chosen.split(self.batch_size), batches, strict=True):
+                    seen, wanted, features = to_device(inputs, device_of(head)), target[some], None
+                    if augment is not None:
+                        seen = _checked_augmented(augment(seen), len(seen))
+                        with frozen(model), torch.no_grad():
+                            logits, features = logits_and_features(model, seen, layer)
+                        predictions = Predictions.from_logits(logits, labels.to(logits.device))
+                        wanted = _gathered_from_predictions(predictions, features).target.to(target)
+                    if encoder is not None:
+                        features = features_of(encoder, seen, layer)
+                    yield head(features), wanted
+
+            fitted_on = from_features if augment is None else partial(from_inputs, augment=augment)
+            epoch, value = self._train([head], fitted_on, from_features, known, parts, progress)
+            if self.fine_tune_epochs and model is not None:
                 tuned = encoder_copy(model, trained=True, layer=layer)
-
-                def log_odds_of_inputs(chosen: Tensor) -> Iterator[Tensor]:
-                    for inputs, _, _ in source.read(chosen.cpu(), self.batch_size):
-                        yield head(features_of(tuned, to_device(inputs, device_of(head)), layer))
-
-                fine_tuned, value = self._train([head, tuned], log_odds_of_inputs, known, parts, progress, value)
+                of_tuned = partial(from_inputs, encoder=tuned)
+                fine_tuned, value = self._train(
+                    [head, tuned], partial(of_tuned, augment=augment), of_tuned, known, parts, progress, value
+                )
                 tuned.requires_grad_(requires_grad=False).zero_grad()
                 encoder = tuned if fine_tuned else None
         held_out = parts[1].to(known.target.device)
@@ -530,7 +564,8 @@ class ConfidNet:
     def _train(
         self,
         modules: Sequence[nn.Module],
-        log_odds_of: Callable[[Tensor], Iterator[Tensor]],  # of samples by their indices, a batch at a time
+        fitted_on: _Batches,
+        held_out_of: _Batches,
         known: _Gathered,
         parts: tuple[Tensor, Tensor],
         progress: Progress | None,
@@ -538,7 +573,7 @@ class ConfidNet:
     ) -> tuple[int, float]:
         """Train the head, or the head and an encoder; return the epoch that is best on held-out samples, and its value.
 
-        Its weights are left, those of the first of equals. Each batch of ``log_odds_of`` follows the step of the one
+        Its weights are left, those of the first of equals. Each batch of ``fitted_on`` follows the step of the one
         before. ``value`` is that of the current weights, epoch 0, if they may be the best.
         """
         name, epochs, rate, before = "head", self.epochs, self.learning_rate, 0
@@ -546,7 +581,6 @@ class ConfidNet:
             name, epochs, rate, before = "fine-tuning", self.fine_tune_epochs, self.fine_tune_learning_rate, self.epochs
         device, fitted = known.target.device, parts[0]
         held_out = parts[1].to(device)
-        target = known.target.to(next(modules[0].parameters()).dtype)
         tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
         best, kept = 0, [tensor.detach().clone() for tensor in tensors]
         optimiser = torch.optim.Adam([weights for module in modules for weights in module.parameters()], lr=rate)
@@ -554,14 +588,14 @@ class ConfidNet:
         for epoch in range(1, epochs + 1):
             shuffled = fitted[torch.randperm(len(fitted), generator=order)].to(device)
             total = torch.zeros((), device=device)
-            for some, log_odds in zip(shuffled.split(self.batch_size), log_odds_of(shuffled), strict=True):
-                loss = mse_loss(log_odds.sigmoid(), target[some])
+            for log_odds, target in fitted_on(shuffled):
+                loss = mse_loss(log_odds.sigmoid(), target)
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
-                total += loss.detach() * len(some)
+                total += loss.detach() * len(target)
             with torch.no_grad():
-                log_odds = torch.cat(list(log_odds_of(held_out)))
+                log_odds = torch.cat([batch for batch, _ in held_out_of(held_out)])
             if not log_odds.isfinite().all():
                 raise FitError(
                     f"training must give finite confidences; in epoch {epoch} some were not. Take a lower learning "

@@ -445,3 +445,42 @@ def test_it_fits_on_an_accelerator(network, samples, other_samples, tuned):
     learned = method.fit(network.cuda(), samples)
     assert next(learned.head.parameters()).is_cuda
     assert auroc(learned.top_label(other_samples)) > 0.95
+
+
+def test_inputs_augmented_by_nothing_give_the_head_of_cached_features(network, samples):
+    method = dataclasses.replace(QUICK, fine_tune_epochs=1)
+    first, second = (method.fit(network, samples, augment=augment) for augment in (None, torch.clone))
+    torch.testing.assert_close(weights_of(second.head), weights_of(first.head))
+    assert second.head.choice == first.head.choice
+
+
+def test_every_fitted_sample_is_augmented_in_every_epoch_and_no_held_out_one(network, samples, state_of, same_state):
+    before, seen = state_of(network), []
+    QUICK.fit(network, samples, augment=lambda inputs: seen.append(len(inputs)) or inputs)
+    assert sum(seen) == QUICK.epochs * (600 - round(0.1 * 600))
+    assert same_state(before, state_of(network))
+
+
+def test_the_target_is_the_probability_that_the_classifier_gives_the_augmented_input(network, samples, other_samples):
+    turned = torch.tensor([-1.0, 1.0, 1.0, 1.0])  # right becomes wrong, and wrong right
+    learned = QUICK.fit(network, samples, augment=lambda inputs: inputs * turned)
+    assert auroc(learned.top_label(other_samples)) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("augment", "message"),
+    [
+        ("flip", "augment must be a function"),
+        (lambda inputs: inputs[1:], "as many inputs as it receives, 64; got shape"),
+        (lambda inputs: inputs.tolist(), "as many inputs as it receives, 64; got list"),
+    ],
+)
+def test_an_augmentation_that_is_none_is_refused(network, samples, augment, message):
+    with pytest.raises(InputError, match=message):
+        QUICK.fit(network, samples, augment=augment)
+
+
+def test_augmentation_refuses_a_loader(network, samples):
+    loader = DataLoader(TensorDataset(*samples), batch_size=50)
+    with pytest.raises(InputError, match="augmentation reads the samples several times"):
+        QUICK.fit(network, loader, augment=torch.clone)
