@@ -268,7 +268,7 @@ class Layout:
 
 
 # Numbers in a block: few enough for a processor's last cache, many beside the cost of a call; on a GPU blocks bound
-# memory.
+# memory, by a quarter of the logits' own if that is more.
 _BLOCK, _GPU_BLOCK = 1 << 21, 1 << 26
 _ABOVE_ROUNDING = 1 + 2e-5  # exceeds the rounding of float32 logarithms near that of 1e-30
 _UNDERFLOW = 1e-30  # below this the sum of the other classes' exponentials has lost digits
@@ -375,7 +375,7 @@ class SoftmaxRows:
             for rows in blocks:
                 self._pass(logits[rows].to(dtype), labels[rows], rows, memory)
         else:
-            for rows in row_blocks(n, _GPU_BLOCK // k):
+            for rows in row_blocks(n, max(_GPU_BLOCK // k, n // 4)):
                 self._pass_on_gpu(logits[rows], labels[rows], rows)
         self.other_sums *= most
         self.other_sums_by_group *= most
