@@ -1,5 +1,6 @@
 """Metrics on a GPU: nine of them against one ``log_softmax`` over the same array, and a whole evaluation."""
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -33,7 +34,10 @@ def report() -> str:
     bounds = []
     for rows, classes, most in sizes:
         logits, labels = _overconfident(rows, classes, place.device)
-        tasks = {"pass": partial(torch.log_softmax, logits, 1), "nine": partial(_nine, logits, labels)}
+        tasks: dict[str, Callable[[], object]] = {
+            "pass": partial(torch.log_softmax, logits, 1),
+            "nine": partial(_nine, logits, labels),
+        }
         times = in_turns(tasks, rounds=7, clock=place.clock)
         passes = times["nine"] / times["pass"]
         milliseconds = [f"{1e3 * times[name]:.2f} ms" for name in tasks]
