@@ -62,9 +62,9 @@ def peak_in_a_process_of_its_own(module: str, rows: "Rows", argument: str) -> fl
         return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def peak_of(module: str, argument: str) -> tuple[float, float]:
-    """Peak in MB of ``python -m module argument``, and the number that it prints."""
-    command = f"import runpy, sys; sys.argv = ['', {argument!r}]; runpy.run_module({module!r}, run_name='__main__')"
+def peak_of(module: str, *arguments: str) -> tuple[float, float]:
+    """Peak in MB of ``python -m module arguments``, and the number that it prints."""
+    command = f"import runpy, sys; sys.argv = {['', *arguments]!r}; runpy.run_module({module!r}, run_name='__main__')"
     command += "; from benchmarks.memory import _peak; print(_peak())"
     ended = subprocess.run([sys.executable, "-W", "ignore", "-c", command], capture_output=True, text=True, check=True)
     number, peak = ended.stdout.split()[-2:]

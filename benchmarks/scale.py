@@ -156,31 +156,57 @@ def _memory(folder: Path) -> list[str]:
         for number, start in enumerate(range(0, size, SHARD)):
             write_shard(parts / f"{number}.parquet", min(SHARD, size - start), number)
         peak, seconds = peak_of("benchmarks.scale", str(parts))
-        for path in parts.iterdir():
-            path.unlink()
         peaks.append(peak)
         lines.append(f"| {size:,} | {peak:.0f} MB | {size / seconds / 1e6:.2f} |")
         print(lines[-1], flush=True)
-    within = max(peaks[1:]) / min(peaks[1:])
+        fitted = peak_of("benchmarks.scale", str(parts), "temperature")  # the last is that of most samples
+        for path in parts.iterdir():
+            path.unlink()
     bounds = [
         Bound("peak, MB", max(peaks), at_most=1000),
-        Bound("most over least peak, 10^6 to 10^8", within, at_most=1.1),
+        Bound("most over least peak, 10^6 to 10^8", max(peaks[1:]) / min(peaks[1:]), at_most=1.1),
+        Bound("peak of a temperature of 10^8, MB", fitted[0], at_most=1000),
+        Bound("its passes", fitted[1], at_most=4),
+        Bound("T of 10^6 float64, streamed minus in memory", _difference_of_temperatures(folder), at_most=1e-9),
     ]
     return [*lines, "", *map(str, bounds)]
 
 
-def _gather(folder: str) -> None:
-    """Gather the state of a folder; print the processor seconds."""
+def _difference_of_temperatures(folder: Path) -> float:
+    from calibrant import TemperatureScaling, load
     from calibrant.files.choose import LoadOptions
-    from calibrant.scale import Plan, find_shards, gather
+    from calibrant.scale import Plan, find_shards, fit_streamed
+
+    parts = Path(tempfile.mkdtemp(dir=folder))
+    for number in range(2):
+        path = parts / f"{number}.parquet"
+        write_shard(path, 500_000, number)
+        wide = pa.schema([*((f"logit_{i}", pa.float64()) for i in range(CLASSES)), ("label", pa.int64())])
+        pq.write_table(pq.read_table(path).cast(wide), path)
+    shards = find_shards([parts])
+    streamed = fit_streamed(TemperatureScaling(), shards, Plan.of(shards[0], LoadOptions()))
+    joined = pa.concat_tables([pq.read_table(shard.path) for shard in shards])
+    in_memory = TemperatureScaling().fit(load(joined))  # type: ignore[arg-type]
+    return abs(float(streamed.map.temperature) - float(in_memory.temperature))  # type: ignore[union-attr]
+
+
+def _measure(folder: str, work: str = "state") -> None:
+    """Gather the state of a folder, and print the processor seconds; or fit a temperature, and print its passes."""
+    from calibrant import TemperatureScaling
+    from calibrant.files.choose import LoadOptions
+    from calibrant.scale import Plan, find_shards, fit_streamed, gather
 
     torch.set_num_threads(1)
     shards = find_shards([folder])
-    start = time.process_time()
-    gather(shards, Plan.of(shards[0], LoadOptions()))
-    print(time.process_time() - start)
+    plan, start = Plan.of(shards[0], LoadOptions()), time.process_time()
+    if work == "state":
+        gather(shards, plan)
+        print(time.process_time() - start)
+        return
+    fitted = fit_streamed(TemperatureScaling(), shards, plan)
+    print(fitted.map.summary.certificate.passes)  # type: ignore[union-attr]
 
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    _gather(sys.argv[1])
+    _measure(*sys.argv[1:])

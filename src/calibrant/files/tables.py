@@ -120,14 +120,22 @@ def open_frame(frame: Any) -> Content:
     return content_of(None, table.schema, table.select)
 
 
+def parquet_file(path: Path) -> Any:
+    """Open a Parquet file to be read in batches; page checksums are verified where it has them."""
+    import pyarrow.parquet as pq
+
+    # Without these all row groups that are asked for are held, as they are stored, until the last is read.
+    return pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 18, page_checksum_verification=True)
+
+
 def open_parquet(path: Path) -> Content:
-    """Open a Parquet file; page checksums are verified where it has them."""
+    """Open a Parquet file."""
     import pyarrow.parquet as pq
 
     form = "Parquet file"
 
     def select(names: list[str]) -> Any:
-        with reading(path, form), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with reading(path, form), parquet_file(path) as file:
             # In batches, so that a small file that claims to be large does not fill the memory. (Do not read its
             # detailed metadata: with a damaged file the library ends the process.)
             stored = file.schema_arrow

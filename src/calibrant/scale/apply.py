@@ -198,13 +198,12 @@ def _stream(shard: Shard, out: Path, map_for: MapFor, options: LoadOptions, made
 def _batches(shard: Shard, options: LoadOptions) -> Iterator[tuple[Any, Scores]]:
     """Yield some rows of a Parquet file at a time, as a table and as scores."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    from calibrant.files.tables import content_of
+    from calibrant.files.tables import content_of, parquet_file
 
     fewest, most = _ROWS
     start = 0
-    with reading(shard.path, "Parquet file"), pq.ParquetFile(shard.path, page_checksum_verification=True) as file:
+    with reading(shard.path, "Parquet file"), parquet_file(shard.path) as file:
         if not file.metadata.num_rows:
             raise FileError(f"{shard.path} must have at least one row to be calibrated; it has none.")
         schema = file.schema_arrow

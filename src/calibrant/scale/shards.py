@@ -221,11 +221,10 @@ class Plan:
             yield from open_in_batches(path, self.options, self.choice, self.names, self.rows)
             return
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        from calibrant.files.tables import content_of
+        from calibrant.files.tables import content_of, parquet_file
 
-        with reading(path, "Parquet file"), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with reading(path, "Parquet file"), parquet_file(path) as file:
             for batch in file.iter_batches(self.rows, list(task.groups), list(self.names), use_threads=False):
                 yield content_of(path, file.schema_arrow, pa.Table.from_batches([batch]).select)
 
