@@ -355,7 +355,7 @@ def load_all(
     loaded = []
     for shard in shards:
         plan.check(shard)
-        loaded.append(options.load_part(shard.path, reading, split, part))
+        loaded.append(options.load_part(shard.path, plan.options, split, part))
     columns = {name: joined_columns([extra[name] for _, extra in loaded]) for name in loaded[0][1]}
     return join([predictions for predictions, _ in loaded]), columns
 

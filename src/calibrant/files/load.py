@@ -220,9 +220,7 @@ def open_in_batches(
     """Open some rows of a file at a time, with the columns of these names; a file of torch whole."""
     suffix = suffix_of(path)
     numbers = {*choice.scores, options.weights}
-    if options.positive_class is not None:  # the name of the other class is that of any other label in the file
-        yield open_source(path, options)
-    elif suffix in DELIMITED:
+    if suffix in DELIMITED:
         yield from import_module("calibrant.files.text").csv_batches(
             path, names, rows, numbers=numbers, separator=options.separator
         )
@@ -361,7 +359,9 @@ def _two_classes(
         )
     positive = options.positive_class.strip()
     others = [word for word in distinct if word != positive]
-    if len(others) == len(distinct):
+    if len(others) == len(distinct) and positive not in (
+        class_names or ()
+    ):  # some samples may all be of the other class
         raise InputError(
             Argument("positive_class", positive),
             f" must be a label in {name!r}, which has {', '.join(map(repr, distinct[:5]))}",

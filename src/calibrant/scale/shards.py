@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -158,7 +158,28 @@ class Plan:
         names = tuple(dict.fromkeys((*choice.scores, *labels, *more)))
         width = max(len(names), *(math.prod(size or 1 for size in content.shape(name)[1:]) for name in choice.scores))
         rows = min(_MOST_ROWS, max(_FEWEST_ROWS, _BATCH_NUMBERS // width))
+        if options.positive_class is not None and options.class_names is None and labels:
+            of_labels = cls(options, choice, None, rows, labels)
+            options = replace(options, class_names=of_labels._two_names(shard, options.positive_class.strip()))
         return cls(options, choice, part, rows, names, by_class)
+
+    def _two_names(self, shard: Shard, positive: str) -> tuple[str, str]:
+        """Return the names of both classes, from the labels in the first shard: those of a batch may all be alike."""
+        (labels,), distinct = self.names, set[str]()
+        for task in self.tasks([shard]):
+            for content in self._contents(task):
+                column = content.read((labels,), labels)[labels]
+                words = column if isinstance(column, Words) else words_of(column, labels)
+                distinct |= {word.strip() for word in words.distinct}
+                if positive in distinct and len(distinct) > 1:
+                    return min(distinct - {positive}), positive
+        if positive not in distinct:
+            raise InputError(
+                Argument("positive_class", positive),
+                f" must be a label in {labels!r} of the first shard, which has {_listed(sorted(distinct))}. If others ",
+                *("have it, name both classes: ", Argument("class_names", f"OTHER,{positive}", is_literal=False), "."),
+            )
+        return f"not {positive}", positive
 
     @property
     def by(self) -> tuple[str, ...]:

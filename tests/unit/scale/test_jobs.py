@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from pyarrow import csv
 from tests.unit.scale.test_state import predictions_of
 
 from calibrant import save
@@ -117,6 +118,26 @@ def test_columns_of_text_have_the_types_of_the_whole_file(tmp_path):
     (tmp_path / "a.csv").write_text("logit_cat,logit_dog,label\n" + "1,2,cat\n" * 50 + "1,two,cat\n")
     with pytest.raises(FileError, match="two"):
         gathered(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_a_batch_may_have_no_sample_of_the_positive_class(tmp_path, suffix):
+    scores = np.random.default_rng(0).random(300)
+    table = {"p": scores, "y": np.where(np.arange(300) % 100 == 99, "fraud", "fair")}
+    for name, rows in (("a", slice(0, 200)), ("b", slice(200, 290))):  # the second file has none
+        part = pa.table({column: values[rows] for column, values in table.items()})
+        path = tmp_path / f"{name}{suffix}"
+        pq.write_table(part, path) if suffix == ".parquet" else csv.write_csv(part, path)
+    shards, options = find_shards([tmp_path]), LoadOptions(positive="p", labels="y", positive_class="fraud")
+    plan = replace(Plan.of(shards[0], options), rows=40)
+    state = gather(shards, plan).state
+    assert (state.n, state.design.class_names) == (290, ("fair", "fraud"))
+    whole = load_detailed(shards[0].path, options).predictions
+    assert float(state.sums["moments.correct"].sum()) == int(whole.top.correct.sum()) + int(
+        (scores[200:290] < 0.5).sum()
+    )
+    with pytest.raises(InputError, match="must be a label in 'y' of the first shard"):
+        Plan.of(shards[1], options)
 
 
 def test_arrays_that_end_early_are_refused(tmp_path):
