@@ -178,6 +178,7 @@ class ClasswiseDiagram:
     n: int
     n_classes: int
     sce: float  # over all classes
+    effective_n: float | None = None  # of weighted samples
 
 
 def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: int = 12) -> ClasswiseDiagram:
@@ -202,7 +203,7 @@ def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: i
     if predictions.weights is not None:
         squares = statistic(predictions.with_weights(predictions.weights.square())).count
     errors = metric.by_class(state)
-    samples = state.hits.sum(-1).round().long().tolist()
+    samples = predictions.label_counts.tolist()
     names = predictions.class_names
     classes = tuple(
         ClassReliability(
@@ -216,7 +217,8 @@ def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: i
         )
         for index in errors.argsort(descending=True, stable=True)[:most].tolist()
     )
-    return ClasswiseDiagram(classes, len(predictions), predictions.n_classes, float(metric.value(state)))
+    sce, effective_n = float(metric.value(state)), _effective_n(predictions)
+    return ClasswiseDiagram(classes, len(predictions), predictions.n_classes, sce, effective_n)
 
 
 def slice_reliability(
@@ -232,9 +234,10 @@ def slice_reliability(
     """
 
     def panel(index: int, name: str, chosen: Tensor) -> ClassReliability:
-        state = Binned(n_bins)(counted_samples(predictions[chosen]))
+        counted = counted_samples(predictions[chosen])
+        state = Binned(n_bins)(counted)
         bins = ReliabilityBins.from_sums(*state.tensors())
-        return ClassReliability(index, name, int(chosen.sum()), float(ECE(n_bins).value(state)), bins)
+        return ClassReliability(index, name, len(counted), float(ECE(n_bins).value(state)), bins)
 
     return tuple(panel(index, *part) for index, part in enumerate(zip(names, slices, strict=True)))
 

@@ -44,6 +44,7 @@ class ComparisonDiagram:
     baseline: str  # name of the method that the others are compared with
     n: int
     left_out: tuple[str, ...] = ()  # methods without numbers
+    effective_n: float | None = None  # of weighted samples
 
 
 def comparison_diagram(comparison: "Comparison") -> ComparisonDiagram:
@@ -59,4 +60,6 @@ def comparison_diagram(comparison: "Comparison") -> ComparisonDiagram:
         dot = Dot(ece.value, ece.low, ece.high, side)
         methods.append(MethodDots(method.name, nll, dot, auroc, recommended=method is comparison.recommended))
     left_out = tuple(method.name for method in comparison.methods if method.failure is not None)
-    return ComparisonDiagram(tuple(methods), comparison.baseline, comparison.n_test, left_out)
+    return ComparisonDiagram(
+        tuple(methods), comparison.baseline, comparison.n_test, left_out, comparison.effective_n_test
+    )

@@ -85,7 +85,8 @@ def plot_comparison(
     sides["alike"] = "no difference beyond noise"
     handles = [Line2D([], [], label=text, linestyle="none", **dot_look(side, colours)) for side, text in sides.items()]
     handles.append(Line2D([], [], label="95 % interval", color=colours.muted, linewidth=1.6))
-    parts = [layout.without_middle(name, 32), f"{diagram.n:,} test samples", "marks: corrected paired tests"]
+    size = layout.test_size_text(diagram.n, diagram.effective_n)
+    parts = [layout.without_middle(name, 32), size, "marks: corrected paired tests"]
     parts += [f"{len(diagram.left_out)} could not be fitted"] if diagram.left_out else []
     detail = layout.DOT.join(filter(None, parts))
     layout.draw_head(figure.add_subplot(grid[0, :]), colours, "Calibration methods compared", detail, handles)

@@ -231,6 +231,11 @@ def percent_with_interval(value: float, low: float, high: float) -> str:
     return percent(value) if math.isnan(low) else f"{percent(value)} ({100 * low:.1f}–{100 * high:.1f} %)"
 
 
+def test_size_text(n: int, effective_n: float | None) -> str:
+    """Write the number of test samples, and the effective one of weighted samples."""
+    return f"{n:,} test samples" + ("" if effective_n is None else f" (effective {effective_n:,.0f})")
+
+
 def size_text(n: int, effective_n: float | None) -> str:
     """Write the number of samples, and the effective one of weighted samples.
 

@@ -243,7 +243,11 @@ def plot_classwise(
     diagram = diagram_of(predictions, arrays, ClasswiseDiagram, diagrams.classwise_reliability, "plot_classwise")
     shown = len(diagram.classes)
     which = f"the {shown} worst of {diagram.n_classes} classes" if shown < diagram.n_classes else f"{shown} classes"
-    numbers = [which, f"classwise ECE {layout.percent(diagram.sce, 2)}", f"n = {diagram.n:,}"]
+    numbers = [
+        which,
+        f"classwise ECE {layout.percent(diagram.sce, 2)}",
+        layout.size_text(diagram.n, diagram.effective_n),
+    ]
     detail = DOT.join(filter(None, [layout.without_middle(name, 22), *numbers]))
     axes = "Probability of the class, %", "Samples of the class, %"
     return _small_multiples(diagram.classes, "Reliability by class", detail, axes, figure, theme)

@@ -135,3 +135,12 @@ def test_classes_without_names_are_numbered():
 def test_the_top_label_alone_has_no_classes():
     with pytest.raises(InputError, match="every class"):
         classwise_reliability(TopLabel([0.9], [True]))
+
+
+def test_classes_of_weighted_samples_are_counted_as_samples():
+    logits = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    weights = torch.linspace(0, 1, 60)  # the first counts nothing
+    labels = torch.arange(60) % 3
+    diagram = classwise_reliability(Predictions.from_logits(logits, labels, weights=weights))
+    assert {one.index: one.samples for one in diagram.classes} == {0: 19, 1: 20, 2: 20}
+    assert diagram.effective_n == pytest.approx(float(weights.sum() ** 2 / weights.square().sum()), rel=1e-5)

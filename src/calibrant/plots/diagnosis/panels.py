@@ -220,8 +220,7 @@ def seeds_words(has_several: bool) -> str:
 
 def samples_words(diagnosis: Diagnosis) -> str:
     """Return the number of test samples, with the effective one of weighted samples."""
-    effective = diagnosis.effective_n
-    return f"{diagnosis.n:,} test samples" + ("" if effective is None else f" (effective {effective:,.0f})")
+    return layout.test_size_text(diagnosis.n, diagnosis.effective_n)
 
 
 def known(values: Iterable[float]) -> list[float]:
