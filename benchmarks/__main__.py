@@ -1,8 +1,8 @@
 """``python -m benchmarks [QUESTION ...]``: run all, or those named, once and write their sections of RESULTS.md.
 
 Wants ``make benchmarks``' environment. Those about training, clamping, learned losses and ``gpu`` want only torch, and
-run on a GPU if there is one. ``torchmetrics_update`` wants torchmetrics, ``tabular`` and ``sklearn_wrapper``
-scikit-learn; ``tabular``, unless it has records already, an hour.
+run on a GPU if there is one. ``torchmetrics_update`` wants torchmetrics, ``engines`` Dask and Ray, ``tabular`` and
+``sklearn_wrapper`` scikit-learn; ``tabular``, unless it has records already, an hour.
 """
 
 import importlib
@@ -16,7 +16,7 @@ WITH_PEERS = (
     "imports", "smooth_error", "intervals", "nine_metrics", "temperature", "structured_scaling", "dirichlet", "binning",
 )  # fmt: skip
 WITHOUT_PEERS = (
-    "memory", "scale", "gpu", "losses", "training", "clamping", "meta", "tabular", "sklearn_wrapper",
+    "memory", "scale", "engines", "gpu", "losses", "training", "clamping", "meta", "tabular", "sklearn_wrapper",
     "torchmetrics_update",
 )  # fmt: skip
 QUESTIONS = (*WITH_PEERS, *WITHOUT_PEERS)

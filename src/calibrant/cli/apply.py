@@ -127,13 +127,14 @@ def _apply_to_many(
         map_for = partial(_map_for, saved=saved, temperature=temperature, map_file=map_file)
         content = str(map_file).encode() if temperature else map_file.read_bytes()
         reading = replace(given.as_options(), labels_needed=False)
-        applied = apply_to_shards(
-            *(chosen, map_for, scale.plan(source.shards, reading, None, "test")),
-            identity=f"{hashlib.sha256(content).hexdigest()}/{reading}",
-            engine=scale.as_engine(),
-            allow_missing=scale.allow_missing,
-            progress=stage,
-        )
+        with scale.as_engine().started() as engine:
+            applied = apply_to_shards(
+                *(chosen, map_for, scale.plan(source.shards, reading, None, "test")),
+                identity=f"{hashlib.sha256(content).hexdigest()}/{reading}",
+                engine=engine,
+                allow_missing=scale.allow_missing,
+                progress=stage,
+            )
         if applied is None:
             raise typer.Exit
         for note in applied.notes:

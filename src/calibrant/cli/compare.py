@@ -138,7 +138,8 @@ def _compare_streamed(
 
     calibration, test = opened(sets[0], "calibration"), opened(sets[1], "test")
     chosen = methods or None
-    return compare_streamed(calibration, test, chosen, engine=scale.as_engine(), progress=progress, **evidence)
+    with scale.as_engine().started() as engine:  # once for all fits
+        return compare_streamed(calibration, test, chosen, engine=engine, progress=progress, **evidence)
 
 
 def parse_methods(text: str) -> "tuple[Calibrator, ...]":

@@ -36,6 +36,10 @@ class Target:
     shard: Shard
     out: Path
 
+    @property
+    def title(self) -> str:
+        return self.shard.name
+
 
 class Applied(NamedTuple):
     """What was written."""

@@ -214,11 +214,8 @@ def start_dask(address: str | None, workers: int) -> Iterator[Run]:
     if address:
         _check_answers(address)
     try:
-        client = (
-            distributed.Client(address, timeout=10)
-            if address
-            else distributed.Client(n_workers=workers, threads_per_worker=1, dashboard_address=None)
-        )
+        own = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "direct_to_workers": True}
+        client = distributed.Client(address, timeout=10) if address else distributed.Client(**own)
     except (OSError, TimeoutError, ValueError) as error:
         raise InputError(
             f"--address must be that of a Dask scheduler; {address!r} does not answer: {error}."
