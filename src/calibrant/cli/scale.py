@@ -107,6 +107,8 @@ class Scale:
         progress: Callable[[str], None],
     ) -> "Opened":
         """Read predictions into memory, or gather their state; and likewise those of a baseline."""
+        from calibrant.processes import join_processes
+
         if baseline is not None and source.are_states != baseline.are_states:
             raise InputError("--baseline must be states if the others are, and only then; got one of each.")
         if not self.streams(source):
@@ -114,16 +116,15 @@ class Scale:
             other = None if baseline is None else baseline.load(reading, split, "test")[0]
             return Opened(predictions, slicing.columns(predictions, extra), baseline=other)
         gathered: list[Gathered | None] = []
-        for place, one in enumerate([source] if baseline is None else [source, baseline.paired_with(source)]):
-            if one.are_states:
-                gathered.append(load_states(one.paths))
-                continue
-            by = Slicing() if place else slicing
-            plan = self.plan(one.shards, replace(reading, extra=by.wanted), split, "test", by_class=by.classes)
-            folder = self.checkpoint if self.checkpoint is None or not place else self.checkpoint / "baseline"
-            gathered.append(
-                replace(self, checkpoint=folder).gather(one.shards, plan, n_bins=n_bins, seed=seed, progress=progress)
-            )
+        with join_processes() if self.engine == "torchrun" else contextlib.nullcontext():  # once, for both
+            for place, one in enumerate([source] if baseline is None else [source, baseline.paired_with(source)]):
+                if one.are_states:
+                    gathered.append(load_states(one.paths))
+                    continue
+                by, folder = (Slicing() if place else slicing), self.checkpoint
+                plan = self.plan(one.shards, replace(reading, extra=by.wanted), split, "test", by_class=by.classes)
+                own = replace(self, checkpoint=folder / "baseline" if place and folder is not None else folder)
+                gathered.append(own.gather(one.shards, plan, n_bins=n_bins, seed=seed, progress=progress))
         states = [one for one in gathered if one is not None]
         if len(states) < len(gathered):
             raise typer.Exit  # a process of ``torchrun`` that has no more to do

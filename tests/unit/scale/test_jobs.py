@@ -334,7 +334,11 @@ def test_every_engine_gives_the_same_report(folder, tmp_path, engine):
         start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "calibrant"]
     report = tmp_path / "report.json"
     arguments = ["evaluate", str(folder), "--resamples", "100", "--json", str(report), "--engine", engine]
-    arguments += ["--checkpoint", str(tmp_path / "job")] if engine == "torchrun" else ["--workers", "2"]
+    arguments += (
+        ["--checkpoint", str(tmp_path / "job"), "--baseline", str(folder)]
+        if engine == "torchrun"
+        else ["--workers", "2"]
+    )
     done = subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("Calibration report") == 1
