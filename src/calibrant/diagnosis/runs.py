@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, final
 
-import torch
 from torch import Tensor
 
 from calibrant import catalogue
@@ -142,7 +141,8 @@ def read_runs(paths: Sequence[Path], options: LoadOptions | None = None) -> tupl
         _check_classes(first, run)
         test = run.test
         difference = labels_differ(expected.labels, str(first.path), test.labels, str(run.path))
-        if not difference and not _weigh_alike(expected, test):
+        weights = [None if part.weights is None else part.weights.tolist() for part in (expected, test)]
+        if not difference and weights[0] != weights[1]:
             difference = f"{first.path} and {run.path} give them other weights"
         if difference:
             raise InputError(
@@ -150,12 +150,6 @@ def read_runs(paths: Sequence[Path], options: LoadOptions | None = None) -> tupl
                 f"{difference}. Diagnose them separately, or train them on the same data and split."
             )
     return runs
-
-
-def _weigh_alike(first: Predictions, second: Predictions) -> bool:
-    if first.weights is None or second.weights is None:
-        return first.weights is second.weights
-    return torch.equal(first.weights, second.weights)
 
 
 def _read(path: Path, options: LoadOptions) -> Iterator[DiagnosedRun]:

@@ -139,10 +139,9 @@ def _noise_of_mean(values: Tensor, weights: Tensor | None) -> Noise:
     n = len(values) if weights is None else float(weights.sum().square() / weights.square().sum())
     if n <= 1:
         return Noise(math.inf, 1)
-    if weights is None:
-        return Noise(float(values.var()) / n, max(n - 1, 1))
-    squares = (weights / weights.sum() * (values - _mean(values, weights))).square().sum()
-    return Noise(float(squares) * n / (n - 1), max(n - 1, 1))
+    share = torch.full_like(values, 1 / n) if weights is None else weights / weights.sum()
+    squares = float((share * (values - _mean(values, weights))).square().sum())
+    return Noise(squares * n / (n - 1), max(n - 1, 1))
 
 
 @final

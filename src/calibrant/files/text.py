@@ -315,8 +315,7 @@ def _write_delimited(table: pa.Table, target: Any, mark: str) -> None:
     target.write(head.getvalue().encode())
     texts = (column for column in table.columns if pa.types.is_string(column.type))
     special = rf'[\x{ord(mark):02x}"\r\n]'
-    needs_quotes = any(pc.any(pc.match_substring_regex(text, special)).as_py() for text in texts)
-    style = "needed" if needs_quotes else "none"
+    style = "needed" if any(pc.any(pc.match_substring_regex(text, special)).as_py() for text in texts) else "none"
     csv.write_csv(table, target, csv.WriteOptions(include_header=False, delimiter=mark, quoting_style=style))
 
 

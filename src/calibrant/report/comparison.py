@@ -339,13 +339,8 @@ HeldOutRecord: TypeAlias = "Comparison | ClampingEvaluation"
 def held_out_facts(record: HeldOutRecord) -> str:
     """Return the size of the data."""
     samples = counted(record.n_calibration, "calibration sample")
-    test = page.samples_text(record.n_test, _effective_n(record), "test sample")
+    test = page.samples_text(record.n_test, getattr(record, "effective_n_test", None), "test sample")
     return f"{samples}, {test}, {counted(record.n_classes, 'class', 'classes')}"
-
-
-def _effective_n(record: HeldOutRecord) -> float | None:
-    """Return the effective number of weighted test samples."""
-    return record.effective_n_test if isinstance(record, Comparison) else None
 
 
 def held_out_settings(record: HeldOutRecord) -> str:
@@ -357,7 +352,11 @@ def held_out_fields(record: HeldOutRecord, *, calibration: PurePath | None, test
     """Return both for the JSON report."""
     return {
         "calibration": {"source": calibration and calibration.name, "n": record.n_calibration},
-        "test": {"source": test and test.name, "n": record.n_test, "effective_n": _effective_n(record)},
+        "test": {
+            "source": test and test.name,
+            "n": record.n_test,
+            "effective_n": getattr(record, "effective_n_test", None),
+        },
         "classes": record.n_classes,
         "bins": record.n_bins,
         "seed": record.seed,

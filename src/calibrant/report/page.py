@@ -224,12 +224,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def samples_text(n: int, effective_n: float | None, noun: str = "sample") -> str:
-    """Return a number of samples, with the effective one of weighted samples.
-
-    Example:
-        >>> samples_text(10_000, 6200.4, "test sample")
-        '10,000 test samples (effective 6,200)'
-    """
+    """Return a number of samples, with the effective one of weighted samples."""
     return counted(n, noun) + ("" if effective_n is None else f" (effective {effective_n:,.0f})")
 
 
