@@ -264,7 +264,8 @@ def draw(folder: Path) -> None:
     from PIL import Image  # comes with matplotlib
 
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-    (folder / "sets").mkdir(exist_ok=True)
+    for made in ("sets", "trend"):  # figures of Python sections; commands make their own folders
+        (folder / made).mkdir(exist_ok=True)
     for section in SECTIONS:
         print(f"Gallery: {section.title.lower()}", flush=True)
         command = [sys.executable, "-c", section.command]
