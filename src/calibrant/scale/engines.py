@@ -125,8 +125,10 @@ class _Worker:
     def _start(self) -> None:
         # Never a fork of this process, whose threads would be lost and whose pipes be shared; on Linux that of a server
         # which imports this library once, so that later processes start in some milliseconds.
-        context: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-        context.set_forkserver_preload(["calibrant.scale.jobs"])
+        has_server = sys.platform == "linux"
+        context: Any = multiprocessing.get_context("forkserver" if has_server else "spawn")
+        if has_server:
+            context.set_forkserver_preload(["calibrant.scale.jobs"])
         with self._lock:
             if self._ended:
                 raise CancelledError
