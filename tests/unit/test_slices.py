@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -73,7 +74,7 @@ def test_weights_count_in_the_gap_to_the_rest():
     doubled = TopLabel(torch.cat([top.confidence] * 2), torch.cat([top.correct] * 2))
     inside = torch.from_numpy(names == "slice 1")
     weighted = _gap_to_rest(TopLabel(top.confidence, top.correct, weights=torch.full((400,), 2.0)), inside)
-    assert weighted == _gap_to_rest(top, inside)
+    assert replace(weighted, corrected_p=0) == replace(_gap_to_rest(top, inside), corrected_p=0)  # NaN before Holm
     assert _gap_to_rest(doubled, torch.cat([inside] * 2)).high < weighted.high
 
 
