@@ -43,6 +43,7 @@ class LoadOptions:
     extra: tuple[str, ...] = ()  # other columns to read, such as weights and groups, one entry per sample
     positive: str | None = None
     positive_class: str | None = None
+    negative_class: str | None = None  # the only other label, where it is known
     class_names: Sequence[str] | None = None
     normalise: bool = False
     separator: str | None = None

@@ -359,18 +359,17 @@ def _two_classes(
         )
     positive = options.positive_class.strip()
     others = [word for word in distinct if word != positive]
-    if len(others) == len(distinct) and positive not in (
-        class_names or ()
-    ):  # some samples may all be of the other class
+    if len(others) == len(distinct) and positive not in (class_names or ()):  # a batch may have the other class alone
         raise InputError(
             Argument("positive_class", positive),
             f" must be a label in {name!r}, which has {', '.join(map(repr, distinct[:5]))}",
             f"{nearest(positive, distinct)}.",
         )
-    if len(others) > 1:
+    if len(others) > 1 or (others and options.negative_class not in (None, others[0])):
+        seen = sorted({*distinct, positive, options.negative_class or positive})
         raise InputError(
-            f"{name!r} must have two classes beside a single column of scores; got {len(distinct)}: "
-            f"{', '.join(map(repr, distinct[:5]))}. Name the columns of all classes as ",
+            f"{name!r} must have two classes beside a single column of scores; got {len(seen)}: "
+            f"{', '.join(map(repr, seen[:5]))}. Name the columns of all classes as ",
             *(Argument("scores", "a,b,..."), "."),
         )
     names = (others[0] if others else f"not {positive}", positive)

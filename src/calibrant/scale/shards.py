@@ -160,11 +160,12 @@ class Plan:
         rows = min(_MOST_ROWS, max(_FEWEST_ROWS, _BATCH_NUMBERS // width))
         if options.positive_class is not None and options.class_names is None and labels:
             of_labels = cls(options, choice, None, rows, labels)
-            options = replace(options, class_names=of_labels._two_names(shard, options.positive_class.strip()))
+            names_of_both = of_labels._two_names(shard, options.positive_class.strip())
+            options = replace(options, class_names=names_of_both[0], negative_class=names_of_both[1])
         return cls(options, choice, part, rows, names, by_class)
 
-    def _two_names(self, shard: Shard, positive: str) -> tuple[str, str]:
-        """Return the names of both classes, from the labels in the first shard: those of a batch may all be alike."""
+    def _two_names(self, shard: Shard, positive: str) -> tuple[tuple[str, str], str | None]:
+        """Return the names of both classes and the label of the other one, if the first shard has it."""
         (labels,), distinct = self.names, set[str]()
         for task in self.tasks([shard]):
             for content in self._contents(task):
@@ -172,14 +173,15 @@ class Plan:
                 words = column if isinstance(column, Words) else words_of(column, labels)
                 distinct |= {word.strip() for word in words.distinct}
                 if positive in distinct and len(distinct) > 1:
-                    return min(distinct - {positive}), positive
+                    other = min(distinct - {positive})
+                    return (other, positive), other
         if positive not in distinct:
             raise InputError(
                 Argument("positive_class", positive),
                 f" must be a label in {labels!r} of the first shard, which has {_listed(sorted(distinct))}. If others ",
                 *("have it, name both classes: ", Argument("class_names", f"OTHER,{positive}", is_literal=False), "."),
             )
-        return f"not {positive}", positive
+        return (f"not {positive}", positive), None
 
     @property
     def by(self) -> tuple[str, ...]:

@@ -138,6 +138,11 @@ def test_a_batch_may_have_no_sample_of_the_positive_class(tmp_path, suffix):
     )
     with pytest.raises(InputError, match="must be a label in 'y' of the first shard"):
         Plan.of(shards[1], options)
+    third = pa.table({"p": scores[:40], "y": ["odd"] * 40})
+    path = tmp_path / f"c{suffix}"
+    pq.write_table(third, path) if suffix == ".parquet" else csv.write_csv(third, path)
+    with pytest.raises(FileError, match=r"must have two classes .* got 3: 'fair', 'fraud', 'odd'"):
+        gather(find_shards([tmp_path]), plan)
 
 
 def test_arrays_that_end_early_are_refused(tmp_path):
