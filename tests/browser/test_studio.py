@@ -106,6 +106,7 @@ def upload(page, path):
 def evaluate(page):
     page.get_by_role("button", name="Evaluate").last.click()
     page.wait_for_selector("[data-value=ece]")
+    page.get_by_text("Looking …").wait_for(state="detached")  # then nothing moves any more
 
 
 @pytest.mark.parametrize("ending", [".npz", ".csv", ".parquet"])
@@ -219,7 +220,7 @@ def test_columns_weights_slices_and_onnx(studio, animals):
     assert f"{ece(test.with_weights(None)):.4f}" not in shown
     values = studio.locator(".slice-table tbody tr")
     assert values.last.locator("td").nth(1).inner_text() == "few"  # it is not tested
-    assert values.last.locator("td").nth(8).inner_text() == "–"
+    assert values.last.locator("td").nth(9).inner_text() == "–"
     studio.locator(".slice-table th button", has_text="samples").click()  # sort by it
     assert values.first.locator("td").nth(1).inner_text() != "few"
     studio.locator(".panels button", has_text="south").click()

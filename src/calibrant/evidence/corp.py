@@ -9,6 +9,7 @@ Reference: Dimitriadis, Gneiting & Jordan (2021), Stable Reliability Diagrams fo
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Unpack, final
 
@@ -27,6 +28,7 @@ from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as
 _CELLS = 16384
 # The band is evaluated at about twice as many confidences: half even in rank, half even in confidence.
 _NODES = 101
+_TOGETHER = 25  # redraws
 _Array = NDArray[np.float64]
 
 
@@ -164,18 +166,20 @@ class _Outcomes:
             _Scores(nll / n, _entropy(count, hits) / n, _entropy(*overall) / n),
         )
 
-    def redraw(self, times: int, rng: np.random.Generator) -> _Array:
-        """Draw how many samples at each confidence are right, were the confidences calibrated, (times, m)."""
-        if self.squared_weights is not None:
-            return draw_right(self.total, self.squared_weights, self.confidence, rng, times)
-        chance, tied = self.confidence.astype(np.float32), self.total > 1
-        right = np.empty((times, len(chance)))
-        if not tied.all():  # a single sample is several times faster than a binomial
-            right[:, ~tied] = rng.random((times, np.count_nonzero(~tied)), dtype=np.float32) < chance[~tied]
-        # Entry by entry: the setup of a binomial in numpy serves all draws of it.
-        total, chance_of_tied = self.total[tied].astype(np.int64)[:, None], self.confidence[tied][:, None]
-        right[:, tied] = rng.binomial(total, chance_of_tied, size=(len(total), times)).T
-        return right
+    def redraw(self, times: int, rng: np.random.Generator) -> Iterator[_Array]:
+        """Draw how many samples at each confidence are right, were the confidences calibrated, (m,) each time."""
+        single = self.total == 1
+        chance, few = self.confidence[single].astype(np.float32), self.total[~single].astype(np.int64)[:, None]
+        for start in range(0, times, _TOGETHER):
+            size = min(_TOGETHER, times - start)
+            if self.squared_weights is not None:
+                yield from draw_right(self.total, self.squared_weights, self.confidence, rng, size)
+                continue
+            right = np.empty((size, len(single)))
+            # Several times faster than binomials, whose setup in numpy serves all draws of one entry.
+            right[:, single] = rng.random((size, len(chance)), dtype=np.float32) < chance
+            right[:, ~single] = rng.binomial(few, self.confidence[~single][:, None], size=(len(few), size)).T
+            yield from right
 
 
 def _redraw(cells: _Outcomes, times: int, rng: np.random.Generator) -> tuple[_Array, _Array, _Array]:

@@ -7,7 +7,7 @@ no clear difference, not equality.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 import torch
@@ -18,15 +18,7 @@ from calibrant.evidence.estimates import GroupDraws, bootstrap_ranked, draw_grou
 from calibrant.evidence.intervals import LEVEL, bootstrap_interval, paired_p
 from calibrant.metrics import Metric
 from calibrant.metrics.base import check_metrics
-from calibrant.metrics.states import (
-    BinStatistic,
-    Ranked,
-    RankedSamples,
-    State,
-    Statistic,
-    TopStatistic,
-    full_predictions,
-)
+from calibrant.metrics.states import BinStatistic, Ranked, RankedSamples, State, TopStatistic, full_predictions
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
@@ -216,28 +208,25 @@ def paired_difference(metric: Metric, baseline: Tensor, candidate: Tensor, *, gr
 
 
 def _values_of_ranked(metrics: Sequence[Metric], draws: Iterable[Ranked]) -> dict[str, Tensor]:
-    """Compute metrics of confidence and correctness for every draw; those of one statistic share its state."""
-    values: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics}
-    for ranked in draws:
-        states: dict[Statistic, State | Ranked] = {
-            statistic: statistic.of_ranked(ranked)
-            for statistic in {metric.statistic for metric in metrics}
-            if isinstance(statistic, TopStatistic)
-        }
-        for metric in metrics:
-            values[metric.name].append(metric.value(states[metric.statistic]))
-    return {name: torch.cat(parts).cpu() for name, parts in values.items()}
+    """Compute metrics of confidence and correctness for every draw."""
+    statistics = {metric.statistic for metric in metrics}
+    top = [statistic for statistic in statistics if isinstance(statistic, TopStatistic)]
+    return _values_of(metrics, ({statistic: statistic.of_ranked(ranked) for statistic in top} for ranked in draws))
 
 
 def _values_of_sums(metrics: Sequence[Metric], samples: Predictions, draws: GroupDraws) -> dict[str, Tensor]:
     """Compute metrics of all classes for every draw, from sums over each group."""
-    values: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics}
     sums = states_by_group(samples, {metric.statistic for metric in metrics}, draws.group)
-    for chunk in draws.weights.to(samples.logits.device).split(_CHUNK):
-        states = {statistic: of_groups.reweighted(chunk) for statistic, of_groups in sums.items()}
-        for metric in metrics:
-            values[metric.name].append(metric.value(states[metric.statistic]))
-    return {name: torch.cat(parts).cpu() for name, parts in values.items()}
+    chunks = draws.weights.to(samples.logits.device).split(_CHUNK)
+    return _values_of(metrics, ({name: groups.reweighted(chunk) for name, groups in sums.items()} for chunk in chunks))
+
+
+def _values_of(metrics: Sequence[Metric], states: Iterable[Mapping[Any, State | Ranked]]) -> dict[str, Tensor]:
+    """Compute metrics from the states of their statistics, which those of one statistic share."""
+    parts = [[metric.value(of[metric.statistic]) for metric in metrics] for of in states]
+    return {
+        metric.name: torch.cat(values).cpu() for metric, values in zip(metrics, zip(*parts, strict=True), strict=True)
+    }
 
 
 def _reweighted(top: TopLabel, draws: GroupDraws) -> Iterator[Ranked]:
