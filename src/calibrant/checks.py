@@ -83,10 +83,10 @@ def check_finite(values: Tensor, name: str) -> None:
 
 def check_unit_interval(values: Tensor, name: str, *hint: str | Argument) -> None:
     """Check that every number lies in 0..1; a hint may end the message for numbers above."""
-    check_finite(values, name)
     low, high = torch.aminmax(values)
     if low >= 0 and high <= 1:
         return
+    check_finite(values, name)
     index = ((values < 0) | (values > 1)).nonzero()[0].tolist()
     raise InputError(
         f"{name} must lie in 0..1; got {values[tuple(index)].item():.7g} at row {index[0]}. "

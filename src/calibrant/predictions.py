@@ -22,7 +22,7 @@ from calibrant.checks import (
 )
 from calibrant.errors import Argument, InputError, warn
 from calibrant.labels import as_words, class_numbers
-from calibrant.numerics.softmax import TOP_LABEL, Normalised, SoftmaxRows, Wanted
+from calibrant.numerics.softmax import TOP_LABEL, Normalised, SoftmaxRows, Wanted, working_dtype
 from calibrant.numerics.uniform_share import choose_share, floored
 
 # Samples in a block: what is kept per sample stays within a few megabytes, whatever the number of samples.
@@ -208,8 +208,7 @@ class Predictions:
             )
         logits = check_real(logits, "logits")
         check_rows(logits.shape[0])
-        check_finite(logits, "logits")
-        span = _span(logits, check=True)
+        span = _checked_span(logits)
         if isinstance(self.class_names, str):
             raise InputError(f"class_names must be a sequence of names; got the one name {self.class_names!r}.")
         names = None if self.class_names is None else tuple(str(name) for name in self.class_names)
@@ -522,7 +521,8 @@ class Predictions:
     @cached_property
     def span(self) -> float:
         """The largest difference of any two logits."""
-        return _span(self.logits)
+        low, high = _ends(self.logits)
+        return high - low
 
     @cached_property
     def zero_cells(self) -> ZeroCells | None:
@@ -715,12 +715,21 @@ def _normalised(probs: Tensor) -> Tensor:
     return (probs / sums[:, None]).to(probs.dtype)
 
 
-def _span(logits: Tensor, *, check: bool = False) -> float:
-    """Return the largest difference of any two logits; ``check`` that it, and the sum of all losses, are finite."""
-    low, high = torch.aminmax(logits if logits.dtype == torch.float64 else logits.float())
-    if check and not (torch.isfinite(high - low) and math.isfinite(4.0 * len(logits) * float(high - low))):
+def _checked_span(logits: Tensor) -> float:
+    """Return the largest difference of any two logits; an InputError unless all, and the sum of losses, are finite."""
+    low, high = _ends(logits)
+    span = high - low
+    if not (math.isfinite(low) and math.isfinite(high)):
+        check_finite(logits, "logits")
+    if span > torch.finfo(working_dtype(logits)).max or not math.isfinite(4.0 * len(logits) * span):
         raise InputError(
             f"logits must not differ by more than {logits.dtype} can hold, added up over the samples; "
-            f"got {low.item():.3g} and {high.item():.3g}. Clip them: differences above about 1e4 change no probability."
+            f"got {low:.3g} and {high:.3g}. Clip them: differences above about 1e4 change no probability."
         )
-    return float(high.double() - low.double())
+    return span
+
+
+def _ends(logits: Tensor) -> tuple[float, float]:
+    """Return the smallest and the largest logit, NaN if one is."""
+    low, high = torch.stack(torch.aminmax(logits)).double().tolist()
+    return low, high

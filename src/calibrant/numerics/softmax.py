@@ -412,16 +412,20 @@ class SoftmaxRows:
         top_places = layout.places(top)
         of_top = probs.view(-1).index_select(0, top_places)
         others = probs.view(-1).index_fill_(0, top_places, 0.0).view_as(probs)
-        torch.sum(others, dim=1, out=rest).div_(of_top)
+        # In one pass, the mean of the others and that of their squares.
+        squares, mean = torch.var_mean(others, dim=1, correction=0)
+        squares.addcmul_(mean, mean)
+        torch.mul(mean, layout.k, out=rest).div_(of_top)
         self._add_up_to_one(highest, rest)
         _log_odds(rest, logits if layout.k > 2 else logits - highest[:, None], top, out=self.log_odds[rows])
         if self.wanted.squares:
-            torch.linalg.vector_norm(others, dim=1, out=self._squares[rows]).div_(of_top).square_()
+            torch.mul(squares, layout.k, out=self._squares[rows]).div_(of_top.square())
         if self.wanted.above < math.inf:
             total = (rest + 1).mul_(of_top)  # 1, unless the confidence was given
             self._sum_others(others, total, layout, rows)
-            # Of many classes few have a large probability: most samples have none to list.
-            some = positions_above(others.amax(dim=1), total * self.wanted.above)
+            # Of many classes few have a large probability: most samples have none to list, nor a large sum of squares.
+            most = (self.wanted.above / _ABOVE_ROUNDING) ** 2 / layout.k
+            some = positions_above(squares, total.square() * most)
             few = others.index_select(0, some)
             self._list_above(few, total.index_select(0, some), Layout.of(few), rows, some)
         if self.wanted.entropy:
