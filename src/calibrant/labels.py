@@ -48,9 +48,7 @@ def encode(array: Any) -> Words:
 
 
 def as_words(labels: object) -> Words | None:
-    """Return labels in words, a list or an array of text, as Words; None if they are something else."""
-    if isinstance(labels, Tensor):
-        return None
+    """Return labels in words, a list or an array of text, as Words; None if they are numbers."""
     array = np.asarray(labels)
     if array.ndim != 1 or not array.size or array.dtype.kind not in "USO":
         return None

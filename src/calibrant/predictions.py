@@ -214,7 +214,7 @@ class Predictions:
         names = None if self.class_names is None else tuple(str(name) for name in self.class_names)
         if names is not None and len(names) != logits.shape[1]:
             raise InputError(f"class_names must name all {logits.shape[1]} classes; got {len(names)} names.")
-        words = as_words(self.labels)
+        words = None if isinstance(self.labels, Tensor) else as_words(self.labels)
         labels = as_tensor(self.labels, "labels") if words is None else class_numbers(words, names)
         _check_rows_are_samples(logits, labels)
         check_same_length(logits, "logits", labels, "labels")

@@ -181,11 +181,7 @@ class FeatureSums(Sums):
     count: Tensor  # (...)
     squares: Tensor  # (...) sum of squared residual lengths, times the squared weights
     product: Tensor  # (..., features, k)
-    squared_weights: Tensor = None  # type: ignore[assignment]  # (...) their sum; the count unless given
-
-    def __post_init__(self) -> None:
-        if self.squared_weights is None:
-            object.__setattr__(self, "squared_weights", self.count)
+    squared_weights: Tensor  # (...) their sum, without weights the count
 
     def reweighted(self, weights: Tensor) -> Self:
         """Return r weighted sums from weights (r, g), of the products only their lengths.
@@ -261,13 +257,11 @@ class KernelFeatures(LabelStatistic):
 
     def _of_block(self, block: Predictions) -> FeatureSums:
         probs, features = self._probs_and_features(block)
-        residual = _label_residual(probs, block.labels)
-        if block.weights is not None:
-            residual = weighted(residual, block.weights)
-            count, squared_weights = block.weights.sum(), block.weights.square().sum()
-            return FeatureSums(count, residual.square().sum(), features.T @ residual, squared_weights)
-        product = features.T @ residual
-        return FeatureSums(product.new_tensor(float(len(block))), residual.square().sum(), product)
+        residual = weighted(_label_residual(probs, block.labels), block.weights)
+        product, weights = features.T @ residual, block.weights
+        count = product.new_tensor(float(len(block))) if weights is None else weights.sum()
+        squared_weights = count if weights is None else weights.square().sum()
+        return FeatureSums(count, residual.square().sum(), product, squared_weights)
 
     def by_group(self, samples: Predictions, group: Tensor) -> FeatureSums:
         if self._is_large(samples):
@@ -282,7 +276,7 @@ class KernelFeatures(LabelStatistic):
         product = torch.stack([some.T @ other for some, other in pairs])
         squares = sums_by(group, residual.square().sum(dim=1), len(sizes))
         if samples.weights is None:
-            return FeatureSums(members.double(), squares, product)
+            return FeatureSums(members.double(), squares, product, members.double())
         masses = (sums_by(group, mass, len(sizes)) for mass in (samples.weights, samples.weights.square()))
         count, squared_weights = masses
         return FeatureSums(count, squares, product, squared_weights)

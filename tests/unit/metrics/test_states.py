@@ -50,7 +50,7 @@ class TestSums:
 
     def test_many_batches_keep_every_sample(self):
         # 2^24 + 1 samples cannot be counted in float32.
-        state = Bins(*(torch.full((1,), 2.0**24, dtype=torch.float64) for _ in range(3)))
+        state = Bins(*(torch.full((1,), 2.0**24, dtype=torch.float64) for _ in range(4)))
         one = ECE(1).state(TopLabel([1.0], [True]))
         assert float((state + one).count) == 2**24 + 1
 
