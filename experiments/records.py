@@ -1,14 +1,15 @@
 """The records of a study: one line of JSON per finished cell, appended and flushed to the disk before the next begins.
 
 A process that is killed can leave at most one torn line, the last. It is dropped when the file is next opened for
-writing, and ignored by readers; its cell runs again.
+writing, and ignored by readers; its cell runs again. A file that is removed or replaced under a running study is
+written again, with what it held.
 """
 
 import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
@@ -24,21 +25,53 @@ class Writer:
     """Appends records; made by :meth:`Records.writing`, which holds the lock.
 
     Args:
-        descriptor: Of the file, opened for appending.
-        dropped: What was torn off the end of the file, empty as a rule.
+        path: Of the file.
+        dropped: What is torn at the end of the file, empty as a rule; it is cut off.
     """
 
-    def __init__(self, descriptor: int, dropped: bytes) -> None:
-        self._descriptor = descriptor
-        self.dropped = dropped
+    def __init__(self, path: Path, dropped: bytes) -> None:
+        self._path, self.dropped = path, dropped
+        self._descriptor = _opened(path)
+        if dropped:
+            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - len(dropped))
+            os.fsync(self._descriptor)
 
     def append(self, record: Record) -> None:
         """Add one line. It is on the disk when this returns."""
-        line = json.dumps(record, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
+        self._restore()
+        self._write(json.dumps(record, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n")
+
+    def close(self) -> None:
+        """Leave the file, with all that it held."""
+        try:
+            self._restore()
+        finally:
+            os.close(self._descriptor)
+
+    def _restore(self) -> None:
+        """Take the lines to the file that is now at the path, if it is another one: it was removed, or replaced."""
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self._path.stat(), os.fstat(self._descriptor)):
+                return
+        removed, self._descriptor = self._descriptor, _opened(self._path)
+        there = set(_lines(self._descriptor))
+        self._write(b"".join(line for line in _lines(removed) if line not in there))
+        os.close(removed)
+
+    def _write(self, content: bytes) -> None:
         written = 0
-        while written < len(line):
-            written += os.write(self._descriptor, line[written:])
+        while written < len(content):
+            written += os.write(self._descriptor, content[written:])
         os.fsync(self._descriptor)
+
+
+def _opened(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+
+
+def _lines(descriptor: int) -> list[bytes]:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0).splitlines(keepends=True)
 
 
 @final
@@ -73,14 +106,11 @@ class Records:
         try:
             self._take(lock)
             _whole, torn = self._parsed()
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            writer = Writer(self.path, torn)
             try:
-                if torn:
-                    os.ftruncate(descriptor, os.fstat(descriptor).st_size - len(torn))
-                    os.fsync(descriptor)
-                yield Writer(descriptor, torn)
+                yield writer
             finally:
-                os.close(descriptor)
+                writer.close()
         finally:
             os.close(lock)  # which gives the lock back, as does the end of the process, however it comes
 

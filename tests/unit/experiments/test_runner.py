@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -180,3 +181,19 @@ def test_a_record_is_whole_json_on_one_line(tmp_path, records):
     content = records.path.read_text(encoding="utf-8")
     assert content.count("\n") == 1
     assert json.loads(content)["cell"] == {"seed": 1, "name": "δ"}
+
+
+@pytest.mark.parametrize("left", [None, b'{"cell": {"seed": 1}}\n'], ids=["removed", "replaced"])
+def test_records_that_are_removed_or_replaced_while_a_study_runs_are_written_again(tmp_path, left):
+    records = Records(tmp_path / "folder" / "records.jsonl")
+    with records.writing() as writer:
+        for seed in (1, 2):
+            writer.append({"cell": {"seed": seed}})
+        shutil.rmtree(records.path.parent)
+        if left is not None:
+            records.path.parent.mkdir()
+            records.path.write_bytes(left)
+        writer.append({"cell": {"seed": 3}})
+        assert [record["cell"]["seed"] for record in records.read()] == [1, 2, 3]
+        records.path.unlink()
+    assert [record["cell"]["seed"] for record in records.read()] == [1, 2, 3]
