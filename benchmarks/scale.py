@@ -67,8 +67,8 @@ def _rates(folder: Path) -> list[str]:
     def nine() -> object:
         tally = Tally(chosen)
         for task in plan.tasks(one):
-            for samples, _, _ in plan.keyed(task, 0):
-                tally.add(samples)
+            for batch in plan.batches(task):
+                tally.add(batch.samples)
         return tally.values()
 
     def with_intervals() -> object:

@@ -1,9 +1,9 @@
 """States and the statistics that gather them; averages; and ranks, whose state has every sample."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import ClassVar, Self, TypeVar, final
 
 import torch
@@ -67,16 +67,21 @@ class Sums(State):
     @classmethod
     def stack(cls, states: Sequence[Self]) -> Self:
         """Stack the states in a new first dimension."""
-        shapes = {tuple(tuple(t.shape) for t in state.tensors()) for state in states}
-        if len(shapes) > 1:
-            raise InputError(f"states must come from the same metric with the same options; got shapes {shapes}.")
-        return cls(*(torch.stack(parts) for parts in zip(*(state.tensors() for state in states), strict=True)))
+        return cls(*(torch.stack(parts) for parts in cls._fields_of(states)))
 
     @classmethod
     def merge(cls, states: Sequence[Self]) -> Self:
         if len(states) == 1:
             return states[0]
-        return cls(*(field.sum(dim=0) for field in cls.stack(states).tensors()))
+        return cls(*(reduce(torch.add, parts) for parts in cls._fields_of(states)))
+
+    @staticmethod
+    def _fields_of(states: "Sequence[Sums]") -> Iterator[tuple[Tensor, ...]]:
+        """Yield each field of all states, which must be alike."""
+        shapes = {tuple(tuple(t.shape) for t in state.tensors()) for state in states}
+        if len(shapes) > 1:
+            raise InputError(f"states must come from the same metric with the same options; got shapes {shapes}.")
+        return zip(*(state.tensors() for state in states), strict=True)
 
     def __getitem__(self, index: int | Tensor) -> Self:  # of stacked states
         return type(self)(*(field[index] for field in self.tensors()))
