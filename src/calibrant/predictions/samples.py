@@ -1,0 +1,212 @@
+"""Samples with their weights, and the record of their top label alone: checked once, here."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self, TypeVar, final
+
+import torch
+from torch import Tensor
+
+from calibrant.checks import as_tensor, check_real, check_rows, check_same_length, check_unit_interval, check_weights
+from calibrant.errors import InputError
+
+__all__ = ["TopLabel", "check_unweighted", "counted_samples", "effective_counts"]
+
+# Samples in a block: what is kept per sample stays within a few megabytes, whatever the number of samples.
+ROWS_AT_ONCE = 1 << 17
+
+
+class Samples(ABC):
+    """Predictions for samples, each with a weight unless all count alike; immutable."""
+
+    weights: Tensor | None
+
+    @property
+    @abstractmethod
+    def top(self) -> "TopLabel":
+        """Confidence, correctness and log-odds of the predicted class."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, rows: slice | Tensor) -> Self: ...
+
+    @abstractmethod
+    def with_weights(self, weights: Any) -> Self:
+        """Return the same samples with other weights, (n,), or with none."""
+
+    @property
+    def effective_size(self) -> float:
+        """Number of samples without weights that know as much: Kish's (Σ w)² / Σ w²."""
+        return len(self) if self.sample_counts is None else float(self.sample_counts.sum())
+
+    @cached_property
+    def sample_counts(self) -> Tensor | None:
+        """Weights that sum to the effective size, (n,), so that each sample counts as so many; None without weights."""
+        return None if self.weights is None else effective_counts(self.weights)
+
+    def with_positive_weights(self) -> Self:
+        """Return the samples that count at all."""
+        return self if self.weights is None or bool(self.weights.all()) else self[self.weights > 0]
+
+    def blocks(self, rows: int | None = None) -> Iterator[Self]:
+        """Yield the samples in pieces of bounded size, which is larger for few classes."""
+        step = rows or self._usual_rows
+        if step >= len(self):  # so that cached numbers of these samples are reused
+            yield self
+            return
+        for start in range(0, len(self), step):
+            yield self[start : start + step]
+
+    @property
+    def _usual_rows(self) -> int:
+        return ROWS_AT_ONCE
+
+
+S = TypeVar("S", bound=Samples)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TopLabel(Samples):
+    """Confidence of the predicted class, and whether it was right.
+
+    Args:
+        confidence: Shape (n,), in 0..1.
+        correct: Shape (n,), bool (or 0 and 1 of an integer type).
+        log_odds: Shape (n,); computed from the confidence unless given. Rankings use it, because it differs where
+            float32 confidences have rounded to 1.0.
+        weights: Shape (n,), how many samples each stands for; only ratios matter, 0 counts nothing. None: all alike.
+
+    Example:
+        >>> top = TopLabel([0.9, 0.8, 0.7], [True, True, False])
+        >>> len(top), top.accuracy
+        (3, 0.6666666666666666)
+    """
+
+    confidence: Tensor
+    correct: Tensor
+    log_odds: Tensor = field(default=None, repr=False)  # type: ignore[assignment]  # filled in below
+    weights: Tensor | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        confidence = check_real(as_tensor(self.confidence, "confidence"), "confidence").double()
+        correct = as_tensor(self.correct, "correct").to(confidence.device)
+        if confidence.ndim != 1 or correct.ndim != 1:
+            raise InputError(
+                "confidence and correct must be one number a row, shape (n,); "
+                f"got shapes {tuple(confidence.shape)} and {tuple(correct.shape)}."
+            )
+        check_same_length(confidence, "confidence", correct, "correct")
+        check_rows(confidence.shape[0])
+        check_unit_interval(confidence, "confidence")
+        if correct.dtype != torch.bool:
+            stray = ((correct != 0) & (correct != 1)).nonzero()
+            if stray.numel():
+                row = int(stray[0])
+                raise InputError(f"correct must be true/false or 0/1; got {correct[row].item()} at row {row}.")
+        if self.log_odds is None:
+            # Not torch.logit, which rounds the last entries of an array differently, so that ties would break.
+            log_odds = confidence.log() - (-confidence).log1p()
+        else:
+            log_odds = as_tensor(self.log_odds, "log_odds").to(confidence)
+            check_same_length(confidence, "confidence", log_odds, "log_odds")
+            if log_odds.ndim != 1 or log_odds.isnan().any():
+                raise InputError("log_odds must be one number a row and not NaN, so that samples can be ranked by it.")
+            off = ((log_odds.sigmoid() - confidence).abs() > 1e-3).nonzero()
+            if off.numel():
+                row = int(off[0])
+                raise InputError(
+                    f"log_odds must belong to the confidence; got {float(log_odds[row]):.4g} for "
+                    f"{float(confidence[row]):.4g} at row {row}."
+                )
+        weights = None if self.weights is None else check_weights(self.weights, confidence)
+        set_fields(self, confidence=confidence, correct=correct.to(torch.bool), log_odds=log_odds, weights=weights)
+
+    @classmethod
+    def _trusted(cls, confidence: Tensor, correct: Tensor, log_odds: Tensor, weights: Tensor | None) -> Self:
+        """Build from checked columns."""
+        made = object.__new__(cls)
+        set_fields(made, confidence=confidence, correct=correct, log_odds=log_odds, weights=weights)
+        return made
+
+    def with_weights(self, weights: Any) -> Self:
+        checked = None if weights is None else check_weights(weights, self.confidence)
+        return self._trusted(self.confidence, self.correct, self.log_odds, checked)
+
+    @property
+    def top(self) -> Self:
+        return self
+
+    @property
+    def accuracy(self) -> float:
+        """Share of correct predictions, by weight where there are weights."""
+        if self.weights is None:
+            return float(self.correct.double().mean())
+        return float(self.weights[self.correct].sum() / self.weights.sum())
+
+    def __len__(self) -> int:
+        return self.confidence.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> Self:
+        confidence, weights = select(rows, self.confidence, self.weights)
+        return self._trusted(confidence, self.correct[rows], self.log_odds[rows], weights)
+
+
+def effective_counts(weights: Tensor) -> Tensor:
+    """Return weights, (n,), scaled so that they sum to Kish's effective number of samples, (Σ w)² / Σ w²."""
+    return weights * (weights.sum() / weights.square().sum())
+
+
+def counted_samples(samples: S) -> S:
+    """Return the samples of positive weight, with weights that add up to their effective number; equal ones are none.
+
+    The same evidence, and the form in which it is resampled.
+    """
+    if not isinstance(samples, Samples):
+        got = f"got {type(samples).__name__}. Predictions.from_probs(p, y) makes one"
+        raise InputError(f"samples must be Predictions or TopLabel; {got}.")
+    if samples.weights is None:
+        return samples
+    if not bool(samples.weights.any()):
+        raise InputError("weights must not all be 0; got only zeros for these samples.")
+    kept = samples.with_positive_weights()
+    assert kept.weights is not None
+    return kept.with_weights(None if bool((kept.weights == kept.weights[0]).all()) else kept.sample_counts)
+
+
+def check_unweighted(samples: Samples, what: str) -> None:
+    """Refuse weights where they would be ignored."""
+    if samples.weights is not None:
+        raise InputError(f"{what} must be given samples without weights; got weights, which it would ignore.")
+
+
+def select(rows: Any, column: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Return some rows of a column and of the weights; an InputError if there are none, or for a single number."""
+    if isinstance(rows, int):
+        raise InputError(
+            f"samples must be selected by a slice, a mask or positions; got the one number {rows}. For one sample: "
+            f"[{rows}:{rows + 1 or ''}]."
+        )
+    selected = column[rows]
+    check_rows(len(selected))
+    return selected, None if weights is None else weights[rows]
+
+
+def check_rows_are_samples(scores: Tensor, labels: Any) -> None:
+    """Check that scores, (n, k), are not transposed: that there are not as many labels as columns."""
+    is_flat = hasattr(labels, "__len__") and getattr(labels, "ndim", 1) == 1
+    if is_flat and len(labels) == scores.shape[1] != scores.shape[0]:
+        raise InputError(
+            f"logits or probs must have a row for each sample; got {tuple(scores.shape)} and {len(labels)} labels. "
+            "If the samples are the columns, transpose the array."
+        )
+
+
+def set_fields(record: object, **fields: Any) -> None:
+    """Set fields of a frozen record."""
+    for name, value in fields.items():
+        object.__setattr__(record, name, value)

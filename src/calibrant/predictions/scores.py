@@ -1,0 +1,157 @@
+"""Scores as they are given: probabilities and their zeros, one number per sample, or some for every pixel.
+
+:mod:`calibrant.numerics.uniform_share` says which floors probabilities of exactly 0 meet.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from calibrant.checks import as_tensor, check_finite, check_real, check_rows, check_unit_interval
+from calibrant.errors import Argument, InputError, warn
+from calibrant.numerics.softmax import working_dtype
+from calibrant.predictions.samples import check_rows_are_samples
+
+__all__ = ["LABEL_FLOOR", "PROB_FLOOR", "SUM_TOLERANCE", "ZeroCells", "needs_floor"]
+
+# Given probabilities below this are read as this in every type: float16 underflows far above it, float64 far below,
+# and the difference carries no information.
+PROB_FLOOR = 1e-30
+# The log-loss of given probabilities counts a label's probability as this at least.
+LABEL_FLOOR = 1e-15
+# Below this a probability is tiny: the calibration samples decide whether it needs a floor.
+_TINY = 1e-12
+_MANY = 1e-3  # share of zeros from which a floor is chosen
+
+# How far a row of probabilities may be from one. Float16 rows of a thousand classes stay within it.
+SUM_TOLERANCE = 2e-3
+_SUM_RATIO = 1.2  # between the largest and the smallest sum of rows that rounding to digits explains
+_NORMALISE = Argument("normalise", "True", is_literal=False)
+_ONE_PROBABILITY = (
+    "For the probability p of the second class alone, use from_binary_probs(p, labels); of a file: ",
+    Argument("positive", "NAME", is_literal=False),
+    ".",
+)
+
+
+class ZeroCells(NamedTuple):
+    """Counts of given probabilities that are 0, or so small that they are read as :data:`PROB_FLOOR`."""
+
+    cells: int  # probabilities that are 0, or below the floor
+    of_cells: int  # all probabilities
+    labels: int  # labels whose probability is 0: one makes the log-loss without a floor infinite
+    floored_labels: int  # labels below LABEL_FLOOR, which the log-loss counts as that
+    smallest: float  # the smallest probability that is not 0; NaN if all are
+
+    def as_dict(self) -> dict[str, int | float]:
+        """Return the counts and the two floors, for a report."""
+        return self._asdict() | {"read_as": PROB_FLOOR, "label_floor": LABEL_FLOOR}
+
+
+def count_zeros(logits: Tensor, labels: Tensor) -> ZeroCells:
+    """Count the probabilities that are 0, from their logarithms, (n, k), with a floor."""
+    # A little above the floor's logarithm, because that has been rounded.
+    least, label_least = math.log(PROB_FLOOR) + 1e-4, math.log(LABEL_FLOOR)
+    of_labels, zeros, cells = logits.gather(1, labels[:, None]), int((logits <= least).sum()), logits.numel()
+    zero_labels, floored_labels = int((of_labels <= least).sum()), int((of_labels < label_least).sum())
+    positive = torch.where(logits > least, logits, math.inf).amin()
+    return ZeroCells(zeros, cells, zero_labels, floored_labels, float(positive.exp()) if zeros < cells else math.nan)
+
+
+def needs_floor(zeros: float, cells: float, lowest: float, lowest_label: float) -> bool:
+    """Return whether fits need a floor, given how many of all probabilities are 0, and the logarithms of the lowest."""
+    return lowest < math.log(_TINY) and (zeros >= _MANY * cells or lowest_label < math.log(_TINY))
+
+
+def read_probs(probs: Any, labels: Any, *, normalise: bool) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities with a floor and probabilities, (n, k); an InputError unless every row sums to one."""
+    probs = as_tensor(probs, "probs")
+    if probs.ndim != 2 or probs.shape[1] < 2:
+        raise InputError(
+            f"probs must have shape (n, k) with at least two classes; got {tuple(probs.shape)}. ", *_ONE_PROBABILITY
+        )
+    check_rows(probs.shape[0])
+    check_rows_are_samples(probs, labels)
+    probs = check_real(probs, "probs")
+    if normalise:
+        probs = _normalised(probs)
+    else:
+        check_unit_interval(probs, "probs", " For percentages, or counts, pass ", _NORMALISE, ".")
+    sums = probs.sum(dim=1, dtype=torch.float64)
+    off = ((sums - 1).abs() > SUM_TOLERANCE).nonzero()
+    if off.numel():
+        row = int(off[0])
+        raise InputError(
+            f"each row of probs must sum to one (within {SUM_TOLERANCE}); got {float(sums[row]):.6g} at row {row} "
+            f"({off.numel()} such rows). If they were rounded, pass ",
+            *(_NORMALISE, ", which divides each row by its sum; if they are logits, pass them as logits; "),
+            "if scores of some classes are missing, add them.",
+        )
+    probs = probs.to(working_dtype(probs))
+    return probs.clamp(min=PROB_FLOOR).log(), probs
+
+
+def _normalised(probs: Tensor) -> Tensor:
+    """Return every row divided by its sum; a warning if the sums are too different for rounding."""
+    check_finite(probs, "probs")
+    sums = probs.sum(dim=1, dtype=torch.float64)
+    low, high = float(sums.min()), float(sums.max())
+    if probs.min() < 0 or low <= 0:
+        what, row = ("at least 0", (probs < 0).any(1)) if probs.min() < 0 else ("not all 0 in a row", sums <= 0)
+        raise InputError(
+            f"probs must be {what} to be normalised; row {int(row.nonzero()[0])} is not. "
+            "If these are logits, pass them as logits."
+        )
+    if high > _SUM_RATIO * low:
+        warn(
+            f"The rows of probabilities summed to {low:.4g} up to {high:.4g} before each was divided by its sum, and "
+            "rounding does not explain as much. Are the scores of a class missing?"
+        )
+    return (probs / sums[:, None]).to(probs.dtype)
+
+
+def read_binary_probs(given: Any) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities with a floor and probabilities, (n, 2), from those of class 1, (n,) or (n, 1)."""
+    single = one_column(given, "probs")
+    check_rows(len(single))
+    check_unit_interval(single, "probs")
+    p = single.to(working_dtype(single))
+    log_probs = torch.stack([(-p).log1p(), p.log()], 1).clamp(min=math.log(PROB_FLOOR))
+    return log_probs, torch.stack([1 - p, p], 1)
+
+
+def one_column(given: Any, name: str) -> Tensor:
+    """Return one number per sample, (n,) or (n, 1), as (n,)."""
+    values = check_real(as_tensor(given, name), name)
+    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    if values.ndim != 1:
+        raise InputError(f"binary {name} must have shape (n,) or (n, 1); got {tuple(values.shape)}.")
+    return values
+
+
+def dense_rows(logits: Any, labels: Any, *, ignore_index: int | None, class_axis: int) -> tuple[Tensor, Tensor]:
+    """Return logits for every pixel or token, (n, k), and their labels, (n,), without those to leave out."""
+    scores, given = as_tensor(logits, "logits"), as_tensor(labels, "labels")
+    if not -scores.ndim <= class_axis < scores.ndim:
+        raise InputError(f"class_axis must be an axis of the logits, {tuple(scores.shape)}; got {class_axis}.")
+    rows = scores.movedim(class_axis, -1)
+    if rows.shape[:-1] != given.shape:
+        last = scores.ndim > 1 and scores.shape[:-1] == given.shape
+        raise InputError(
+            f"labels must have the shape of the logits without the classes, {tuple(rows.shape[:-1])}; got "
+            f"{tuple(given.shape)}." + " If the classes are the last axis, pass class_axis=-1." * last
+        )
+    if ignore_index is None:
+        ends = [number.item() for number in given.aminmax()] if given.numel() and given.dtype != torch.bool else []
+        for stray in (end for end in ends if not 0 <= end < rows.shape[-1]):
+            raise InputError(
+                f"labels must lie in 0..{rows.shape[-1] - 1}; got {stray:g}. If it marks pixels or tokens to leave "
+                f"out, pass ignore_index={stray:g}."
+            )
+        return rows.reshape(-1, rows.shape[-1]), given.reshape(-1)
+    kept = given != ignore_index
+    if not kept.any():
+        raise InputError(f"labels must not all be ignore_index, {ignore_index}; got no other.")
+    return rows[kept.to(rows.device)], given[kept]
