@@ -21,7 +21,6 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.auto import candidate_set
 from calibrant.calibrators.base import absent_classes, try_fit
-from calibrant.calibrators.selection import expression_of
 from calibrant.errors import InputError, warn
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm, estimate, smallest_effect
 from calibrant.maps import Map
@@ -395,7 +394,7 @@ def methods_of(calibrators: Iterable[Calibrator]) -> dict[str, Calibrator]:
             raise InputError(f"calibrators must be calibrators, such as TemperatureScaling(); got {method!r}.{hint}")
     # auto comes last: on a tie, the method that it chose ranks first.
     ordered = sorted(given, key=lambda method: isinstance(method, Auto))
-    return {expression_of(method): method for method in (Uncalibrated(), TemperatureScaling(), *ordered)}
+    return {method.expression: method for method in (Uncalibrated(), TemperatureScaling(), *ordered)}
 
 
 def with_differences(

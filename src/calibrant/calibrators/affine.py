@@ -217,13 +217,9 @@ def _unpenalised(predictions: Predictions, name: str, shape: WeightShape) -> Fit
     return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
 
 
-_ALEXANDARI = Paper(
-    "Alexandari et al.",
-    2020,
-    "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation",
-    "arXiv:1901.06852",
-    "Section 2.3",
-)
+_ALEXANDARI = Paper("Alexandari et al.", 2020,
+                    "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation",
+                    "arXiv:1901.06852", "Section 2.3")  # fmt: skip
 
 
 @final

@@ -108,13 +108,8 @@ def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
     return CandidateSet((*structured, *(method for method in alternatives if method is not None)), default, partner)
 
 
-_BREIMAN = Paper(
-    "Breiman et al.",
-    1984,
-    "Classification and Regression Trees",
-    "doi:10.1201/9781315139470",
-    "the one-standard-error rule, for candidates that are given",
-)
+_BREIMAN = Paper("Breiman et al.", 1984, "Classification and Regression Trees", "doi:10.1201/9781315139470",
+                 "the one-standard-error rule, for candidates that are given")  # fmt: skip
 
 
 @final

@@ -385,9 +385,24 @@ class Calibrator(ABC):
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # concrete calibrators are dataclasses
         return {field.name: _plain(getattr(self, field.name)) for field in fields}
 
+    @property
+    def expression(self) -> str:
+        """The name with the options that differ from the defaults, as the command line accepts it."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        options = {field.name: getattr(self, field.name) for field in fields}
+        unusual = [field.name for field in fields if options[field.name] != field.default]
+        written = ",".join(f"{name}={_written(options[name])}" for name in unusual)
+        return f"{self.name}({written})" if unusual else self.name
+
 
 def _mass(predictions: Predictions) -> float:
     return len(predictions) if predictions.weights is None else float(predictions.weights.sum())
+
+
+def _written(value: object) -> str:
+    if isinstance(value, Calibrator):
+        return value.expression
+    return f"[{','.join(map(_written, value))}]" if isinstance(value, tuple) else str(value)
 
 
 def _plain(value: object) -> Any:

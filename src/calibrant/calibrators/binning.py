@@ -39,12 +39,9 @@ from calibrant.numerics.softmax import sort_in_place, to_working_precision
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-ZHANG = Paper(
-    "Zhang et al.",
-    2020,
-    "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning",
-    "arXiv:2003.07329",
-)
+ZHANG = Paper("Zhang et al.", 2020,
+              "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning",
+              "arXiv:2003.07329")  # fmt: skip
 
 
 def padded(lines: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -61,12 +58,9 @@ def padded(lines: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 BinKind: TypeAlias = Literal["equal_width", "equal_mass"]
-_ZADROZNY = Paper(
-    "Zadrozny & Elkan",
-    2001,
-    "Obtaining calibrated probability estimates from decision trees and naive Bayesian classifiers",
-    "ICML 2001, pages 609-616",
-)
+_ZADROZNY = Paper("Zadrozny & Elkan", 2001,
+                  "Obtaining calibrated probability estimates from decision trees and naive Bayesian classifiers",
+                  "ICML 2001, pages 609-616")  # fmt: skip
 
 
 @final
@@ -195,12 +189,9 @@ def hit_shares(count: Tensor, hits: Tensor) -> Tensor:
 
 
 IMaxSharing: TypeAlias = Literal["shared", "classwise"]
-_PATEL = Paper(
-    "Patel et al.",
-    2021,
-    "Multi-Class Uncertainty Calibration via Mutual Information Maximization-based Binning",
-    "arXiv:2006.13092",
-)
+_PATEL = Paper("Patel et al.", 2021,
+               "Multi-Class Uncertainty Calibration via Mutual Information Maximization-based Binning",
+               "arXiv:2006.13092")  # fmt: skip
 
 
 @final
@@ -272,12 +263,8 @@ BBQPrior: TypeAlias = Literal["bin", "binning"]
 
 # Binnings of less posterior probability are left out: together they would change no probability by 1e-9.
 _NEGLIGIBLE = 1e-12
-_NAEINI = Paper(
-    "Naeini et al.",
-    2015,
-    "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
-    "doi:10.1609/aaai.v29i1.9602",
-)
+_NAEINI = Paper("Naeini et al.", 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
+                "doi:10.1609/aaai.v29i1.9602")  # fmt: skip
 
 
 @final
@@ -357,12 +344,9 @@ def _beta_binomial(count: Tensor, hits: Tensor, prior_hits: Tensor, prior_misses
     return (hits + prior_hits) / (count + total), log_likelihood.sum()
 
 
-_ELKAN = Paper(
-    "Zadrozny & Elkan",
-    2002,
-    "Transforming classifier scores into accurate multiclass probability estimates",
-    "doi:10.1145/775047.775151",
-)
+_ELKAN = Paper("Zadrozny & Elkan", 2002,
+               "Transforming classifier scores into accurate multiclass probability estimates",
+               "doi:10.1145/775047.775151")  # fmt: skip
 
 
 @final

@@ -113,12 +113,9 @@ def _even_ranks(count: Tensor) -> Tensor:
 _SAME = 1e-6
 # With many classes log-odds are rounded to this, or the map would hold two numbers per calibration sample and class.
 _RESOLUTION = 0.01
-_VOVK = Paper(
-    "Vovk, Petej & Fedorova",
-    2015,
-    "Large-scale probabilistic predictors with and without guarantees of validity",
-    "arXiv:1511.00213",
-)
+_VOVK = Paper("Vovk, Petej & Fedorova", 2015,
+              "Large-scale probabilistic predictors with and without guarantees of validity",
+              "arXiv:1511.00213")  # fmt: skip
 
 
 @final

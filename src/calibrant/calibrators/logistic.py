@@ -152,12 +152,9 @@ _SHARES = (0.01, 0.1, 0.3, 0.93)
 _FOLDS = 5
 # The share is chosen on samples that hold so many numbers, within bounds.
 _NUMBERS, _FEWEST, _MOST = 40_000, 1_000, 5_000
-_PLATT = Paper(
-    "Platt",
-    1999,
-    "Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized Likelihood Methods",
-    "Advances in Large Margin Classifiers, MIT Press",
-)
+_PLATT = Paper("Platt", 1999,
+               "Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized Likelihood Methods",
+               "Advances in Large Margin Classifiers, MIT Press")  # fmt: skip
 
 
 @final

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Self, TypeAlias, final
 
@@ -53,6 +53,10 @@ class Chain(Calibrator, name="chain", title="Methods one after the other", famil
         if not self.steps:
             raise InputError("a chain must have at least one step; got none.")
 
+    @property
+    def expression(self) -> str:
+        return "+".join(step.expression for step in self.steps)
+
     def _fit(self, predictions: Predictions) -> Fitted:
         maps = []
         for step in self.steps:
@@ -61,13 +65,8 @@ class Chain(Calibrator, name="chain", title="Methods one after the other", famil
         return Fitted(ChainMap(maps, n_classes=predictions.n_classes))
 
 
-_GENEST = Paper(
-    "Genest & Zidek",
-    1986,
-    "Combining Probability Distributions: A Critique and an Annotated Bibliography",
-    "doi:10.1214/ss/1177013825",
-    "the logarithmic opinion pool",
-)
+_GENEST = Paper("Genest & Zidek", 1986, "Combining Probability Distributions: A Critique and an Annotated Bibliography",
+                "doi:10.1214/ss/1177013825", "the logarithmic opinion pool")  # fmt: skip
 
 
 @final
@@ -81,35 +80,14 @@ class LogOpinionPool(Calibrator, name="pool", title="Mean of several methods", f
     members: tuple[Calibrator, ...]
     weights: tuple[float, ...]
 
+    @property
+    def expression(self) -> str:
+        return " & ".join(member.expression for member in self.members)
+
     def _fit(self, predictions: Predictions) -> Fitted:
         maps = [member.fit_without_scores(predictions) for member in self.members]
         weights = torch.tensor(self.weights, dtype=torch.float64, device=predictions.logits.device)
         return Fitted(LogMixture(weights, maps, n_classes=predictions.n_classes))
-
-
-def expression_of(calibrator: Calibrator) -> str:
-    """Return the name with the options that differ from the defaults, as the command line accepts it.
-
-    Example:
-        >>> expression_of(Chain((Uncalibrated(), Uncalibrated())))
-        'uncalibrated+uncalibrated'
-    """
-    if isinstance(calibrator, Chain):
-        return "+".join(expression_of(step) for step in calibrator.steps)
-    if isinstance(calibrator, LogOpinionPool):
-        return " & ".join(expression_of(member) for member in calibrator.members)
-    unusual = [
-        f"{option.name}={_option(getattr(calibrator, option.name))}"
-        for option in fields(calibrator)  # type: ignore[arg-type]  # concrete calibrators are dataclasses
-        if getattr(calibrator, option.name) != option.default
-    ]
-    return f"{calibrator.name}({','.join(unusual)})" if unusual else calibrator.name
-
-
-def _option(value: object) -> str:
-    if isinstance(value, Calibrator):
-        return expression_of(value)
-    return f"[{','.join(_option(item) for item in value)}]" if isinstance(value, tuple) else str(value)
 
 
 Score: TypeAlias = Literal["nll", "brier"]
@@ -384,7 +362,7 @@ class _OutOfFold:
     def __init__(
         self, calibrator: Calibrator, predictions: Predictions, score: Score, *, is_averaged: bool = False
     ) -> None:
-        self.calibrator, self.name, self.score = calibrator, expression_of(calibrator), score
+        self.calibrator, self.name, self.score = calibrator, calibrator.expression, score
         n, zeros = len(predictions), partial(predictions.logits.new_zeros, dtype=torch.float64)
         self.log_probs = zeros(predictions.logits.shape if is_averaged else (0, 0))
         # Per sample: the score, the score with the pseudo-sample, the other score, confidence and correctness.

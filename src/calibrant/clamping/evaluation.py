@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from calibrant.calibrators import Calibrator, TemperatureScaling, Uncalibrated
 from calibrant.calibrators.base import Trial, try_fit
-from calibrant.calibrators.selection import expression_of
 from calibrant.clamping.inputs import InputPreparation, InputSpace
 from calibrant.clamping.model import ClampedModel, ClampingSummary
 from calibrant.clamping.neural_clamping import NeuralClamping
@@ -205,10 +204,10 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
             f"head must be the method that fitted the clamped model's head, {type(clamped.head).__name__}; got "
             f"{head.name}."
         )
-    delta, head_name = clamped.delta.detach().double(), expression_of(head)
+    delta, head_name = clamped.delta.detach().double(), head.expression
     has_delta, is_refitted = bool(delta.any()), needs_refit(clamped)
     results = _Results(before, n_bins, resamples, seed)
-    methods = {expression_of(method): method for method in (Uncalibrated(), TemperatureScaling(), head)}
+    methods = {method.expression: method for method in (Uncalibrated(), TemperatureScaling(), head)}
     for name, method in methods.items():
         results.add_trial(name, method, try_fit(method.fit, calibration, before), [UNCALIBRATED])
     parts = []

@@ -47,13 +47,13 @@ def fit(
     from rich import box
     from rich.table import Column, Table
 
-    from calibrant import catalogue
     from calibrant.calibrators import Calibrator
+    from calibrant.catalogue import parse_any_calibrator
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.files import load_features, read_map_file, save_map
     from calibrant.files.map_file import MAP_CONTAINER
 
-    calibrator, parts = catalogue.parse_any_calibrator(method), options.Split.parse(split)
+    calibrator, parts = parse_any_calibrator(method), options.Split.parse(split)
     if isinstance(calibrator, Calibrator):
         options.refuse_features(features, method)
     MAP_CONTAINER.check_path(out)

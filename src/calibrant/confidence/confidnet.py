@@ -413,13 +413,9 @@ class ConfidNet:
 
     name: ClassVar[str] = "confidnet"
     title: ClassVar[str] = "ConfidNet"
-    paper: ClassVar[Paper] = Paper(
-        "Corbière et al.",
-        2019,
-        "Addressing Failure Prediction by Learning Model Confidence",
-        "arXiv:1910.04851",
-        "Section 2",
-    )
+    paper: ClassVar[Paper] = Paper("Corbière et al.", 2019,
+                                   "Addressing Failure Prediction by Learning Model Confidence", "arXiv:1910.04851",
+                                   "Section 2")  # fmt: skip
 
     layers: int = 5
     units: int = 400

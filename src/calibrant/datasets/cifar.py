@@ -166,13 +166,8 @@ def _from_pickle(member: Member, *, key: str) -> ImageArrays:
 
 
 _ADDRESS = "https://www.cs.toronto.edu/~kriz/"
-_PAPER = Paper(
-    "Krizhevsky",
-    2009,
-    "Learning Multiple Layers of Features from Tiny Images",
-    f"{_ADDRESS}learning-features-2009-TR.pdf",
-    "Chapter 3",
-)
+_PAPER = Paper("Krizhevsky", 2009, "Learning Multiple Layers of Features from Tiny Images",
+               f"{_ADDRESS}learning-features-2009-TR.pdf", "Chapter 3")  # fmt: skip
 _BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
 

@@ -50,12 +50,9 @@ class RowDraws:
         return torch.stack(drawn)
 
 
-HENDRYCKS = Paper(
-    "Hendrycks & Dietterich",
-    2019,
-    "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
-    "arXiv:1903.12261",
-)
+HENDRYCKS = Paper("Hendrycks & Dietterich", 2019,
+                  "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
+                  "arXiv:1903.12261")  # fmt: skip
 
 
 Apply = Callable[[Tensor, float, RowDraws], Tensor]

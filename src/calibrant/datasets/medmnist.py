@@ -69,12 +69,9 @@ MEDMNIST_FLAGS = {
     "organsmnist": _flag("9ab87b696fb54e2a387ebe992d6ed5f1", 1, _ORGANS),
 }
 _COLOUR = {1: "grey", 3: "colour"}
-_PAPER = Paper(
-    "Yang et al.",
-    2023,
-    "MedMNIST v2 - A large-scale lightweight benchmark for 2D and 3D biomedical image classification",
-    "doi:10.1038/s41597-022-01721-8",
-)
+_PAPER = Paper("Yang et al.", 2023,
+               "MedMNIST v2 - A large-scale lightweight benchmark for 2D and 3D biomedical image classification",
+               "doi:10.1038/s41597-022-01721-8")  # fmt: skip
 _HOMEPAGE = "https://zenodo.org/records/10519652"
 
 

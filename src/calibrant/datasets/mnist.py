@@ -61,12 +61,8 @@ class MNIST(PublishedImages):
     name = "mnist"
     title = "MNIST"
     n_classes = 10
-    paper = Paper(
-        "LeCun, Bottou, Bengio & Haffner",
-        1998,
-        "Gradient-Based Learning Applied to Document Recognition",
-        "doi:10.1109/5.726791",
-    )
+    paper = Paper("LeCun, Bottou, Bengio & Haffner", 1998, "Gradient-Based Learning Applied to Document Recognition",
+                  "doi:10.1109/5.726791")  # fmt: skip
     homepage = "https://ossci-datasets.s3.amazonaws.com/mnist/"
     remote = _idx_files(
         homepage,
@@ -95,12 +91,9 @@ class FashionMNIST(PublishedImages):
     name = "fashion_mnist"
     title = "Fashion-MNIST"
     n_classes = 10
-    paper = Paper(
-        "Xiao, Rasul & Vollgraf",
-        2017,
-        "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms",
-        "arXiv:1708.07747",
-    )
+    paper = Paper("Xiao, Rasul & Vollgraf", 2017,
+                  "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms",
+                  "arXiv:1708.07747")  # fmt: skip
     homepage = "https://github.com/zalandoresearch/fashion-mnist"
     # The publisher's bucket has no https; the digests show whether the files arrived unchanged.
     remote = _idx_files(
@@ -160,12 +153,8 @@ class SVHN(PublishedImages):
     name = "svhn"
     title = "SVHN"
     n_classes = 10
-    paper = Paper(
-        "Netzer et al.",
-        2011,
-        "Reading Digits in Natural Images with Unsupervised Feature Learning",
-        "NIPS Workshop on Deep Learning and Unsupervised Feature Learning",
-    )
+    paper = Paper("Netzer et al.", 2011, "Reading Digits in Natural Images with Unsupervised Feature Learning",
+                  "NIPS Workshop on Deep Learning and Unsupervised Feature Learning")  # fmt: skip
     homepage = "http://ufldl.stanford.edu/housenumbers/"
     remote = (
         RemoteFile(

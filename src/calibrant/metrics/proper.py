@@ -1,19 +1,30 @@
-"""Means over samples: accuracy, confidence, entropy, and the proper scores, by which to select a method."""
+"""Means over samples: accuracy, confidence, entropy, and the proper scores, by which to select a method.
 
+The proper scores are then split into calibration and refinement: Murphy's parts, equation 9 of Singh et al., and by a
+cross-fitted temperature.
+"""
+
+import math
 from dataclasses import dataclass
-from typing import Unpack, final
+from typing import NamedTuple, Unpack, final
 
+import torch
 from torch import Tensor
 
+from calibrant.checks import check_at_least
 from calibrant.metrics.base import DESCRIPTION, Facts, MeanMetric, Metric
-from calibrant.metrics.states import Averaged, BinMoments, Binned, BinnedMoments, Bins
+from calibrant.metrics.binned import ECE
+from calibrant.metrics.ranked import AUROC
+from calibrant.metrics.states import Averaged, BinMoments, Binned, BinnedMoments, Bins, as_divisor, full_predictions
+from calibrant.numerics.inverse_temperature import find_root, temperature_derivatives
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.paper import Paper
-from calibrant.predictions import Arrays, Predictions, TopLabel
+from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions
 
 __all__ = [
-    "NLL", "Accuracy", "Brier", "Confidence", "Entropy", "TopBrier", "accuracy", "brier", "confidence", "entropy",
-    "nll", "top_brier",
+    "NLL", "Accuracy", "Brier", "Confidence", "Entropy", "Murphy", "RefinementTerms", "ScoreSplit", "TopBrier",
+    "accuracy", "brier", "calibration_refinement", "confidence", "entropy", "murphy", "nll", "refinement_terms",
+    "top_brier",
 ]  # fmt: skip
 
 _CLAMPING = Paper("Tang et al.", 2024, "Neural Clamping: Joint Input Perturbation and Temperature Scaling for Neural "
@@ -154,3 +165,201 @@ def brier(*predictions: Predictions, **arrays: Unpack[Arrays]) -> float:
 def top_brier(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Brier score of the top label (:class:`TopBrier`)."""
     return TopBrier()(*predictions, **arrays)
+
+
+class Murphy(NamedTuple):
+    """The top-label Brier score, :attr:`brier`, in parts."""
+
+    reliability: float
+    resolution: float
+    uncertainty: float
+    within_bin: float
+
+    @property
+    def brier(self) -> float:
+        return self.reliability - self.resolution + self.uncertainty + self.within_bin
+
+    @property
+    def refinement(self) -> float:
+        """Score that remains without calibration error: uncertainty minus resolution."""
+        return self.uncertainty - self.resolution
+
+
+def murphy(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack[Arrays]) -> Murphy:
+    """Murphy's decomposition of the top-label Brier score over equal-width bins.
+
+    ``reliability − resolution + uncertainty`` is exact for confidences that are constant inside a bin; ``within_bin``
+    (variance of the confidences inside the bins minus twice their covariance with correctness) makes it exact for any.
+
+    Example:
+        >>> parts = murphy(TopLabel([0.9, 0.9, 0.5, 0.5], [True, True, True, False]))
+        >>> round(parts.brier, 3), round(parts.reliability, 3), round(parts.refinement, 3)
+        (0.13, 0.005, 0.125)
+
+    Reference: Murphy (1973), A New Vector Partition of the Probability Score; Stephenson et al. (2008).
+    """
+    return murphy_of_state(BinnedMoments(n_bins)(as_predictions(predictions, "murphy", arrays)))
+
+
+def murphy_of_state(state: BinMoments) -> Murphy:
+    """Return :func:`murphy` of the samples behind a state."""
+    n, count = state.count.sum(), as_divisor(state.count)
+    overall = state.correct.sum() / n
+    accuracy, confidence = state.correct / count, state.confidence / count
+    reliability = (state.count * (confidence - accuracy).square()).sum() / n
+    resolution = (state.count * (accuracy - overall).square()).sum() / n
+    variance = state.confidence_squared - state.count * confidence.square()
+    covariance = state.confidence_correct - state.count * confidence * accuracy
+    within = (variance - 2 * covariance).sum() / n
+    uncertainty = overall * (1 - overall)
+    return Murphy(float(reliability), float(resolution), float(uncertainty), float(within))
+
+
+class RefinementTerms(NamedTuple):
+    """The terms α, β and γ of Singh et al. (2021), equation 9, and the numbers that are exact.
+
+    Equation 9, ``ece = α − β − γ``, is **not an identity**: its right side is mean confidence minus the accuracy of a
+    detector of right predictions averaged over how many it lets pass, not minus the classifier's accuracy. It is off by
+    +.35 at an accuracy of .9. What holds exactly is ``ece = confidence − accuracy`` when no bin is underconfident
+    (equation 7), and ``ece ≥ |confidence − accuracy|`` always.
+    """
+
+    alpha: float
+    beta: float
+    gamma: float
+    ece: float
+    confidence_minus_accuracy: float
+    overconfident_bins: float
+
+    @property
+    def equation_9(self) -> float:
+        """α − β − γ, which the paper equates with ece."""
+        return self.alpha - self.beta - self.gamma
+
+
+def refinement_terms(
+    *predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack[Arrays]
+) -> RefinementTerms:
+    """Terms α, β, γ of equation 9 (see :class:`RefinementTerms`), and the share of bins that are not underconfident.
+
+    ``α = mean confidence``, ``β = auroc · 2PN/n²``, ``γ = (P² + N²)/(2n²)`` with P right and N wrong predictions.
+
+    Reference: Singh et al. (2021), arXiv:2106.09385, equations 7 to 9.
+    """
+    samples = as_predictions(predictions, "refinement_terms", arrays)
+    return refinement_terms_of_state(Binned(n_bins)(samples), auroc=AUROC()(samples))
+
+
+def refinement_terms_of_state(state: Bins, *, auroc: float) -> RefinementTerms:
+    """Return :func:`refinement_terms` of the samples behind a state, from their area under the ROC curve."""
+    n, right = float(state.count.sum()), float(state.correct.sum())
+    wrong = n - right
+    mean_confidence = float(state.confidence.sum()) / n
+    # Without right or without wrong predictions the separation has no pairs and its weight is zero.
+    separation = auroc if right and wrong else 0.0
+    seen = state.count > 0
+    return RefinementTerms(
+        alpha=mean_confidence,
+        beta=separation * 2 * right * wrong / n**2,
+        gamma=(right**2 + wrong**2) / (2 * n**2),
+        ece=float(ECE(len(state.count)).value(state)),
+        confidence_minus_accuracy=mean_confidence - right / n,
+        overconfident_bins=float((state.correct <= state.confidence)[seen].double().mean()),
+    )
+
+
+_MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-3, 1e3  # only broken models need others
+_BLOCK, _GPU_BLOCK = 1 << 18, 1 << 24  # numbers computed at a time
+
+
+class ScoreSplit(NamedTuple):
+    """A proper score in two parts, with the 95 % interval of the calibration part."""
+
+    total: float
+    calibration: float
+    calibration_low: float
+    calibration_high: float
+    refinement: float
+
+
+def calibration_refinement(
+    *predictions: Predictions, folds: int = 5, seed: int = 0, **arrays: Unpack[Arrays]
+) -> dict[str, ScoreSplit]:
+    """Split log-loss (``nll``) and ``brier`` into calibration and refinement by a cross-fitted temperature.
+
+    Refinement is the score that remains after the temperature was fitted on the other folds: what one temperature
+    cannot lower, though a richer recalibration or a better model may. Calibration is what it removed, a lower bound
+    of what recalibration can; it is negative where a temperature does not help, or was fitted on too few samples. Given
+    probabilities with zeros are mixed with a share of the uniform distribution first, as temperature scaling does.
+
+    Args:
+        predictions: At least two samples per fold.
+        folds: Number of folds.
+        seed: Random seed of the fold assignment.
+
+    Reference: Berta et al. (2025), Rethinking Early Stopping: Refine, Then Calibrate, arXiv:2501.19195.
+    """
+    samples = full_predictions(as_predictions(predictions, "calibration_refinement", arrays))
+    check_at_least(folds, 2, "folds")
+    check_at_least(len(samples), 2 * folds, "samples for the cross-fitted split")
+    order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))
+    fold = (order % folds).to(samples.logits.device)
+    recalibrated = samples.mixed_with_uniform(samples.uniform_share)  # of all folds, on which it hardly depends
+    beta = _beta_by_fold(recalibrated, fold, folds)
+    before = _scores(samples, torch.ones_like(beta), fold)
+    if samples.given_as_probs:  # as the log-loss of given probabilities counts them
+        before["nll"].clamp_(max=-math.log(LABEL_FLOOR))
+    after = _scores(recalibrated, beta, fold)
+    return {name: _split(before[name], after[name], samples.weights) for name in before}
+
+
+def _split(before: Tensor, after: Tensor, weights: Tensor | None) -> ScoreSplit:
+    gain = before - after
+    largest = float(gain.abs().max()) or 1.0  # divided by, so that no square overflows
+    if weights is None:
+        total, mean, refinement = (float(part.mean()) for part in (before, gain, after))
+        error = float((gain / largest).std()) * largest / math.sqrt(len(gain))
+    else:
+        share = weights / weights.sum()
+        total, mean, refinement = (float((part * share).sum()) for part in (before, gain, after))
+        squares = float((share * (gain - mean) / largest).square().sum())
+        n = 1 / float(share.square().sum())  # effective
+        error = math.sqrt(squares * n / max(n - 1, 1)) * largest
+    return ScoreSplit(total, mean, mean - 1.96 * error, mean + 1.96 * error, refinement)
+
+
+def _beta_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Tensor:
+    """Return the inverse temperature with the lowest log-loss of all samples but those of each fold, (folds,)."""
+    weights = None if predictions.weights is None else predictions.weights / predictions.weights.mean()
+    reached, slopes = 1.0, torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
+
+    def slope_and_curvature(beta: float) -> list[float]:
+        nonlocal reached
+        reached = beta
+        slopes.zero_()
+        for block in temperature_derivatives(predictions.logits, predictions.labels, beta):
+            both = torch.stack([block.slope, block.curvature]).double()
+            slopes.index_add_(1, fold[block.rows], both if weights is None else both * weights[block.rows])
+        return slopes.sum(dim=1).tolist()
+
+    find_root(slope_and_curvature, start=1.0, low=1 / _MAX_TEMPERATURE, high=1 / _MIN_TEMPERATURE, tolerance=1e-4)
+    # One Newton step from there without the fold's samples: the sums are additive, so leaving a fold out costs nothing.
+    others = slopes.sum(dim=1, keepdim=True) - slopes
+    step = others[0] / others[1].clamp(min=1e-300)
+    return (reached - step).clamp(1 / _MAX_TEMPERATURE, 1 / _MIN_TEMPERATURE)
+
+
+def _scores(predictions: Predictions, beta: Tensor, fold: Tensor) -> dict[str, Tensor]:
+    """Return log-loss and Brier score of every sample at its fold's inverse temperature."""
+    scores: dict[str, list[Tensor]] = {"nll": [], "brier": []}
+    start, farthest = 0, -torch.finfo(torch.float64).max / (4 * len(predictions))  # log-losses add up to a number
+    numbers = _BLOCK if predictions.logits.device.type == "cpu" else _GPU_BLOCK
+    for block in predictions.blocks(max(1, numbers // predictions.n_classes)):
+        scale = beta[fold[start : start + len(block)]]
+        logits = block.logits.double()
+        gaps = (logits - logits.amax(dim=1, keepdim=True)).mul_(scale[:, None]).clamp_(min=farthest)
+        soft = SoftmaxRows(gaps, block.labels, Wanted(squares=True))
+        scores["nll"].append(soft.nll())
+        scores["brier"].append(soft.brier())
+        start += len(block)
+    return {name: torch.cat(parts) for name, parts in scores.items()}

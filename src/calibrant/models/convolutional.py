@@ -260,13 +260,9 @@ class VGG(Classifier):
         normalised: Whether every convolution has batch normalisation. Without it, a learning rate of 0.1 is too high.
     """
 
-    paper: ClassVar[Paper] = Paper(
-        "Simonyan & Zisserman",
-        2015,
-        "Very Deep Convolutional Networks for Large-Scale Image Recognition",
-        "arXiv:1409.1556",
-        "table 1",
-    )
+    paper: ClassVar[Paper] = Paper("Simonyan & Zisserman", 2015,
+                                   "Very Deep Convolutional Networks for Large-Scale Image Recognition",
+                                   "arXiv:1409.1556", "table 1")  # fmt: skip
 
     # Differs from the paper: batch normalisation after every convolution, unless it is left out; and one linear layer
     # instead of three, as a 32 x 32 image is reduced to one pixel. The pixels of larger images are averaged.

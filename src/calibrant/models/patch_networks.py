@@ -89,13 +89,9 @@ class VisionTransformer(Classifier):
 
     # Differs from the paper of the default sizes: biases on patches, queries, keys and values, as in the first ViT.
 
-    paper: ClassVar[Paper] = Paper(
-        "Dosovitskiy et al.",
-        2021,
-        "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
-        "arXiv:2010.11929",
-        "eq. 1-4",
-    )
+    paper: ClassVar[Paper] = Paper("Dosovitskiy et al.", 2021,
+                                   "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
+                                   "arXiv:2010.11929", "eq. 1-4")  # fmt: skip
 
     def __init__(
         self,

@@ -11,9 +11,16 @@ from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import NOT_AN_IDENTITY, ORACLE, SEPARATION, Refinement, RefinementRow
 from calibrant.evidence import Side
 from calibrant.report import candidates, page
-from calibrant.report.candidates import SeedCell, short_text, spread_text
+from calibrant.report.candidates import (
+    RUN_TEST,
+    SeedCell,
+    brief_shift_sections,
+    shift_section,
+    shift_sentences,
+    short_text,
+    spread_text,
+)
 from calibrant.report.page import Page, Row, Section, Table, Verdict, code, counted, sentence, table
-from calibrant.report.shift import RUN_TEST, brief_shift_sections, shift_section, shift_sentences
 
 _DRAWN = ("confidence", "right", "wrong")  # fields of a density with hundreds of points, which only a figure needs
 _ALL_EPOCHS, _MOST_EPOCHS = 10, 7  # most epochs that are all shown, and columns where there are more

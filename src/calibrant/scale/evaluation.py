@@ -12,7 +12,7 @@ from calibrant.evaluation import Evaluation, Streamed, WorstClass, score_splits,
 from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
 from calibrant.metrics import Metric
-from calibrant.metrics.decomposition import murphy_of_state, refinement_terms_of_state
+from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
 from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import (
     BinMoments,

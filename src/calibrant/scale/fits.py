@@ -18,7 +18,6 @@ from torch import Tensor
 from calibrant.calibrators import Calibrator, Chain, affine, base, ets, logistic
 from calibrant.calibrators.base import Fitted, floored_log_odds, gathered_warnings, top_label, with_scores
 from calibrant.calibrators.binning import equal_mass_shares, hit_shares
-from calibrant.calibrators.selection import expression_of
 from calibrant.errors import FitError, InputError
 from calibrant.maps import Affine, ChainMap, Map, Scale, Steps, TopLabelMap
 from calibrant.metrics.states import RankedCells
@@ -95,7 +94,7 @@ def check_streams(calibrator: Any) -> None:
             )
         if getattr(step, "criterion", "nll") != "nll" or getattr(step, "value", None) is not None:
             raise InputError(
-                f"a streamed {step.name} must minimise the log-loss; got {expression_of(step)}. Fit it on fewer "
+                f"a streamed {step.name} must minimise the log-loss; got {step.expression}. Fit it on fewer "
                 "samples, as many as fit in memory."
             )
 

@@ -1,7 +1,6 @@
 """Training of networks, whose predictions are then evaluated and calibrated."""
 
 from calibrant.training.data import MixedBatch, Mixup, TrainingData, read_arrays
-from calibrant.training.device import deterministic_algorithms
 from calibrant.training.meta import MetaRegulariser, features_in_evaluation
 from calibrant.training.recipe import RECIPES, Recipe
 from calibrant.training.record import EpochRecord, HeldOutRecord, learned_epochs, predict
@@ -17,7 +16,7 @@ from calibrant.training.run import (
     train_runs,
     train_together,
 )
-from calibrant.training.session import RuntimeOptions, Session
+from calibrant.training.session import RuntimeOptions, Session, deterministic_algorithms
 
 __all__ = [
     "DIGITS", "DIGITS_EPOCHS", "RECIPES", "EpochRecord", "HeldOutRecord", "MetaRegulariser", "MixedBatch", "Mixup",

@@ -16,7 +16,6 @@ from calibrant.losses import MetaLoss
 from calibrant.numerics.softmax import to_working_precision
 from calibrant.processes import ProcessGroup
 from calibrant.training.data import DeviceData, StoredSamples
-from calibrant.training.device import autocast
 from calibrant.training.recipe import Recipe
 from calibrant.training.record import features_of
 
@@ -277,7 +276,7 @@ class MetaForward:
 
     def __call__(self, inputs: Tensor, labels: Tensor, meta_samples: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
         """Update the loss's parameters on the held-out ``meta_samples``, (m,); return the network's logits and loss."""
-        with autocast(self._recipe, self._device_type):
+        with self._recipe.autocast(self._device_type):
             features = self._network.features(inputs)
             logits = self._network.head(features).float()
             held_out = features_in_evaluation(self._model, self._held_out.inputs.plain(meta_samples))

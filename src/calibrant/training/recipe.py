@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, final, get_args
 
@@ -87,6 +88,12 @@ class Recipe:
         if self.precision == "auto":
             return "bfloat16" if device_type == "cuda" else "float32"
         return self.precision
+
+    def autocast(self, device_type: str) -> AbstractContextManager[object]:
+        """Return a context for one forward run of a network, in this precision."""
+        is_low = self.multiplies_in(device_type) == "bfloat16"
+        # bfloat16 copies of the weights are not cached: a captured graph would never update them.
+        return torch.autocast(device_type, torch.bfloat16, enabled=is_low, cache_enabled=False)
 
     def changed(self, changes: Mapping[str, Any]) -> "Recipe":
         """Return the recipe with other options.

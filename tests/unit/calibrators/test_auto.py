@@ -21,7 +21,7 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.auto import Auto
 from calibrant.calibrators.base import Fitted, assign_folds
-from calibrant.calibrators.selection import CandidateResult, CrossValidatedDifference, Ranking, expression_of, rank
+from calibrant.calibrators.selection import CandidateResult, CrossValidatedDifference, Ranking, rank
 from calibrant.comparison import compare
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Affine, LogMixture, Scale, Steps, TopLabelMap
@@ -345,7 +345,7 @@ def test_half_a_mistake_that_was_not_seen_counts_against_sharp_maps():
     sharp, milder = Fixed(0.02), Fixed(0.4)
     found = rank(predictions, (sharp, milder))
     scores = {each.name: each.score for each in found.results}
-    assert scores[expression_of(sharp)] < scores[expression_of(milder)]
+    assert scores[sharp.expression] < scores[milder.expression]
     assert found.best.calibrator == milder
 
 
@@ -440,7 +440,7 @@ def test_the_same_seed_gives_the_same_choice_and_another_another_deal():
     ],
 )
 def test_a_label_reads_back_as_the_method(calibrator):
-    assert catalogue.parse_calibrator(expression_of(calibrator)) == calibrator
+    assert catalogue.parse_calibrator(calibrator.expression) == calibrator
 
 
 def test_structured_scaling_is_not_chosen_for_the_noise_of_rare_classes():

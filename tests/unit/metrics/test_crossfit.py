@@ -9,7 +9,7 @@ from strategies import predictions
 
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.metrics import brier, calibration_refinement, nll
-from calibrant.metrics.decomposition import _beta_by_fold
+from calibrant.metrics.proper import _beta_by_fold
 from calibrant.predictions import Predictions
 
 

@@ -8,9 +8,16 @@ from made_records import made_diagnosis, made_large_diagnosis
 
 from calibrant.diagnosis import Band, Spread, TwoSample, spread
 from calibrant.report import diagnosis_page, diagnosis_verdict
-from calibrant.report.candidates import SeedCell, short_text, signed_text, spread_text
+from calibrant.report.candidates import (
+    SeedCell,
+    shift_section,
+    shift_sentences,
+    short_text,
+    signed_text,
+    spread_text,
+    under_shifts,
+)
 from calibrant.report.page import p_text
-from calibrant.report.shift import shift_section, shift_sentences, under_shifts
 
 
 @pytest.fixture
