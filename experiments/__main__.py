@@ -10,6 +10,7 @@ from calibrant.errors import InputError
 from experiments.conclusions import PAGE, page_of_results
 from experiments.dark_side.study import DarkSideStudy
 from experiments.earlier import EARLIER
+from experiments.learned_confidence.study import LearnedConfidenceStudy
 from experiments.meta_regularization.study import MetaRegularizationStudy
 from experiments.neural_clamping.study import NeuralClampingStudy
 from experiments.overconfidence.study import OverconfidenceStudy
@@ -28,6 +29,7 @@ STUDIES: dict[str, Study] = {
         MetaRegularizationStudy(),
         OverconfidenceStudy(),
         RefinementStudy(),
+        LearnedConfidenceStudy(),
         *EARLIER,
     )
 }

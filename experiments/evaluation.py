@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from calibrant import catalogue
 from calibrant.calibrators import Calibrator, TemperatureScaling
@@ -16,7 +16,7 @@ from calibrant.training import RECIPES, RuntimeOptions, Session
 from calibrant.training.data import DeviceData
 from experiments.runner import Settings
 
-__all__ = ["calibrated_rows", "rounded", "session_of", "with_intervals"]
+__all__ = ["calibrated_rows", "network_of", "rounded", "session_of", "with_intervals"]
 
 RESAMPLES = 200
 
@@ -31,12 +31,8 @@ def session_of(cell: Settings, dataset: Dataset, data: DeviceData, *, recipe: st
         recipe: Name of a recipe.
         evaluate_every: Number of epochs between evaluations.
     """
-    shape, n_words = dataset.training.inputs.shape, dataset.n_words
-    sizes = {} if n_words else {"in_channels": shape[1], "image_size": shape[-1]}
     return Session(
-        build_model(
-            str(cell["network"]), n_classes=dataset.n_classes, n_words=n_words, seed=int(cell["seed"]), **sizes
-        ),
+        network_of(cell, dataset),
         catalogue.parse_any_loss(str(cell["loss"])),
         data,
         RECIPES[recipe].changed(
@@ -44,6 +40,15 @@ def session_of(cell: Settings, dataset: Dataset, data: DeviceData, *, recipe: st
         ),
         RuntimeOptions(evaluate_every=evaluate_every),
         name=str(cell["method"]),
+    )
+
+
+def network_of(cell: Settings, dataset: Dataset) -> nn.Module:
+    """Return a cell's ``network`` as its ``seed`` begins it, with the sizes of a data set."""
+    shape, n_words = dataset.training.inputs.shape, dataset.n_words
+    sizes = {} if n_words else {"in_channels": shape[1], "image_size": shape[-1]}
+    return build_model(
+        str(cell["network"]), n_classes=dataset.n_classes, n_words=n_words, seed=int(cell["seed"]), **sizes
     )
 
 

@@ -18,7 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from calibrant.checks import as_features, check_at_least, check_known, check_labels, check_positive, check_seed
+from calibrant.checks import (
+    as_features,
+    as_tensor,
+    check_at_least,
+    check_known,
+    check_labels,
+    check_positive,
+    check_seed,
+)
 from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError, one_line
 from calibrant.inference import (
     HOW_TO_WRAP,
@@ -359,6 +367,17 @@ def split_samples(correct: Tensor, share: float, *, criterion: ChooseEpochBy, se
     return (~is_held_out).nonzero()[:, 0], is_held_out.nonzero()[:, 0]
 
 
+def split_by_number(n: int, validation: object) -> tuple[Tensor, Tensor]:
+    """Return the same indices where the samples to hold out are given, (m,)."""
+    numbers = as_tensor(validation, "validation").cpu()
+    if numbers.ndim != 1 or numbers.is_floating_point() or numbers.dtype == torch.bool:
+        raise InputError(f"validation must be whole numbers, (m,); got {numbers.dtype}, {tuple(numbers.shape)}.")
+    if not 0 < len(numbers.unique()) == len(numbers) < n or numbers.min() < 0 or numbers.max() >= n:
+        raise InputError(f"validation must name some of the samples 0 to {n - 1:,}, not all, and each once.")
+    is_held_out = torch.zeros(n, dtype=torch.bool).index_fill_(0, numbers.long(), value=True)
+    return (~is_held_out).nonzero()[:, 0], is_held_out.nonzero()[:, 0]
+
+
 def held_out_value(criterion: ChooseEpochBy, log_odds: Tensor, target: Tensor, correct: Tensor) -> float:
     """Return the criterion's value for log-odds (n,), true-class probabilities (n,) and correctness (n,)."""
     log_odds = log_odds.double()
@@ -441,7 +460,7 @@ class ConfidNet:
 
     def fit(
         self, model: nn.Module, data: object, *, layer: str | None = None, augment: Augment | None = None,
-        progress: Progress | None = None,
+        validation: object = None, progress: Progress | None = None,
     ) -> LearnedConfidence:  # fmt: skip
         """Fit the head, and return the classifier with a learned confidence beside its logits.
 
@@ -456,6 +475,8 @@ class ConfidNet:
                 for a model with ``features`` and ``head``.
             augment: Returns a batch of inputs, (n, ...), at random a little different, such as shifted and mirrored
                 images. Each step then runs the classifier, as in training it. Held-out samples are not augmented.
+            validation: Numbers of the samples to hold out, (m,), such as those that the classifier was not trained on
+                where the others are its training samples, as in the paper. None draws the share ``held_out``.
             progress: Called after every epoch with a text and the number of epochs so far.
 
         Warns:
@@ -470,7 +491,7 @@ class ConfidNet:
                 "number; got a DataLoader. Pass its data set, or (inputs, labels)."
             )
         gather = partial(_gathered_from_model, model, source, batch_size=self.batch_size, layer=layer)
-        head, encoder = self._fit(gather, progress, model, source, layer, augment)
+        head, encoder = self._fit(gather, progress, model, source, layer, augment, validation)
         return LearnedConfidence(model, head, encoder=encoder, layer=layer)
 
     def fit_features(
@@ -498,6 +519,7 @@ class ConfidNet:
         source: SampleSource | None = None,
         layer: str | None = None,
         augment: Augment | None = None,
+        validation: object = None,
     ) -> tuple[ConfidenceHead, nn.Module | None]:
         """Return the fitted head, and the fine-tuned encoder where there is a better one than the classifier's."""
         begun = time.perf_counter()
@@ -507,7 +529,11 @@ class ConfidNet:
         # The caller may have switched gradients off.
         with torch.inference_mode(mode=False), torch.enable_grad():
             known = gather()
-            parts = split_samples(known.correct, self.held_out, criterion=self.choose_by, seed=self.seed)
+            parts = (
+                split_samples(known.correct, self.held_out, criterion=self.choose_by, seed=self.seed)
+                if validation is None
+                else split_by_number(len(known.correct), validation)
+            )
             head = ConfidenceHead(known.features.shape[1], layers=self.layers, units=self.units, seed=self.seed)
             head.to(known.features.device)
             target = known.target.to(next(head.parameters()).dtype)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from calibrant import Predictions, auroc
+from calibrant import Predictions, aupr_error, auroc
 from calibrant.confidence import ConfidenceHead, ConfidNet, LearnedConfidence
 from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError, UnknownNameError
 from calibrant.models import build_model
@@ -465,6 +465,39 @@ def test_the_target_is_the_probability_that_the_classifier_gives_the_augmented_i
     turned = torch.tensor([-1.0, 1.0, 1.0, 1.0])  # right becomes wrong, and wrong right
     learned = QUICK.fit(network, samples, augment=lambda inputs: inputs * turned)
     assert auroc(learned.top_label(other_samples)) < 0.1
+
+
+def test_given_samples_choose_the_epoch_and_are_not_fitted_on(network, samples):
+    held_out, seen = torch.arange(500, 600), []
+    method = dataclasses.replace(QUICK, fine_tune_epochs=1)
+    learned = method.fit(
+        network, samples, validation=held_out, augment=lambda inputs: seen.append(inputs.clone()) or inputs
+    )
+    assert learned.head.choice.held_out == 100
+    fitted = torch.cat(seen[: len(seen) // (QUICK.epochs + 1)])
+    torch.testing.assert_close(fitted.sort(dim=0).values, samples[0][:500].sort(dim=0).values)
+    same = method.fit(network, samples, validation=held_out.flip(0).tolist(), augment=torch.clone)
+    torch.testing.assert_close(weights_of(same.head), weights_of(learned.head))
+    of_them = learned.top_label((samples[0][500:], samples[1][500:]))
+    assert learned.head.choice.value == pytest.approx(aupr_error(of_them))
+
+
+@pytest.mark.parametrize(
+    ("validation", "message"),
+    [
+        ([0.5, 1.0], "whole numbers"),
+        ([[0, 1]], "whole numbers"),
+        (torch.ones(600, dtype=torch.bool), "whole numbers"),
+        ([], "whole numbers|some of the samples"),
+        (torch.arange(600), "some of the samples 0 to 599, not all"),
+        ([3, 600], "some of the samples 0 to 599"),
+        ([-1, 3], "some of the samples 0 to 599"),
+        ([3, 3], "each once"),
+    ],
+)
+def test_validation_that_names_no_part_of_the_samples_is_refused(network, samples, validation, message):
+    with pytest.raises(InputError, match=message):
+        QUICK.fit(network, samples, validation=validation)
 
 
 @pytest.mark.parametrize(
