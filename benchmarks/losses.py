@@ -15,7 +15,7 @@ from calibrant.losses import NeedsSamples
 from calibrant.models import build_model
 from calibrant.training import Recipe, RuntimeOptions, Session
 from calibrant.training.data import DeviceData
-from calibrant.training.device import CapturedStep
+from calibrant.training.session import CapturedStep
 
 __all__ = ["report"]
 
