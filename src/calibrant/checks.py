@@ -75,9 +75,11 @@ def check_finite(values: Tensor, name: str) -> None:
     if index is None:
         return
     where = f"row {index[0]}" + (f", class {index[1]}" if len(index) > 1 else "")
+    ruled_out = len(index) > 1 and values[tuple(index)] == -torch.inf
     raise InputError(
-        f"{name} must be finite; got {values[tuple(index)].item()} at {where}. "
-        "Remove the row, or replace an intended -inf by a large negative number such as -1e4."
+        f"{name} must be finite; got {values[tuple(index)].item()} at {where}. Remove the row"
+        + ", or give probabilities (the softmax), in which a class that is ruled out has a 0." * ruled_out
+        + "." * (not ruled_out)
     )
 
 

@@ -43,8 +43,14 @@ class TestBadLogits:
     @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
     def test_a_number_that_is_not_finite_is_named_with_its_row_and_class(self, value, dtype):
         logits = torch.from_numpy(changed(LOGITS, 1, 2, value)).to(dtype)
-        with refused("logits must be finite; got", "row 1, class 2", "Remove the row, or replace"):
+        with refused("logits must be finite; got", "row 1, class 2", "Remove the row"):
             Predictions.from_logits(logits, LABELS)
+
+    def test_a_class_that_is_ruled_out_belongs_among_probabilities(self):
+        logits = changed(LOGITS, 1, 0, -math.inf)
+        with refused("got -inf at row 1, class 0", "give probabilities"):
+            Predictions.from_logits(logits, LABELS)
+        assert Predictions.from_probs(torch.from_numpy(logits).softmax(1), LABELS).zero_cells.cells == 1
 
     def test_complex_numbers_are_refused(self):
         with refused("logits must be real numbers; got", "complex"):
@@ -547,6 +553,13 @@ class TestArraysByKeyword:
         correct = self.PROBS.argmax(1) == self.LABELS
         assert ece(confidence=self.PROBS.max(1), correct=correct, n_bins=10) == pytest.approx(ece(record, n_bins=10))
         assert ECE()(probs=self.PROBS, labels=self.LABELS) == ece(record)
+
+    def test_labels_may_be_words_with_the_names_of_the_classes(self):
+        words, names = np.array(["cat", "dog"])[self.LABELS], ["cat", "dog"]
+        assert ece(probs=self.PROBS, labels=words, class_names=names) == ece(probs=self.PROBS, labels=self.LABELS)
+        assert nll(logits=self.PROBS, labels=words, class_names=names) == nll(logits=self.PROBS, labels=self.LABELS)
+        with pytest.raises(InputError, match=r"\(confidence=c, correct=r\); got .*class_names"):
+            ece(confidence=[0.5], correct=[True], class_names=names)
 
     def test_calibrators_and_evaluations_take_them_too(self):
         rng = np.random.default_rng(0)

@@ -73,8 +73,8 @@ class Gates:
     def finish(self, gates: Sequence[Gate], quantities: Mapping[str, Quantity], out: "Console", *, source: str) -> None:
         """Print the outcome of every condition, write it if asked to, and exit with 1 if one fails."""
         for gate in gates:
-            style = "bold red" if gate.fails(quantities) else "green"
-            out.print(f"{_OPTION[gate.option]} {gate.describe(quantities)}", style=style)
+            mark, style = ("✗", "bold red") if gate.fails(quantities) else ("✓", "green")
+            out.print(f"{mark} {_OPTION[gate.option]} {gate.describe(quantities)}", style=style)
         if self.junit is not None:
             _write_junit(self.junit, gates, quantities, source=source)
             out.print(f"Wrote {self.junit}", style="dim")

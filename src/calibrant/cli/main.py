@@ -3,7 +3,9 @@
 import gc
 import os
 import shlex
+import shutil
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable
 from functools import wraps
@@ -125,7 +127,11 @@ def run() -> None:
             raise
         from calibrant.errors import terminal_text
 
-        print(f"calibrant: {terminal_text(error.message(_as_option))}", file=sys.stderr)
+        message = f"calibrant: {terminal_text(error.message(_as_option))}"
+        if sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns
+            message = textwrap.fill(message, width, break_long_words=False, break_on_hyphens=False)
+        print(message, file=sys.stderr)
         sys.exit(2)
     except SystemExit as stopped:
         if stopped.code == _INTERRUPTED:

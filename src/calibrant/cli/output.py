@@ -90,7 +90,8 @@ def print_warnings(console: Console) -> Iterator[list[str]]:
             return
         if issubclass(warning.category, CalibrantWarning):
             printed.append(str(warning.message))
-            console.print(f"note: {terminal_text(warning.message)}", style="yellow")
+            note = f"note: {terminal_text(warning.message)}"  # one line, where it goes into a log
+            console.print(note, style="yellow", soft_wrap=not console.is_terminal)
         else:
             foreign.append(warning)
 

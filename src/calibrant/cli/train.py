@@ -300,8 +300,6 @@ def _progress_bars(
 
 def _print_results(runs: "Sequence[Run]", processes: ProcessGroup) -> None:
     """Print the metrics of finished runs, before and after temperature scaling on their calibration samples."""
-    from rich.table import Column, Table
-
     from calibrant.cli.output import standard_output
     from calibrant.training import run_metrics
     from calibrant.training.folder import RunFolder
@@ -310,17 +308,21 @@ def _print_results(runs: "Sequence[Run]", processes: ProcessGroup) -> None:
     if not folders or not processes.is_first:
         return
     console = standard_output()
-    headings = ("accuracy", "nll", "ece", "auroc", "T", "nll at T", "ece at T")
-    columns = [Column("run", overflow="fold"), *(Column(name, justify="right", no_wrap=True) for name in headings)]
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    rows = [("run", ["accuracy", "nll", "ece", "auroc", "T", "nll at T", "ece at T"])]
     for folder in folders:
         metrics = run_metrics(folder)
         numbers = ["" if number is None else f"{number:.4f}" for number in astuple(metrics)]
         if metrics.temperature is None:  # none could be fitted
             numbers[4:] = ["none", "", ""]
-        table.add_row(folder.name, *numbers)
-    console.print(table)
-    console.print(f"calibrant evaluate {folders[0] / 'test.npz'}", style="dim")
-    console.print(f"calibrant compare {folders[0] / 'calibration.npz'} {folders[0] / 'test.npz'}", style="dim")
-    if len(folders) > 1:
-        console.print(f"calibrant diagnose {folders[0].parent}", style="dim")
+        rows.append((folder.name, numbers))
+    width = max(len(name) for name, _ in rows)
+    after_name = "" if width + 10 * len(rows[0][1]) <= console.width else "\n"  # long names have lines of their own
+    for name, numbers in rows:
+        line = f"{name:{width}}{after_name}{''.join(f'{number:>10}' for number in numbers)}"
+        console.print(line, style="bold" if name == "run" else None, highlight=False, soft_wrap=True)
+    commands = [f"evaluate {folders[0] / 'test.npz'}"]
+    commands += [f"compare {folders[0] / 'calibration.npz'} {folders[0] / 'test.npz'}"]
+    for command in [*commands, *([f"diagnose {folders[0].parent}"] if len(folders) > 1 else [])]:
+        console.print(
+            f"calibrant {command}", style="dim", highlight=False, soft_wrap=True
+        )  # in one piece, to be copied

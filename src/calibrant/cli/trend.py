@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from calibrant.cli import options
-from calibrant.cli.options import argument, option
+from calibrant.cli.options import argument, flag, option
 from calibrant.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -18,12 +20,16 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 calibrant trend 'day*.state'
 calibrant trend mon.state tue.state wed.state --metric ece --metric auroc
+calibrant trend 'day*.state' --fail-if-worse
 calibrant trend 'day*.state' --figures figures --html trend.html"""
 
 
 def trend(
     files: Annotated[list[Path], argument("STATE", "States in the order of time, or a quoted pattern of them.")],
     metric: Annotated[list[str] | None, option("NAME", "Metric to follow; ece, accuracy, nll unless given.")] = None,
+    fail_if_worse: Annotated[
+        bool, flag("--fail-if-worse", "Exit with 1 if a metric became worse in the last period.")
+    ] = False,
     full: options.Full = False,
     resamples: options.Resamples = 1000,
     reports: options.Reports = options.Reports(),
@@ -57,8 +63,15 @@ def trend(
             return {"trend": plot_trend(measured, theme=theme)}
 
         drawn = reports.draw(draw)
-    page = trend_page(measured)
-    reports.show_and_write(page, drawn, standard_output(), full=full, inputs=paths)
+    page, out = trend_page(measured), standard_output()
+    reports.show_and_write(page, drawn, out, full=full, inputs=paths)
+    if fail_if_worse:
+        last = measured.periods[-1]
+        worse = measured.worse(last)
+        mark, style = ("✗", "bold red") if worse else ("✓", "green")
+        out.print(f"{mark} --fail-if-worse: {', '.join(worse) or 'nothing'} became worse in {last.name}", style=style)
+        if worse:
+            raise typer.Exit(1)
     return page
 
 

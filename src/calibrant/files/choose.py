@@ -23,9 +23,9 @@ _SCORES: dict[Kind, tuple[str, ...]] = {
     "top-label": (),
 }
 _PREFIXES: dict[Kind, tuple[str, ...]] = {
-    "logits": (PREFIXES["logits"], "logits_", "logprob_", "log_prob_"),
-    "probs": (PREFIXES["probs"], "probs_"),
-}
+    "logits": (PREFIXES["logits"], "logits_", "logprob_", "log_prob_", *(f"{name}." for name in _SCORES["logits"])),
+    "probs": (PREFIXES["probs"], "probs_", *(f"{name}." for name in _SCORES["probs"])),
+}  # with a point: an object by class in a line of JSON
 _SEPARATORS = "_-. :"  # between what the names of columns share and the name of their class
 
 

@@ -74,7 +74,8 @@ def _matrix(column: Any, name: str) -> Tensor:
         row = _first(odd)
         raise InputError(
             f"every row of column {name!r} must have as many numbers as there are classes; "
-            f"row 0 has {width} and row {row} has {lengths[row].as_py()}."
+            f"row 0 has {width} and row {row} has {lengths[row].as_py()}. Where samples have classes of their own, or "
+            "only the highest scores are known, write the 'confidence' of each prediction and whether it is 'correct'."
         )
     values = pa.chunked_array([chunk.flatten() for chunk in column.chunks], column.type.value_type)
     if values.null_count:

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, final
 import torch
 from torch import Tensor
 
-try:
-    from lightning.pytorch.callbacks import Callback
-except ModuleNotFoundError:  # the same under its older name
-    from pytorch_lightning.callbacks import Callback
-
 from calibrant import catalogue
 from calibrant.errors import InputError
 from calibrant.evaluation import evaluate
 from calibrant.files import save_map
+from calibrant.integrations import needed
 from calibrant.integrations.logging import log_evaluation
 from calibrant.maps import Map
 from calibrant.metrics import Metric, Tally
 from calibrant.predictions import Predictions
+
+with needed("lightning", "lightning"):
+    try:
+        from lightning.pytorch.callbacks import Callback
+    except ModuleNotFoundError:  # the same under its older name
+        from pytorch_lightning.callbacks import Callback
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,28 +12,31 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin, clone
-from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import check_cv
-from sklearn.utils import Bunch, _safe_indexing, get_tags, indexable
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    _num_samples,
-    check_is_fitted,
-    column_or_1d,
-    has_fit_parameter,
-)
 
 from calibrant import catalogue
 from calibrant.calibrators import Calibrator
 from calibrant.checks import check_known
 from calibrant.errors import InputError, warn, without_our_warnings
+from calibrant.integrations import needed
 from calibrant.maps import Map
 from calibrant.metrics import Metric
 from calibrant.predictions import Predictions
+
+with needed("scikit-learn", "sklearn"):
+    from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin, clone
+    from sklearn.frozen import FrozenEstimator
+    from sklearn.model_selection import check_cv
+    from sklearn.utils import Bunch, _safe_indexing, get_tags, indexable
+    from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.parallel import Parallel, delayed
+    from sklearn.utils.validation import (
+        _check_sample_weight,
+        _num_samples,
+        check_is_fitted,
+        column_or_1d,
+        has_fit_parameter,
+    )
 
 __all__ = ["CalibratedClassifier", "ProbabilityCalibrator", "scorer"]
 

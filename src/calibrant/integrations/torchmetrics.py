@@ -11,16 +11,19 @@ from operator import or_
 from typing import Any, Literal, TypeAlias, final, get_args
 
 import torch
-import torchmetrics
 from torch import Tensor
 
 from calibrant import catalogue
 from calibrant.checks import check_known
 from calibrant.errors import InputError
+from calibrant.integrations import needed
 from calibrant.metrics.base import Metric, RankMetric
 from calibrant.metrics.states import RankedCells, Statistic, Sums, TopStatistic
 from calibrant.numerics.softmax import argmax_rows, to_working_precision, workspace
 from calibrant.predictions import SUM_TOLERANCE, Predictions, TopLabel, check_unweighted
+
+with needed("torchmetrics", "torchmetrics"):
+    import torchmetrics
 
 ScoreKind: TypeAlias = Literal["logits", "probs"]
 _MUST_BE = {"logits": "finite numbers", "probs": "probabilities that sum to one"}

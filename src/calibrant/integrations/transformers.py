@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 import numpy as np
 from torch import Tensor, nn
-from transformers import TrainerCallback
 
 from calibrant import catalogue
 from calibrant.errors import InputError
 from calibrant.evaluation import evaluate
 from calibrant.files import save_map
+from calibrant.integrations import needed
 from calibrant.integrations.logging import log_evaluation
 from calibrant.maps import Map
 from calibrant.metrics import Metric, Tally
 from calibrant.predictions import Predictions
+
+with needed("transformers", "hf"):
+    from transformers import TrainerCallback
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -404,17 +404,18 @@ class Arrays(TypedDict, total=False):
     confidence: Any  # (n,)
     correct: Any  # (n,)
     weights: Any  # (n,), beside any of these
+    class_names: Any  # (k,), beside labels
 
 
 def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Predictions | TopLabel:
     """Return the predictions that the function ``caller`` received, as one record or as arrays by keyword."""
     if len(given) == 1 and isinstance(given[0], Predictions | TopLabel) and not arrays:
         return given[0]
-    names, weights = arrays.keys() - {"weights"}, arrays.get("weights")
-    if not given and names == {"logits", "labels"}:
-        return Predictions.from_logits(arrays["logits"], arrays["labels"], weights=weights)
-    if not given and names == {"probs", "labels"}:
-        return Predictions.from_probs(arrays["probs"], arrays["labels"], weights=weights)
+    names, weights, words = arrays.keys() - {"weights"}, arrays.get("weights"), arrays.get("class_names")
+    if not given and names - {"class_names"} == {"logits", "labels"}:
+        return Predictions.from_logits(arrays["logits"], arrays["labels"], weights=weights, class_names=words)
+    if not given and names - {"class_names"} == {"probs", "labels"}:
+        return Predictions.from_probs(arrays["probs"], arrays["labels"], weights=weights, class_names=words)
     if not given and names == {"confidence", "correct"}:
         return TopLabel(arrays["confidence"], arrays["correct"], weights=weights)
     if unknown := sorted(arrays.keys() - Arrays.__annotations__.keys()):

@@ -31,10 +31,10 @@ def trend_page(trend: Trend, *, source: str | None = None) -> page.Page:
         f"{page.counted(len(trend.periods), 'period')}, {page.counted(samples, 'sample')}",
         page.Verdict(headline, list(_findings(trend)), next_steps),
         source=source,
-        tone="open" if number else "good",
+        tone="bad" if any(map(trend.worse, trend.periods)) else "open" if number else "good",
         brief=(section,),
         sections=(section, page.Section("Tests", (_tests(trend),))),
-        full_hint="the tests",
+        full_hint="The tests",
         settings=f"{trend.resamples:,} resamples, seed {trend.seed}",
         data=lambda: page.document(_SCHEMA, {"metrics": trend.metrics, "periods": [_data(p) for p in trend.periods]}),
     )
@@ -50,7 +50,8 @@ def _findings(trend: Trend) -> Iterator[str]:
         for period in trend.changed(metric):
             change, value = period.changes[metric], period.metrics[metric].value
             before = page.number_text(value - change.difference)
-            yield f"{metric} changed in {period.name}: {before} before, {page.number_text(value)} then."
+            word = "became worse" if metric in trend.worse(period) else "changed"
+            yield f"{metric} {word} in {period.name}: {before} before, {page.number_text(value)} then."
 
 
 def _table(trend: Trend) -> page.Table:

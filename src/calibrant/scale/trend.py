@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.catalogue import metrics as known_metrics
 from calibrant.errors import FileError, InputError
 from calibrant.evidence.estimates import Estimate
 from calibrant.metrics import Metric
@@ -62,6 +63,11 @@ class Trend:
     def changed(self, metric: str) -> list[Period]:
         """Return the periods in which a metric changed."""
         return [period for period in self.periods if metric in period.changes and period.changes[metric].is_shown]
+
+    def worse(self, period: Period) -> list[str]:
+        """Return the metrics that became worse in a period."""
+        shown = {name: change.difference for name, change in period.changes.items() if change.is_shown}
+        return [name for name, change in shown.items() if (change > 0) == known_metrics[name].lower_is_better]
 
 
 def measure_trend(

@@ -336,6 +336,18 @@ def test_the_list_of_commands_fits_80_columns_and_cuts_nothing(calibrant):
     assert all(f"\n  {name} " in out for name in COMMANDS)
 
 
+def test_an_error_is_one_line_in_a_log_and_breaks_between_words_on_a_terminal(calibrant, monkeypatch, tmp_path):
+    (tmp_path / "p.csv").write_text("cat,dog,species\n0.5,0.5,cat\n")
+    code, _, logged = calibrant("evaluate", tmp_path / "p.csv", COLUMNS="60")
+    assert (code, logged.count("\n")) == (2, 1)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    code, _, shown = calibrant("evaluate", tmp_path / "p.csv", COLUMNS="60")
+    assert code == 2
+    text = shown[shown.index("calibrant:") :]
+    assert all(len(line) <= 60 for line in text.splitlines() if " " in line)
+    assert text.split() == logged.split()
+
+
 def test_the_width_of_piped_output_is_that_of_columns_or_120(calibrant):
     for columns in (80, 100):
         code, out, _ = calibrant("list", "metrics", COLUMNS=str(columns))

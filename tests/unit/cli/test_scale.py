@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.scale.test_state import predictions_of
 
-from calibrant import TemperatureScaling, evaluate, load_map, save
+from calibrant import Predictions, TemperatureScaling, evaluate, load_map, save
 
 SAMPLES = predictions_of(900, 3)
 
@@ -62,8 +62,8 @@ def test_slices_and_baselines_of_streams_are_those_in_memory(tmp_path, calibrant
         out = tmp_path / "report.json"
         code, shown, _ = calibrant(*common, "--json", out, *arguments)
         assert code == 1  # the error of the worst region is beyond the bound
-        assert "worst(region).ece > 0.05: holds" in shown
-        assert "nll_difference > 0.01: does not hold" in shown
+        assert "✗ --fail-if worst(region).ece > 0.05: holds" in shown
+        assert "✓ --fail-if nll_difference > 0.01: does not hold" in shown
         reports.append(json.loads(out.read_text()))
     memory, streamed = reports
     assert streamed["streamed"] is not None
@@ -142,6 +142,21 @@ def test_trend_puts_states_in_order(folder, calibrant):
     code, _, error = calibrant("trend", given[0], folder / "0.npz")
     assert code == 2
     assert "0.npz must be a state" in error
+
+
+def test_trend_fails_only_where_the_last_period_became_worse(folder, calibrant):
+    worse = Predictions.from_logits(3 * SAMPLES.logits, SAMPLES.labels)
+    for day, samples in enumerate((SAMPLES, worse, worse[:600])):
+        save(samples, folder / f"{day}.npz")
+        assert calibrant("state", folder / f"{day}.npz", "-o", folder / f"{day}.state")[0] == 0
+    states = [folder / f"{day}.state" for day in range(3)]
+    code, shown, _ = calibrant("trend", *states[:2], "--fail-if-worse", "--resamples", 100)
+    assert code == 1
+    assert "✗ --fail-if-worse: ece, nll became worse in 1" in shown
+    code, shown, _ = calibrant("trend", *states, "--fail-if-worse", "--resamples", 100)
+    assert code == 0
+    assert "✓ --fail-if-worse: nothing became worse in 2" in shown
+    assert calibrant("trend", *states[:2], "--resamples", 100)[0] == 0
 
 
 def test_fit_takes_many_files_in_memory_and_streamed(folder, calibrant):

@@ -81,6 +81,7 @@ def test_several_losses_seeds_and_networks_make_a_folder_each(calibrant, tmp_pat
     names = [f"digits_cnn-{loss}-seed{seed}" for loss in ("ce", "focal-gamma3") for seed in (0, 7)]
     assert files(tmp_path / "all") == sorted(names)
     assert list(rows(out)) == names
+    numbers = rows(out)[names[1]]
     assert all(files(tmp_path / "all" / name) == LEFT for name in names)
     weights = {name: (tmp_path / "all" / name / "weights.safetensors").read_bytes() for name in names}
     assert len(set(weights.values())) == 4
@@ -92,6 +93,11 @@ def test_several_losses_seeds_and_networks_make_a_folder_each(calibrant, tmp_pat
     assert "Warning" not in err
     assert files(tmp_path / "all") == sorted([*names, "resnet20-ce-seed0"])
     assert (tmp_path / "all" / names[0] / "weights.safetensors").read_bytes() == weights[names[0]]
+    code, narrow, _ = calibrant(*quick, "--loss", "ce", "--loss", "focal(gamma=3)", "--seed", 7, COLUMNS="80")
+    lines = narrow.splitlines()
+    assert lines[2].strip() == names[1]  # a line of its own, and nothing is broken
+    assert list(map(float, lines[3].split())) == numbers
+    assert f"calibrant diagnose {tmp_path / 'all'}" in lines
 
 
 def test_gamma_is_short_for_the_option_of_a_loss(calibrant, tmp_path):

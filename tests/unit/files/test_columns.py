@@ -235,6 +235,13 @@ def test_json_lines_of_arrays_objects_and_columns(tmp_path):
             [{"probs": dict(zip("ABC", row, strict=True)), "label": y} for row, y in zip(PROBS, labels, strict=True)],
             {"kind": "probs", "scores": "probs.*"},
         ),
+        (
+            [
+                {"logprobs": dict(zip("ABC", np.log(row), strict=True)), "label": y}
+                for row, y in zip(PROBS, labels, strict=True)
+            ],
+            {},
+        ),
         ([{"prob_A": a, "prob_B": b, "prob_C": c, "label": y} for (a, b, c), y in zip(PROBS, labels, strict=True)], {}),
     ]
     for rows, options in forms:
@@ -253,7 +260,11 @@ def test_json_lines_of_confidence_and_correctness(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"probs": [0.5, 0.5], "label": 1}\n{"probs": [0.5], "label": 0}\n', "row 0 has 2 and row 1 has 1"),
+        ('{"probs": [0.5, 0.5], "label": 1}\n{"probs": [0.5], "label": 0}\n', "row 1 has 1.*write the 'confidence'"),
+        (
+            '{"logprobs": {"A": -1, "B": -2}, "label": "A"}\n{"logprobs": {"A": -1}, "label": "A"}\n',
+            "'logprobs.B' must have a value in every row; .*row 1",
+        ),
         (
             '{"probs": [0.5, 0.5], "label": 1}\n{"probs": [0.5, 0.5]}\n',
             "'label' must have a value in every row; .*row 1",
@@ -317,3 +328,10 @@ def test_rounded_probabilities_are_normalised():
     assert load(source, normalise=True).probs.sum(1).tolist() == pytest.approx([1, 1, 1])
     with refused("pass normalise=True"):
         load(source)
+
+
+@pytest.mark.parametrize("names", [["prob_0", "prob_1"], ["prob_cat", "prob_dog"]])
+def test_an_empty_label_of_a_csv_is_said_to_be_missing(tmp_path, names):
+    (tmp_path / "p.csv").write_text(f"{','.join(names)},label\n0.5,0.5,{names[1][5:]}\n0.5,0.5,\n")
+    with pytest.raises(FileError, match="'label' must have a value in every row; got an empty field at row 1"):
+        load(tmp_path / "p.csv")

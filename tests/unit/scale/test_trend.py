@@ -9,6 +9,7 @@ from calibrant import Predictions
 from calibrant.errors import FileError, InputError
 from calibrant.plots import plot_trend
 from calibrant.predictions import TopLabel
+from calibrant.report.trend import trend_page
 from calibrant.scale.trend import LEVEL, _change, _chosen, measure_trend
 
 
@@ -29,6 +30,10 @@ def test_a_change_is_found_once_and_when_it_came():
     assert [period.name for period in trend.changed("nll")] == ["day3"]
     assert trend.changed("accuracy") == []  # the order of the logits is the same
     assert not trend.periods[0].changes
+    assert [trend.worse(period) for period in trend.periods] == [[], [], [], ["ece", "nll"], []]
+    page = trend_page(trend)
+    assert page.tone == "bad"
+    assert page.verdict.findings[0].startswith("ece became worse in day3")
     shown = trend.periods[3].changes["ece"]
     assert shown.difference > 0.03
     levels = [period.changes["ece"].level for period in trend.periods[1:]]
