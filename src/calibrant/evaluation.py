@@ -25,6 +25,7 @@ from calibrant.metrics import (
     murphy,
     refinement_terms,
 )
+from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import Binned, BinnedByPrediction, Bins, ClassBins, TopStatistic
 from calibrant.notebook import HasReport
 from calibrant.numerics.binning import sums_by
@@ -33,6 +34,7 @@ from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_p
 
 # Its paper misprints the formula, so it is not a calibration error; computed only when requested by name.
 _EXCLUDED_FROM_REPORTS = {"sece_printed"}
+_KERNEL_CLASSES = 10_000  # the kernel error keeps 128 numbers a class of every group: with more it is left out
 _FOLDS = 5
 _PERMUTATION_SEED = 1973  # seed of the canonical order of the samples; not used elsewhere
 _NUMBERS = 1 << 20  # logits that are read at a time
@@ -155,6 +157,8 @@ def metrics_for(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> lis
     for metric in catalogue.metrics.values():
         needs_all_classes = not isinstance(metric.statistic, TopStatistic)
         if metric.name in _EXCLUDED_FROM_REPORTS or (needs_all_classes and isinstance(predictions, TopLabel)):
+            continue
+        if isinstance(metric.statistic, KernelFeatures) and getattr(predictions, "n_classes", 0) > _KERNEL_CLASSES:
             continue
         has_bins = any(option.name == "n_bins" for option in dataclasses.fields(metric))  # type: ignore[arg-type]
         chosen.append(dataclasses.replace(metric, n_bins=n_bins) if has_bins else metric)  # type: ignore[type-var]

@@ -48,6 +48,10 @@ from calibrant.predictions import Predictions, TopLabel, counted_samples
 Interval: TypeAlias = tuple[float, float]
 _FEWEST = 10  # samples below which a bootstrap interval is too narrow to be shown
 _GROUPS = 256  # one more or less does not show in an interval, and their states fit in memory
+_GROUP_NUMBERS, _FEWEST_GROUPS = (
+    1 << 20,
+    32,
+)  # classes times groups; with more than 4,096 classes there are fewer groups
 _CHUNK = 250  # resamples computed at a time, so that their states stay in cache
 
 
@@ -118,7 +122,11 @@ def estimate(
         estimates |= _estimate_top_label(predictions.top, top, values, draws, seed)
     if rest:
         progress("resampling all classes")
-        estimates |= _estimate_all_classes(full_predictions(predictions), rest, values, draws, seed)
+        samples = full_predictions(predictions)
+        groups = max(_FEWEST_GROUPS, _GROUP_NUMBERS // samples.n_classes)
+        if groups < _GROUPS:
+            draws = draw_groups(len(predictions), resamples, np.random.default_rng([seed, 3]), groups)
+        estimates |= _estimate_all_classes(samples, rest, values, draws, seed)
     return {metric.name: estimates[metric.name] for metric in metrics}
 
 
@@ -129,9 +137,9 @@ class GroupDraws(NamedTuple):
     weights: Tensor  # (resamples, groups) how often each is drawn, float64
 
 
-def draw_groups(n: int, resamples: int, rng: np.random.Generator) -> GroupDraws:
+def draw_groups(n: int, resamples: int, rng: np.random.Generator, groups: int = _GROUPS) -> GroupDraws:
     """Assign n samples to groups at random, each to its own if they are few, and draw groups with replacement."""
-    groups = min(n, _GROUPS)
+    groups = min(n, groups)
     group = np.empty(n, dtype=np.int64)
     group[rng.permutation(n)] = np.arange(n) % groups
     weights = rng.multinomial(groups, np.full(groups, 1 / groups), size=resamples)
@@ -363,7 +371,9 @@ def estimate_groups(
         for statistic, its_metrics in by_statistic.items():
             if isinstance(statistic, LabelStatistic):
                 labelled = drawn.states(statistic)
-                null_values |= {metric.name: metric.value(labelled) for metric in its_metrics}
+                some = row_blocks(_STATES, max(1, _BLOCK // sum(field[0].numel() for field in labelled.tensors())))
+                for metric in its_metrics:
+                    null_values[metric.name] = torch.cat([metric.value(labelled[rows]) for rows in some])
                 del labelled
         if drawn.chosen is not None or predictions.effective_size < n:  # then the value to test is that of the part
             subset = predictions if drawn.chosen is None else predictions[drawn.chosen]

@@ -441,17 +441,22 @@ def confidence_page(compared: "ConfidenceComparison", *, network: str = "", test
     changes = [[code(n), *map(page.difference_cell, by.values())] for n, by in compared.differences.items()]
     legend = "▲ clearly better, ▼ clearly worse than the softmax: beyond noise and by enough to matter."
     best, title = compared.best, "separates correct from wrong predictions"
+    clear = {n: [k for k in by if by[k].side == "better"] for n, by in compared.differences.items()}
     auroc = {name: page.difference_text(by["auroc"]) for name, by in compared.differences.items()}
     headline = f"{best} {title} better than the softmax: AUROC {auroc.get(best)}."
+    findings = [
+        f"{name}: AUROC {text} from the softmax{'; clearly better by ' * bool(clear[name])}{', '.join(clear[name])}."
+        for name, text in auroc.items()
+    ]
     steps = [f"Use the confidence of {best}; calibrate it before you read it as a probability."]
     if best == "softmax":
-        headline = f"No other confidence {title} better than the softmax."
+        headline = f"By AUROC no other confidence {title} clearly better than the softmax."
         steps = ["Keep the softmax; more samples that the network was not trained on may help ConfidNet."]
     return Page(
         title="Confidences compared",
         source=f"{network} on {test.name}" if network and test else None,
         facts=f"{counted(compared.n_samples, 'test sample')}, {compared.n_wrong:,} predicted wrongly",
-        verdict=Verdict(headline, [f"{name}: AUROC {text} from the softmax." for name, text in auroc.items()], steps),
+        verdict=Verdict(headline, findings, steps),
         tone="neutral" if best == "softmax" else "good",
         brief=(Section("", (table(["confidence", *header], cells),), legend=legend),),
         full_hint="Intervals and differences",

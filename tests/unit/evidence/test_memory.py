@@ -5,6 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from calibrant.evaluation import metrics_for
+from calibrant.evidence import estimates
+from calibrant.metrics import SCE
+from calibrant.predictions import Predictions
 
 _EVALUATE = """
 from pathlib import Path
@@ -23,6 +29,21 @@ before = megabytes("VmRSS:")
 evaluate(samples, resamples=50)
 print(megabytes("VmHWM:") - before)
 """
+
+
+def test_very_many_classes_are_resampled_in_fewer_groups_and_have_no_kernel_error(monkeypatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    samples = Predictions(torch.randn(300, 12_000, generator=generator), torch.arange(300))
+    less = Predictions(samples.logits[:, :5000], samples.labels)
+    assert {m.name for m in metrics_for(less)} - {m.name for m in metrics_for(samples)} == {"skce"}
+    drawn = []
+    monkeypatch.setattr(
+        estimates, "_estimate_all_classes", lambda *given: drawn.append(given[3].weights.shape[1]) or {}
+    )
+    for given in (samples, less, Predictions(samples.logits[:, :400], samples.labels)):
+        with pytest.raises(KeyError, match="sce"):  # nothing was estimated
+            estimates.estimate(given, [SCE()], resamples=100)
+    assert drawn == [87, 209, 256]
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell the peak of a process")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strategies import predictions, top_labels
 
 from calibrant.errors import InputError
-from calibrant.metrics import AUROC, ECE, NLL, SCE, RankedCells
+from calibrant.metrics import AUROC, ECE, NLL, SCE, TLECE, RankedCells
 from calibrant.metrics.states import Average, Bins, Cells, PackedSamples, Ranked, merge
 from calibrant.predictions import Predictions, TopLabel
 
@@ -36,6 +36,16 @@ class TestSums:
         whole = first + second
         assert torch.equal(first.count, before)
         assert float(whole.count.sum()) == 2
+
+    @pytest.mark.parametrize("metric", [SCE(), TLECE()])
+    def test_bins_that_no_group_fills_are_left_out_of_weighted_sums(self, metric):
+        generator = torch.Generator().manual_seed(0)
+        samples = Predictions(3 * torch.randn(40, 200, generator=generator), torch.arange(40))
+        stacked = metric.statistic.by_group(samples, torch.arange(40) % 8)
+        assert max(filled.shape[1] for _, filled in stacked._filled) < 400  # of 200 x 15 bins
+        weights = torch.randint(4, (5, 8), generator=generator).double()
+        for part, field in zip(stacked.reweighted(weights).tensors(), stacked.tensors(), strict=True):
+            torch.testing.assert_close(part, torch.tensordot(weights, field, dims=1))
 
     def test_one_state_merges_to_itself(self):
         state = NLL().state(Predictions.from_logits([[1.0, 2.0]], [0]))

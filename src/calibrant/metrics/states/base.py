@@ -83,7 +83,7 @@ class Sums(State):
             raise InputError(f"states must come from the same metric with the same options; got shapes {shapes}.")
         return zip(*(state.tensors() for state in states), strict=True)
 
-    def __getitem__(self, index: int | Tensor) -> Self:  # of stacked states
+    def __getitem__(self, index: int | slice | Tensor) -> Self:  # of stacked states
         return type(self)(*(field[index] for field in self.tensors()))
 
     def unstacked(self) -> Self:

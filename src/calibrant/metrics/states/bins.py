@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias, final
+from functools import cached_property
+from typing import ClassVar, Self, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -247,6 +248,20 @@ class ClassBins(Sums):
     count: Tensor  # (..., k, b)
     probability: Tensor  # (..., k, b) sum, not mean
     hits: Tensor  # (..., k, b) samples of that class
+
+    def reweighted(self, weights: Tensor) -> Self:
+        """Return r weighted sums of g stacked states; of many classes, most bins are empty in all of them."""
+        sums = []
+        for field, (cells, filled) in zip(self.tensors(), self._filled, strict=True):
+            total = field.new_zeros(len(weights), field[0].numel())
+            sums.append(total.index_copy_(1, cells, weights @ filled).view(-1, *field.shape[1:]))
+        return type(self)(*sums)
+
+    @cached_property
+    def _filled(self) -> list[tuple[Tensor, Tensor]]:  # of each field the cells that some state has, and these
+        fields = [field.flatten(1) for field in self.tensors()]
+        cells = [field.any(dim=0).nonzero().flatten() for field in fields]
+        return [(some, field.index_select(1, some)) for some, field in zip(cells, fields, strict=True)]
 
 
 @final
