@@ -44,7 +44,7 @@ BOUNDS = {
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too. 44,500
     # before every format was read in batches, 44,700 before ConfidNet took held-out samples by their numbers.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 44_730, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 44_800, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_500, 2_500),
     # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines
