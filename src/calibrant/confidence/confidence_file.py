@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import existing_file
-from calibrant.confidence.confidnet import (
+from calibrant.confidence.learned import (
     ChosenEpoch,
     ConfidenceHead,
     FeatureConfidence,

@@ -1,270 +1,48 @@
-"""ConfidNet: learn the true-class probability from the features of a frozen classifier.
+"""ConfidNet: learn the true-class probability from the features of a frozen classifier."""
 
-A head gives the log-odds of a correct prediction from features; with its classifier it does so from inputs.
-"""
-
-import copy
 import dataclasses
 import time
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Any, ClassVar, NamedTuple, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from calibrant.checks import (
-    as_features,
-    as_tensor,
-    check_at_least,
-    check_known,
-    check_labels,
-    check_positive,
-    check_seed,
+from calibrant.checks import as_features, as_tensor, check_at_least, check_known, check_positive, check_seed
+from calibrant.confidence.learned import (
+    ChooseEpochBy,
+    ChosenEpoch,
+    ConfidenceHead,
+    LearnedConfidence,
+    encoder_copy,
+    feature_batches,
+    is_better,
 )
-from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError, one_line
+from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError
 from calibrant.inference import (
-    HOW_TO_WRAP,
-    NAME_LAYER,
     SampleSource,
     device_of,
-    extract_logits,
     features_of,
-    find_layer,
-    forward_errors,
     frozen,
-    labelled_batches,
     logits_and_features,
     sample_source,
-    set_evaluating,
     to_device,
-    with_features,
 )
 from calibrant.maps import FitSummary
 from calibrant.metrics import aupr_error, auroc
-from calibrant.numerics.softmax import sigmoid, to_working_precision
+from calibrant.numerics.softmax import to_working_precision
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
-ChooseEpochBy: TypeAlias = Literal["aupr_error", "auroc", "mse"]
 Progress: TypeAlias = Callable[[str, float], None]
 Augment: TypeAlias = Callable[[Tensor], Tensor]
 _Batches: TypeAlias = Callable[[Tensor], Iterator[tuple[Tensor, Tensor]]]  # by indices: log-odds, targets of a batch
 
-_ENOUGH_TO_WARN = 100  # held-out samples
-_BLOCK = 1 << 14  # samples that the head takes at a time
-_TRIED = 8  # samples on which the network is checked
 _NO_MISTAKE = "No prediction is wrong: there is no error to learn from. Give samples the network was not trained on."
-
-
-def is_better(criterion: ChooseEpochBy, value: float, than: float) -> bool:
-    """Return whether one value of the criterion beats another."""
-    return value < than if criterion == "mse" else value > than
-
-
-@final
-@dataclass(frozen=True)
-class ChosenEpoch:
-    """The epoch that was kept, and why."""
-
-    epoch: int  # from 1
-    epochs: int  # that were run
-    fine_tuned: int  # epochs of fine-tuning that were kept after it; 0 if none, or if they did not help
-    criterion: ChooseEpochBy
-    value: float  # on the held-out samples; as the best of all epochs it is optimistic
-    softmax_value: float  # metric of the network's own confidence on the same samples
-    held_out: int  # samples
-
-    @property
-    def beats_softmax(self) -> bool:
-        return is_better(self.criterion, self.value, self.softmax_value)
-
-    @property
-    def warning(self) -> str | None:
-        """Reason not to use the head, where enough held-out samples show that it does not help; otherwise None.
-
-        Under ``mse`` they do not show it: for correct predictions the softmax confidence is the target itself.
-        """
-        if self.beats_softmax or self.criterion == "mse" or self.held_out < _ENOUGH_TO_WARN:
-            return None
-        return (
-            f"the learned confidence separates errors no better than the softmax's ({self.criterion} {self.value:.3g} "
-            f"against {self.softmax_value:.3g} on {self.held_out:,} held-out samples). Use the softmax, or give "
-            "more samples that the network was not trained on."
-        )
-
-    def notes(self) -> tuple[str, ...]:
-        against = f"{self.criterion} {self.value:.4g} against {self.softmax_value:.4g} of the softmax confidence"
-        lines = [f"Epoch {self.epoch} of {self.epochs} is best on {self.held_out:,} held-out samples: {against}."]
-        if self.fine_tuned:
-            lines.append(f"{self.fine_tuned} epochs of fine-tuning followed.")
-        if not self.beats_softmax:
-            lines.append("It is no better than the softmax confidence there: the features add no information.")
-        return tuple(lines)
-
-
-class FeatureConfidence(nn.Module, ABC):
-    """Base class of what is fitted on features: a confidence in each prediction, as log-odds."""
-
-    summary: FitSummary | None
-
-    @abstractmethod
-    def log_odds(self, features: Tensor, predicted: Tensor) -> Tensor:
-        """Return the log-odds, (n,), that the predicted classes (n,) of samples with features (n, d) are correct."""
-
-
-@final
-class ConfidenceHead(FeatureConfidence):
-    """Head from features to the log-odds of a correct prediction, (n, d) -> (n,): linear layers with ReLU between.
-
-    It uses no logits and changes no prediction. :class:`LearnedConfidence` puts it behind the classifier.
-
-    Args:
-        n_features: Number of features, d.
-        layers: Number of linear layers; the last has one output.
-        units: Outputs of each layer but the last.
-        seed: Random seed of the initial weights; the global generator is left alone.
-    """
-
-    def __init__(self, n_features: int, *, layers: int = 5, units: int = 400, seed: int = 0) -> None:
-        super().__init__()
-        self.n_features = check_at_least(n_features, 1, "n_features")
-        self.units = check_at_least(units, 1, "units")
-        check_at_least(layers, 1, "layers")
-        sizes = [self.n_features, *[self.units] * (layers - 1), 1]
-        # torch.manual_seed would also seed the GPUs, whose state fork_rng does not keep here.
-        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-            torch.default_generator.manual_seed(seed)
-            self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
-        self.summary = None
-        self.choice: ChosenEpoch | None = None
-
-    def settings(self) -> dict[str, Any]:
-        return {"n_features": self.n_features, "layers": len(self.layers), "units": self.units}
-
-    def forward(self, features: Tensor) -> Tensor:
-        if features.shape[-1] != self.n_features:
-            raise InputError(
-                f"features must have {self.n_features} columns, as in the fit; got {features.shape[-1]}. Take them "
-                "from the same layer of the same network."
-            )
-        values = features.to(next(self.parameters()).dtype)
-        *hidden, last = self.layers
-        for layer in hidden:
-            values = layer(values).relu()
-        return last(values).squeeze(-1)
-
-    def log_odds(self, features: Tensor, predicted: Tensor) -> Tensor:
-        """Return :meth:`forward` of the features; the prediction is not used."""
-        del predicted
-        log_odds: Tensor = self(features)
-        return log_odds
-
-    @torch.no_grad()
-    def confidence(self, features: Tensor) -> Tensor:
-        """Return the confidence, (n, d) -> (n,), float64: samples that float32 would round to 1.0 still differ."""
-        return sigmoid(self(features).double())
-
-    @torch.no_grad()
-    def top_label(self, predictions: Predictions, features: object) -> TopLabel:
-        """Return the classifier's predictions with this confidence; features are (n, d), from the layer of the fit."""
-        checked = as_features(features, rows=len(predictions)).to(next(self.parameters()).device)
-        log_odds = torch.cat([self(part) for part in checked.split(_BLOCK)]).double().to(predictions.logits.device)
-        return TopLabel(sigmoid(log_odds), predictions.correct, log_odds, predictions.weights)
-
-
-def check_head_sizes(weights: Mapping[str, Tensor], *, n_features: int, layers: int, units: int) -> None:
-    """Check that stored weights are those of a head of these sizes, before a head of any size is created."""
-    for name, size in {"n_features": n_features, "layers": layers, "units": units}.items():
-        check_at_least(size, 1, name)
-    wanted: dict[str, tuple[int, ...]] = {}
-    for place, (a, b) in enumerate(pairwise([n_features, *[units] * min(layers - 1, len(weights)), 1])):
-        wanted |= {f"layers.{place}.weight": (b, a), f"layers.{place}.bias": (b,)}
-    if len(weights) != 2 * layers or {name: tuple(tensor.shape) for name, tensor in weights.items()} != wanted:
-        raise InputError(
-            f"the weights must be those of {layers} layers of {units} units on {n_features} features; got others."
-        )
-
-
-@final
-class LearnedConfidence(nn.Module):
-    """Module from inputs to the classifier's own logits, (n, k), and the log-odds that it predicts correctly, (n,).
-
-    The classifier is the module given, not a copy, and stays in its mode. In training mode dropout and batch statistics
-    change the predictions: call ``eval()`` before use. :meth:`top_label` does so by itself.
-
-    Args:
-        model: The classifier, with ``features`` and ``head`` unless a layer is named.
-        head: What ConfidNet or TrustScore fitted on the features; log-odds of a trust score are its logarithm.
-        encoder: Fine-tuned copy whose features the head uses; None for those of the classifier.
-        layer: Name of the layer of the classifier whose inputs are the features; None for ``features``.
-    """
-
-    def __init__(
-        self, model: nn.Module, head: FeatureConfidence, *, encoder: nn.Module | None = None, layer: str | None = None
-    ) -> None:
-        super().__init__()
-        if not isinstance(head, FeatureConfidence):
-            raise InputError(f"head must be what ConfidNet or TrustScore fitted; got {type(head).__name__}.")
-        for network in (model,) if encoder is None else (model, encoder):
-            _check_has_features(network, layer)
-        self.model, self.head, self.encoder, self.layer = model, head, encoder, layer
-        self.training = model.training
-
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        if self.encoder is not None:
-            logits, features = extract_logits(self.model(inputs)), features_of(self.encoder, inputs, self.layer)
-        else:
-            logits, features = logits_and_features(self.model, inputs, self.layer)
-        return logits, self.head.log_odds(features, logits.argmax(dim=1))
-
-    @torch.no_grad()
-    def confidence(self, inputs: Tensor) -> Tensor:
-        with forward_errors(self.model, inputs):
-            return sigmoid(self(inputs)[1].double())
-
-    def top_label(self, data: object, *, batch_size: int = 512) -> TopLabel:
-        """Return the classifier's predictions for labelled inputs with the learned confidence, in evaluation mode.
-
-        Args:
-            data: ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``.
-            batch_size: Samples at a time; a loader has its own.
-        """
-        log_odds, correct = [], []
-        source, device = sample_source(data), device_of(self.model)
-        with frozen(self), torch.no_grad():
-            for inputs, labels, _ in labelled_batches(source, device=device, batch_size=batch_size):
-                with forward_errors(self.model, inputs):
-                    logits, batch = self(inputs)
-                log_odds.append(batch.double())
-                correct.append(Predictions.from_logits(logits, labels).correct)
-        joined = torch.cat(log_odds)
-        return TopLabel(sigmoid(joined), torch.cat(correct), joined)
-
-
-def encoder_copy(model: nn.Module, *, trained: bool, layer: str | None = None) -> nn.Module:
-    """Copy the network without its last layer, in evaluation mode; its weights take gradients if ``trained``.
-
-    The last layer is ``head``, or the ``layer`` whose inputs are the features; layers behind it are not needed.
-    """
-    try:
-        encoder = copy.deepcopy(getattr(model, "_orig_mod", model))  # where torch.compile keeps the network itself
-    except Exception as error:
-        raise InputError(
-            f"a network that is fine-tuned must let itself be copied; copying raised {one_line(error)}. Give "
-            "fine_tune_epochs=0, or a network without what cannot be copied."
-        ) from error
-    above, _, name = (layer or "head").rpartition(".")
-    setattr(encoder.get_submodule(above), name, nn.Identity())
-    set_evaluating(encoder)
-    for weights in encoder.parameters():
-        weights.requires_grad_(trained and weights.is_floating_point())
-    return encoder
 
 
 class _Gathered(NamedTuple):
@@ -290,47 +68,6 @@ def _gathered_from_model(
     batches = feature_batches(model, source, batch_size=batch_size, layer=layer)
     parts = [_gathered_from_predictions(predictions, features) for predictions, features in batches]
     return _Gathered(*(torch.cat(column) for column in zip(*parts, strict=True)))
-
-
-def feature_batches(
-    model: nn.Module, source: SampleSource, *, batch_size: int, layer: str | None = None
-) -> Iterator[tuple[Predictions, Tensor]]:
-    """Run the frozen network over all samples: yield predictions and features (m, d), checked, of every batch."""
-    _check_has_features(model, layer)
-    is_first = True
-    with frozen(model), torch.no_grad():
-        for inputs, labels, positions in labelled_batches(source, device=device_of(model), batch_size=batch_size):
-            try:
-                if is_first:
-                    _check_features_lead_to_logits(model, inputs[:_TRIED], layer)
-                is_first = False
-                logits, features = logits_and_features(model, inputs, layer)
-                features = as_features(features)
-                predictions = Predictions.from_logits(logits, check_labels(labels, logits.shape[1]))
-            except InputError as error:
-                if error.argument is not None:  # it is about the network or its layer
-                    raise
-                first, last = int(positions[0]), int(positions[-1])
-                raise InputError(f"rows {first:,} to {last:,} of the data: {error}") from error
-            yield predictions, features
-
-
-def _check_has_features(model: nn.Module, layer: str | None) -> None:
-    with_features(model, *NAME_LAYER) if layer is None else find_layer(model, layer)
-
-
-def _check_features_lead_to_logits(model: nn.Module, inputs: Tensor, layer: str | None) -> None:
-    """Check on a few inputs that a network has features, and logits that follow from them where it has a ``head``."""
-    with forward_errors(model, inputs):
-        through, features = logits_and_features(model, inputs, layer)
-        as_features(features)
-        whole = through if layer is not None else model(inputs)
-    if not isinstance(whole, Tensor) or whole.ndim != 2 or whole.shape[1] < 2:
-        got = f"shape {tuple(whole.shape)}" if isinstance(whole, Tensor) else type(whole).__name__
-        raise InputError(f"a network must return logits of shape (n, k), at least two classes; got {got}.")
-    near = torch.finfo(whole.dtype).eps ** 0.5 * (1 + float(whole.abs().max()))
-    if through.shape != whole.shape or not (through - whole).abs().max() <= near:
-        raise InputError(f"the logits must be head(features(x)); {type(model).__name__} gives others. {HOW_TO_WRAP}")
 
 
 def _checked_augmented(inputs: object, n: int) -> Tensor:

@@ -17,7 +17,7 @@ from calibrant.checks import (
     check_real_number,
     check_same_length,
 )
-from calibrant.confidence.confidnet import FeatureConfidence, LearnedConfidence, feature_batches
+from calibrant.confidence.learned import FeatureConfidence, LearnedConfidence, feature_batches
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.inference import sample_source
 from calibrant.maps import FitSummary

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from calibrant.confidence.confidnet import ConfidNet, held_out_value, is_better, split_samples
+from calibrant.confidence.confidnet import ConfidNet, held_out_value, split_samples
+from calibrant.confidence.learned import is_better
 from calibrant.errors import InputError
 from calibrant.predictions import Predictions
 
