@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         ("check", "hold the numbers against the published ones"),
     ):
         command = commands.add_parser(name, help=help_)
-        command.add_argument("paper", nargs="?" if name == "list" else None, choices=[*STUDIES, None])
+        command.add_argument("paper", nargs="?" if name == "list" else None, choices=list(STUDIES))
         command.add_argument("--quick", action="store_true", help="the small grid, on bundled data")
         command.add_argument("--records", type=Path, help="JSONL file; default: the study's own")
         if name == "table":

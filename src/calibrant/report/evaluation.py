@@ -361,7 +361,7 @@ def _side(split: ScoreSplit) -> int:
 
 def _removed(score: str, split: ScoreSplit) -> str:
     share, removed = percent_text(abs(split.calibration) / split.total), round(split.calibration, 3)
-    interval = f"{split.calibration_low:.3f} to {split.calibration_high:.3f}"
+    interval = f"{split.calibration_low:z.3f} to {split.calibration_high:z.3f}"
     whole, doubt = f"Of the {score} {split.total:.3f}, one temperature would", "but these samples are inconclusive"
     if _side(split) > 0:
         kept = f"{split.refinement:.3f} is what one temperature cannot lower"
