@@ -59,6 +59,9 @@ class Slice:
     corrected_p: float  # p-value of its calibration error for the number of slices; NaN with few samples
     to_rest: GapToRest
     weight: float | None = None  # its share of the weight of all samples; None where all count alike
+    auroc_error: float | None = (
+        None  # most by which ranks in bounded memory can change its AUROC; None where all are known
+    )
 
     @property
     def gap(self) -> float:

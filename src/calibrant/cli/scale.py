@@ -86,7 +86,7 @@ class Scale:
         "local"
     )
     workers: Annotated[int, option("N", "Processes of the engine on this machine.", SCALE, min=1, max=1024)] = 1
-    address: Annotated[str | None, option("URL", "Address of a Dask or Ray cluster.", SCALE)] = None
+    address: Annotated[str | None, option("URL", "Address of a Dask, Ray or Spark cluster.", SCALE)] = None
     checkpoint: Annotated[Path | None, option("FOLDER", _CHECKPOINT, SCALE)] = None
     allow_missing: Annotated[bool, flag("--allow-missing", _ALLOW_MISSING, SCALE)] = False
 
@@ -116,7 +116,10 @@ class Scale:
             other = None if baseline is None else baseline.load(reading, split, "test")[0]
             return Opened(predictions, slicing.columns(predictions, extra), baseline=other)
         gathered: list[Gathered | None] = []
-        with join_processes() if self.engine == "torchrun" else contextlib.nullcontext():  # once, for both
+        with contextlib.ExitStack() as once:  # for both
+            if self.engine == "torchrun":
+                once.enter_context(join_processes())
+            engine = self.as_engine() if source.are_states else once.enter_context(self.as_engine().started())
             for place, one in enumerate([source] if baseline is None else [source, baseline.paired_with(source)]):
                 if one.are_states:
                     gathered.append(load_states(one.paths))
@@ -124,7 +127,7 @@ class Scale:
                 by, folder = (Slicing() if place else slicing), self.checkpoint
                 plan = self.plan(one.shards, replace(reading, extra=by.wanted), split, "test", by_class=by.classes)
                 own = replace(self, checkpoint=folder / "baseline" if place and folder is not None else folder)
-                gathered.append(own.gather(one.shards, plan, n_bins=n_bins, seed=seed, progress=progress))
+                gathered.append(own.gather(one.shards, plan, engine, n_bins=n_bins, seed=seed, progress=progress))
         states = [one for one in gathered if one is not None]
         if len(states) < len(gathered):
             raise typer.Exit  # a process of ``torchrun`` that has no more to do
@@ -149,7 +152,14 @@ class Scale:
         return Plan.of(shards[-1] if self.allow_missing else shards[0], reading, values, by_class=by_class)
 
     def gather(
-        self, shards: "Sequence[Shard]", plan: "Plan", *, n_bins: int, seed: int, progress: Callable[[str], None]
+        self,
+        shards: "Sequence[Shard]",
+        plan: "Plan",
+        engine: "Engine",
+        *,
+        n_bins: int,
+        seed: int,
+        progress: Callable[[str], None],
     ) -> "Gathered | None":
         """Gather the state of all shards; None in processes of ``torchrun`` but the first."""
         from calibrant.scale import gather
@@ -158,7 +168,7 @@ class Scale:
             *(shards, plan),
             n_bins=n_bins,
             seed=seed,
-            engine=self.as_engine(),
+            engine=engine,
             checkpoint=self.checkpoint,
             allow_missing=self.allow_missing,
             progress=progress,
@@ -399,7 +409,7 @@ def state(
     with print_warnings(err), spinner(err) as stage:
         reading = replace(given.as_options(), extra=slicing.wanted)
         plan = scale.plan(shards, reading, options.Split.parse(split), "test", by_class=slicing.classes)
-        gathered = scale.gather(shards, plan, n_bins=bins, seed=seed, progress=stage)
+        gathered = scale.gather(shards, plan, scale.as_engine(), n_bins=bins, seed=seed, progress=stage)
     if gathered is None:
         return
     described = [{"name": one.name, "size": one.size, "modified": one.modified} for one in gathered.shards]

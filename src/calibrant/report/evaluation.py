@@ -84,7 +84,7 @@ def evaluation_page(
         sections=(
             *_families(evaluation),
             Section("Scores decomposed", items=tuple(_parts(evaluation))),
-            *_streamed_sections(evaluation),
+            *_streamed_sections(evaluation, slices),
             *_slice_sections(slices),
             *differences,
         ),
@@ -104,13 +104,15 @@ def _shards(evaluation: Evaluation) -> str:
     return f", streamed from {counted(streamed.shards, 'file')}{lacking}"
 
 
-def _streamed_sections(evaluation: Evaluation) -> list[Section]:
+def _streamed_sections(evaluation: Evaluation, slices: Sequence[Slice]) -> list[Section]:
     streamed = evaluation.streamed
     if streamed is None:
         return []
     sampled = ", ".join(streamed.sampled)
+    errors = [one.auroc_error for one in slices if one.auroc_error is not None and not math.isnan(one.auroc_error)]
+    of_slices = f", that of every slice to {max(errors):.1g}" if errors else ""
     items = [
-        f"Ranks are in bounded memory: the AUROC is exact to {streamed.auroc_error:.1g}.",
+        f"Ranks are in bounded memory: the AUROC is exact to {streamed.auroc_error:.1g}{of_slices}.",
         (
             f"The splits of proper scores{', ' + sampled if sampled else ''} and all charts are of a uniform sample of "
             f"{streamed.sample:,} samples; all else is of all samples."

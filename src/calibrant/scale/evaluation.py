@@ -20,6 +20,7 @@ from calibrant.metrics.states import (
     BinnedByPrediction,
     BinnedMoments,
     Bins,
+    Cells,
     ClassBins,
     Ranked,
     TopStatistic,
@@ -94,7 +95,8 @@ def evaluate_state_slices(
             to_rest = gap_to_rest(*(GapSums(*numbers.tolist()) for numbers in gaps))
             estimates = estimate_slice(sums, row, draws, seed=seed)
             share = float(gaps[0][1] / (gaps[0] + gaps[1])[1]) if state.design.weighted else None
-            slices.append(Slice(column, value, int(gaps[0][0]), estimates, math.nan, to_rest, share))
+            error = float(Cells(*sums.sums["level"][[0, 1, 2, 0], row]).auroc_error)
+            slices.append(Slice(column, value, int(gaps[0][0]), estimates, math.nan, to_rest, share, error))
     return rank_slices(slices)
 
 

@@ -25,6 +25,7 @@ from calibrant.scale.state import Design, EvaluationState
 
 EngineName: TypeAlias = Literal["local", "torchrun", "dask", "ray", "spark"]
 _SHARE = 0.02  # of the time, at most, is spent on checkpoints
+_ENDS = 1 << 16  # bytes of each end of a shard that a checkpoint knows it by
 
 
 @final
@@ -41,9 +42,7 @@ class Engine:
         if self.name not in get_args(EngineName):
             raise InputError(f"--engine must be one of {', '.join(get_args(EngineName))}; got {self.name!r}.")
         if self.address is not None and self.name not in {"dask", "ray", "spark"}:
-            raise InputError(
-                f"--address belongs to --engine dask, ray or spark; got --engine {self.name}. Leave it out."
-            )
+            raise InputError(f"--address belongs to --engine dask, ray or spark; got --engine {self.name}. Omit it.")
 
     @property
     def collects(self) -> bool:
@@ -118,7 +117,7 @@ def gather(
             unreadable.append(f"{shard.name} ({error})")
     tasks = plan.tasks(usable)
     design = first_design(plan, tasks, n_bins=n_bins, seed=seed)
-    description = _description(tasks, plan, design)
+    description = {} if checkpoint is None else _description(tasks, plan, design)
     with _Checkpoint.open(checkpoint, description, writes=engine.collects) as saved, engine.started() as running:
         state, done, missing = saved.state or EvaluationState(design), saved.done, saved.missing
         if done and engine.collects:
@@ -167,9 +166,14 @@ def first_design(plan: Plan, tasks: Sequence[Task], *, n_bins: int, seed: int) -
 
 
 def _description(tasks: Sequence[Task], plan: Plan, design: Design) -> dict[str, Any]:
-    shards = {task.shard.name: (task.shard.size, task.shard.modified) for task in tasks}
+    """Describe a job by its options, and its shards by size, time and both ends, one of which tables keep facts at."""
+    shards = {}
+    for shard in {task.shard for task in tasks}:
+        with shard.path.open("rb") as file:
+            head, _, tail = file.read(_ENDS), file.seek(max(0, shard.size - _ENDS)), file.read(_ENDS)
+        shards[shard.name] = [shard.size, shard.modified, hashlib.sha256(head + tail).hexdigest()]
     asked = repr((plan, design, [(task.shard.name, task.groups) for task in tasks]))
-    return {"job": hashlib.sha256(asked.encode()).hexdigest(), "shards": {k: list(v) for k, v in shards.items()}}
+    return {"job": hashlib.sha256(asked.encode()).hexdigest(), "shards": shards}
 
 
 @final
@@ -222,8 +226,7 @@ class _Checkpoint:
             )
         if known["job"] != self._description["job"]:
             raise FileError(
-                f"{self.folder} must be the checkpoint of the same command; options or columns differ. "
-                "Name another folder."
+                f"{self.folder} must be the checkpoint of the same command; options or columns differ. Name another."
             )
         if state.is_file():
             self.state, notes = EvaluationState.load(state)

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.scale.test_state import predictions_of
 
 from calibrant import Predictions, TemperatureScaling, evaluate, load_map, save
+from calibrant.scale import jobs
 
 SAMPLES = predictions_of(900, 3)
 
@@ -66,6 +67,13 @@ def test_slices_and_baselines_of_streams_are_those_in_memory(tmp_path, calibrant
         assert "✓ --fail-if nll_difference > 0.01: does not hold" in shown
         reports.append(json.loads(out.read_text()))
     memory, streamed = reports
+    assert {one["auroc_error"] for one in memory["slices"]} == {None}
+    errors = [one["auroc_error"] for one in streamed["slices"]]
+    for one, error in zip(streamed["slices"], errors, strict=True):
+        exact = next(other for other in memory["slices"] if other["value"] == one["value"])["metrics"]["auroc"]["value"]
+        assert abs(one["metrics"]["auroc"]["value"] - exact) <= error
+    code, shown, _ = calibrant(*common[:6], "--stream", "--full")
+    assert f"that of every slice to {max(errors):.1g}." in " ".join(shown.split())
     assert streamed["streamed"] is not None
     assert sum(one["n"] for one in streamed["slices"]) == 2 * 900
     numbers = [{(one["column"], one["value"]): one["metrics"] for one in report["slices"]} for report in reports]
@@ -97,6 +105,21 @@ def test_slices_and_baselines_of_streams_are_those_in_memory(tmp_path, calibrant
         code, _, error = calibrant(*arguments)
         assert code == 2
         assert words in " ".join(error.split()), error
+
+
+@pytest.mark.parametrize("arguments", [(), ("--workers", 2)])
+def test_samples_and_baseline_share_one_start_of_the_engine(folder, calibrant, monkeypatch, arguments):
+    starts = []
+    started = jobs.start_local
+
+    def counted(workers):
+        starts.append(workers)
+        return started(workers)
+
+    monkeypatch.setattr(jobs, "start_local", counted)
+    files = (folder / "0.npz", "--baseline", folder / "0.npz")
+    assert calibrant("evaluate", *files, "--stream", "--resamples", 100, *arguments)[0] == 0
+    assert len(starts) == 1
 
 
 def test_states_add_up(folder, calibrant):

@@ -277,7 +277,14 @@ def test_a_killed_job_continues(folder, tmp_path, monkeypatch):
     for name, numbers in expected.state.sums.items():
         assert torch.equal(result.state.sums[name], numbers), name
     assert torch.equal(result.state.sample.predictions.logits, expected.state.sample.predictions.logits)
-    os.utime(folder / "day=1" / "b.parquet", ns=(1, 1))
+    shard = folder / "day=1" / "b.parquet"
+    facts, content = shard.stat(), shard.read_bytes()
+    shard.write_bytes(content[:5] + bytes([content[5] ^ 1]) + content[6:])
+    os.utime(shard, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # as `cp -p` of another version would
+    with pytest.raises(FileError, match=r"day=1/b\.parquet has changed since"):
+        gathered(folder, checkpoint=job)
+    shard.write_bytes(content)
+    os.utime(shard, ns=(1, 1))
     with pytest.raises(FileError, match=r"day=1/b\.parquet has changed since"):
         gathered(folder, checkpoint=job)
 
