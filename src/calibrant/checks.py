@@ -75,12 +75,9 @@ def check_finite(values: Tensor, name: str) -> None:
     if index is None:
         return
     where = f"row {index[0]}" + (f", class {index[1]}" if len(index) > 1 else "")
-    ruled_out = len(index) > 1 and values[tuple(index)] == -torch.inf
-    raise InputError(
-        f"{name} must be finite; got {values[tuple(index)].item()} at {where}. Remove the row"
-        + ", or give probabilities (the softmax), in which a class that is ruled out has a 0." * ruled_out
-        + "." * (not ruled_out)
-    )
+    value, of_class = values[tuple(index)].item(), len(index) > 1
+    hint = ", or give probabilities, in which a class that is ruled out has a 0" * (of_class and value == -torch.inf)
+    raise InputError(f"{name} must be finite; got {value} at {where}. Remove the row{hint}.")
 
 
 def check_unit_interval(values: Tensor, name: str, *hint: str | Argument) -> None:

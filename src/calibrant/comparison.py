@@ -208,7 +208,7 @@ class StreamedSets:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(HasReport):
     """Methods by their log-loss on the test samples, lowest first; those that could not be fitted come last."""
 

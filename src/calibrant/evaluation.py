@@ -116,7 +116,7 @@ class Streamed:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation(HasReport):
     """Metrics of one set of predictions, each with its evidence. A notebook shows it as a report."""
 

@@ -18,6 +18,11 @@ class HasReport(ABC):
         report = import_module("calibrant.report")
         return str(report.to_markdown(report.page_of(self)))
 
+    def __repr__(self) -> str:
+        """Return the verdict in one line."""
+        page = import_module("calibrant.report").page_of(self)
+        return f"{type(self).__name__}({page.facts}: {page.verdict.headline})"
+
     def _repr_html_(self) -> str:
         """Return the report as an HTML fragment for a notebook; its styles apply to the fragment only."""
         report = import_module("calibrant.report")

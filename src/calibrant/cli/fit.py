@@ -79,9 +79,11 @@ def fit(
     console.print(f"{calibrator.title} ({method}), fitted on {terminal_text(source.name)}", style="bold")
     console.print(_facts(calibrator, fitted))
     assert fitted.summary is not None
+    notes = Table.grid(padding=(0, 1))
     for note in fitted.summary.notes:
         if note not in printed:
-            console.print(note)
+            notes.add_row("•", note)
+    console.print(notes)
     rows, seen = fitted.summary.rows, len(predictions)
     samples = f"on {seen:,} of these samples" if is_sample and seen < rows else "on these samples"
     columns = (Column(samples), Column("before", justify="right"), Column("after", justify="right"))
@@ -91,10 +93,10 @@ def fit(
         table.add_row(name, f"{before:.4f}", f"{document['after'][name]:.4f}")
     console.print(table)
     console.print(
-        "The map was fitted on these samples, so the numbers are optimistic. Evaluate it on others: "
-        f"calibrant apply {out} TEST{reading} -o CALIBRATED, then calibrant evaluate CALIBRATED{reading}.",
-        style="dim",
+        "The map was fitted on these samples, so the numbers are optimistic. Evaluate it on others:", style="dim"
     )
+    for command in (f"apply {out} TEST{reading} -o CALIBRATED", f"evaluate CALIBRATED{reading}"):
+        console.print(f"  calibrant {command}", style="dim", soft_wrap=True)  # in one piece, to be copied
     console.print(f"Wrote {out}", style="dim")
 
 
@@ -136,7 +138,7 @@ def _preserved(calibrator: "AnyCalibrator", fitted: "AnyMap") -> str:
     if isinstance(calibrator, Chain) and isinstance(fitted, ChainMap):
         steps = list(zip(calibrator.steps, fitted.maps, strict=True))
     if any(isinstance(step, Auto) and not isinstance(part, Identity | Scale) for step, part in steps):
-        return "depends on the method chosen: see below"
+        return "what the method keeps that was chosen: calibrant list calibrators"
     keeps_class = all(step.preserves_accuracy or isinstance(part, Identity | Scale) for step, part in steps)
     keeps_order = all(
         step.preserves_ranking or isinstance(part, Identity) or (isinstance(part, Scale) and part.n_classes == 2)

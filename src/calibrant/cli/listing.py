@@ -254,16 +254,22 @@ LISTINGS = {
 
 CITE_EXAMPLES = """\
 calibrant cite ece
-calibrant cite temperature+isotonic"""
+calibrant cite svs ece temperature+isotonic > methods.bib"""
 
 
 def cite(
-    name: Annotated[str, argument("NAME", "Name from `calibrant list`, or a method as for `calibrant fit`.")],
+    names: Annotated[list[str], argument("NAME", "Names from `calibrant list`, or methods as for `calibrant fit`.")],
 ) -> None:
     """Print the paper of a method, metric, loss or data set.
 
     Prints the reference with the place in the paper, and a BibTeX entry; for a chain, those of every step.
     """
+    papers = [paper for name in names for paper in _papers_of(name)]
+    entries = dict.fromkeys(paper.bibtex for paper in papers)  # two places in one paper are one entry
+    print("\n".join(dict.fromkeys(map(str, papers))), *entries, sep="\n\n")
+
+
+def _papers_of(name: str) -> "Sequence[Paper]":
     papers = listed_papers(name)
     if papers is None:  # with options, added since the index was made, or unknown
         from calibrant.catalogue import find_papers
@@ -271,10 +277,8 @@ def cite(
 
         others = other_papers()
         if name not in others:
-            papers = find_papers(name)
-        elif (paper := others[name]) is None:
+            return find_papers(name)
+        if (paper := others[name]) is None:
             raise InputError(f"{name} must come from a paper to be cited; it comes from none.")
-        else:
-            papers = (paper,)
-    entries = dict.fromkeys(paper.bibtex for paper in papers)  # two places in one paper are one entry
-    print("\n".join(map(str, papers)), *entries, sep="\n\n")
+        papers = (paper,)
+    return papers

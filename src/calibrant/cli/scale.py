@@ -28,6 +28,7 @@ calibrant state monday.parquet -o monday.state
 calibrant state 'preds/*.parquet' -o week.state --workers 4 --checkpoint job"""
 
 SCALE = "Scale"
+Progress: TypeAlias = Callable[[str], None]
 _FILES = (
     "Predictions and labels: csv, tsv, jsonl, npz, npy, parquet, feather, arrow, safetensors or pt; several files, a "
     "folder, a quoted pattern; or states (.state)."
@@ -104,7 +105,7 @@ class Scale:
         baseline: "Source | None",
         n_bins: int,
         seed: int,
-        progress: Callable[[str], None],
+        progress: Progress,
     ) -> "Opened":
         """Read predictions into memory, or gather their state; and likewise those of a baseline."""
         from calibrant.processes import join_processes
@@ -152,14 +153,7 @@ class Scale:
         return Plan.of(shards[-1] if self.allow_missing else shards[0], reading, values, by_class=by_class)
 
     def gather(
-        self,
-        shards: "Sequence[Shard]",
-        plan: "Plan",
-        engine: "Engine",
-        *,
-        n_bins: int,
-        seed: int,
-        progress: Callable[[str], None],
+        self, shards: "Sequence[Shard]", plan: "Plan", engine: "Engine", *, n_bins: int, seed: int, progress: Progress
     ) -> "Gathered | None":
         """Gather the state of all shards; None in processes of ``torchrun`` but the first."""
         from calibrant.scale import gather
@@ -181,7 +175,7 @@ class Scale:
         reading: "LoadOptions",
         split: options.Split | None,
         *,
-        progress: Callable[[str], None],
+        progress: Progress,
     ) -> "StreamedFit":
         """Fit a calibrator on shards that are streamed; processes of ``torchrun`` but the first end here."""
         if source.are_states:
@@ -276,7 +270,7 @@ class Opened(NamedTuple):
             raise InputError(f"states must be gathered by {unknown[0]!r} to be sliced by it; these are by {known}.")
         return cls(state.sample.predictions, {name: held[name] for name in slicing.names}, gathered, baseline)
 
-    def evaluate(self, *, n_bins: int, resamples: int, seed: int, progress: Callable[[str], None]) -> "Evaluation":
+    def evaluate(self, *, n_bins: int, resamples: int, seed: int, progress: Progress) -> "Evaluation":
         """Evaluate all samples."""
         from calibrant.evaluation import evaluate
         from calibrant.scale import evaluate_state
@@ -286,7 +280,7 @@ class Opened(NamedTuple):
         state, shards, missing = self.gathered
         return evaluate_state(state, resamples=resamples, shards=len(shards), missing=missing, progress=progress)
 
-    def slices(self, *, n_bins: int, resamples: int, seed: int, progress: Callable[[str], None]) -> "list[Slice]":
+    def slices(self, *, n_bins: int, resamples: int, seed: int, progress: Progress) -> "list[Slice]":
         """Evaluate the slices of all samples."""
         from calibrant.scale.evaluation import evaluate_state_slices
         from calibrant.slices import evaluate_slices

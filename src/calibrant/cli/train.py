@@ -320,9 +320,9 @@ def _print_results(runs: "Sequence[Run]", processes: ProcessGroup) -> None:
     for name, numbers in rows:
         line = f"{name:{width}}{after_name}{''.join(f'{number:>10}' for number in numbers)}"
         console.print(line, style="bold" if name == "run" else None, highlight=False, soft_wrap=True)
-    commands = [f"evaluate {folders[0] / 'test.npz'}"]
-    commands += [f"compare {folders[0] / 'calibration.npz'} {folders[0] / 'test.npz'}"]
-    for command in [*commands, *([f"diagnose {folders[0].parent}"] if len(folders) > 1 else [])]:
+    test, calibration = folders[0] / "test.npz", folders[0] / "calibration.npz"
+    commands = (f"evaluate {test}", f"compare {calibration} {test}", f"diagnose {folders[0].parent}")
+    for command in commands if len(folders) > 1 else commands[:2]:
         console.print(
             f"calibrant {command}", style="dim", highlight=False, soft_wrap=True
         )  # in one piece, to be copied

@@ -66,8 +66,7 @@ def trend(
     page, out = trend_page(measured), standard_output()
     reports.show_and_write(page, drawn, out, full=full, inputs=paths)
     if fail_if_worse:
-        last = measured.periods[-1]
-        worse = measured.worse(last)
+        worse = measured.worse(last := measured.periods[-1])
         mark, style = ("✗", "bold red") if worse else ("✓", "green")
         out.print(f"{mark} --fail-if-worse: {', '.join(worse) or 'nothing'} became worse in {last.name}", style=style)
         if worse:

@@ -41,13 +41,22 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
     mark, options, quoted_lines = _csv_form(path, separator)
     kept: dict[str, Any] = {}  # columns that were read as text, so that copying labels takes no second pass
 
+    def parsed(parse: Callable[[Any], Any]) -> Any:  # again in larger blocks, as a row may lie in two of them at most
+        while True:
+            try:
+                with reading(path, _CSV), _csv_text(path) as file:
+                    return parse(file)
+            except FileError as error:
+                if options.block_size >= _MOST_BLOCK or not isinstance(error.__cause__, pa.ArrowInvalid):
+                    raise
+                options.block_size = min(64 * options.block_size, _MOST_BLOCK)
+
     def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
         # Labels are read as text first: a class called "true", "nan" or "2024-01-01" must stay a word.
         texts = {text} if isinstance(text, str) else set(text or ())
         types = dict.fromkeys(texts, pa.string())
         convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
-        with reading(path, _CSV), _csv_text(path) as file:
-            table = csv.read_csv(file, read_options=options, parse_options=quoted_lines, convert_options=convert)
+        table = parsed(lambda file: csv.read_csv(file, options, quoted_lines, convert))
         kept.update({name: table[name] for name in texts})
         return {name: column_of(_as_numbers(table[name]) if name in texts else table[name], name) for name in wanted}
 
@@ -57,12 +66,7 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
             read(missing, missing)
         return {name: column_of(kept[name], name) for name in wanted}
 
-    with (
-        reading(path, _CSV),
-        _csv_text(path) as text,
-        csv.open_csv(text, read_options=options, parse_options=quoted_lines) as reader,
-    ):
-        names = tuple(reader.schema.names)
+    names = tuple(parsed(lambda file: csv.open_csv(file, options, quoted_lines).schema.names))
     hint = f"The first row must hold the names, separated by {_MARKS.get(mark, repr(mark))}."
     return Content(path, "column", names, None, read, lambda _name: (None,), hint, verbatim)
 

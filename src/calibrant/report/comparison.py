@@ -259,7 +259,7 @@ def _gains(comparison: Comparison, chosen: MethodResult) -> list[str]:
     ]
     lines = [f"Its log-loss is {', and '.join(gains)}."] if gains else []
     best, gap = comparison.best, chosen.to_best
-    if gap is not None:
+    if gap is not None and f"{gap.value:.4f}" != "0.0000":
         no_other = best.beats(TEMPERATURE) or comparison.find(TEMPERATURE) is None
         doubt = _NAMES[UNCALIBRATED if no_other else TEMPERATURE]
         lines.append(

@@ -299,6 +299,9 @@ def test_cite_knows_losses_networks_and_data_sets(calibrant):
         code, out, err = calibrant("cite", name)
         assert code == 0, err
         assert all(author in out for author in authors), out
+    code, out, _ = calibrant("cite", "ece", "temperature", "svs", "isotonic", "temperature+isotonic")
+    assert code == 0
+    assert all(out.count(name) == 1 for name in ("@misc{guo2017on,", "@misc{berta2025structured,"))
     code, _, err = calibrant("cite", "digits_cnn")
     assert (code, "comes from none" in err) == (2, True)
 

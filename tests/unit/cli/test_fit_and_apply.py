@@ -101,7 +101,7 @@ def test_what_auto_keeps_depends_on_its_choice(calibrant, tmp_path):
     )
     assert code == 0, err
     words = " ".join(out.split())
-    assert "keeps depends on the method chosen: see below" in words
+    assert "keeps what the method keeps that was chosen" in words
     assert "chosen by 5-fold cross-validated nll: vector" in words
 
 

@@ -335,3 +335,17 @@ def test_an_empty_label_of_a_csv_is_said_to_be_missing(tmp_path, names):
     (tmp_path / "p.csv").write_text(f"{','.join(names)},label\n0.5,0.5,{names[1][5:]}\n0.5,0.5,\n")
     with pytest.raises(FileError, match="'label' must have a value in every row; got an empty field at row 1"):
         load(tmp_path / "p.csv")
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_a_cell_of_a_csv_may_be_longer_than_blocks_that_are_parsed(tmp_path, row):
+    texts = ["short"] * 3
+    texts[row] = "a line of a document, again and again\n" * 80_000  # 3 MB
+    rows = [
+        f'{p[0]:.6f},{p[1]:.6f},{p[2]:.6f},{place},"{text}"'
+        for place, (p, text) in enumerate(zip(PROBS, texts, strict=True))
+    ]
+    (tmp_path / "p.csv").write_text("prob_0,prob_1,prob_2,label,text\n" + "\n".join(rows) + "\n")
+    loaded = load(tmp_path / "p.csv", normalise=True)
+    np.testing.assert_allclose(loaded.probs, PROBS, atol=1e-5)
+    assert loaded.labels.tolist() == [0, 1, 2]

@@ -215,7 +215,10 @@ def test_csv_labels_may_be_words_where_columns_name_the_classes(csv):
     ("text", "message"),
     [
         ("prob_0,prob_1,label\n0.75,0.25,cat\n", "'label' must hold class numbers.*got 'cat' at row 0"),
-        ("prob_0,prob_1,label\n0.75,0.25,0\n0.75,0.25,\n", "'label' must hold class numbers.*got '' at row 1"),
+        (
+            "prob_0,prob_1,label\n0.75,0.25,0\n0.75,0.25,\n",
+            "'label' must have a value in every row; got an empty field at row 1",
+        ),
         ("prob_0,prob_1,label\n0.75,0.25,0.5\n", "got 0.5 at row 0"),
         ("prob_0,prob_1,label\n0.75,0.25,0\n,0.25,0\n", "column 'prob_0' must have a value.*at row 1"),
         ("prob_0,prob_1,label\n0.75,0.25,0\nnan,0.25,0\n", "column 'prob_0' must have a value.*at row 1"),

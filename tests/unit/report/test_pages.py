@@ -251,6 +251,9 @@ def test_a_notebook_shows_a_record_as_its_page(record, word):
     assert shown.startswith('<article class="calibrant">')
     assert word in shown
     assert record.to_markdown() == to_markdown(page_of(record))
+    assert word in repr(record)
+    assert "\n" not in repr(record)
+    assert len(repr(record)) < 300
 
 
 def test_an_evaluation_becomes_a_frame_of_a_row_for_every_metric():
