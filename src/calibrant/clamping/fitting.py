@@ -24,11 +24,12 @@ from torch import Tensor, nn
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import assign_folds
-from calibrant.clamping.inputs import Basis, Start
+from calibrant.clamping.inputs import Basis
 from calibrant.clamping.model import ClampingOutcome, ClampingSummary, StrengthTrial, migrate_settings
 from calibrant.clamping.objective import HeadFit, Objective
 from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import Descent, ExactSolver, StochasticSolver, StochasticState, descend_stochastically
+from calibrant.clamping.start import Start
 from calibrant.errors import (
     Argument,
     CalibrantWarning,

@@ -27,20 +27,12 @@ from calibrant.clamping.fitting import (
     fit_cross_validated,
     fit_fingerprint,
 )
-from calibrant.clamping.inputs import (
-    Augmentation,
-    DeltaShape,
-    InputPreparation,
-    InputSpace,
-    PerEntry,
-    RandomStart,
-    Start,
-    ZeroStart,
-)
+from calibrant.clamping.inputs import Augmentation, DeltaShape, InputPreparation, InputSpace, PerEntry
 from calibrant.clamping.model import ClampedModel, caveats_of
 from calibrant.clamping.objective import HeadFit, Objective, Penalty
 from calibrant.clamping.passes import Passes, find_first_layer
 from calibrant.clamping.solver import ExactSolver, StochasticSolver
+from calibrant.clamping.start import RandomStart, Start, ZeroStart
 from calibrant.errors import Argument, Caveat, InputError
 from calibrant.inference import LabelledInputs, check_network, first_inputs, frozen, warn_if_training
 from calibrant.numerics.softmax import to_working_precision

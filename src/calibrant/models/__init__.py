@@ -2,8 +2,7 @@
 
 from calibrant.models.convolutional import VGG, CifarResNet, DenseNet, DigitsCNN, ResNet, WideResNet
 from calibrant.models.layers import Network
-from calibrant.models.patch_networks import MLPMixer, VisionTransformer
-from calibrant.models.text_cnn import TextCNN
+from calibrant.models.sequences import MLPMixer, TextCNN, VisionTransformer
 from calibrant.models.zoo import InputKind, ModelSpec, Sizes, all_models, build_model, own_names
 
 __all__ = [

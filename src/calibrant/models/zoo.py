@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import InputError
 from calibrant.models.convolutional import VGG, CifarResNet, DenseNet, DigitsCNN, ResNet, WideResNet
-from calibrant.models.patch_networks import MLPMixer, VisionTransformer
-from calibrant.models.text_cnn import TextCNN
+from calibrant.models.sequences import MLPMixer, TextCNN, VisionTransformer
 from calibrant.paper import Paper
 
 InputKind: TypeAlias = Literal["image", "text"]

@@ -9,7 +9,7 @@ from experiments.neural_clamping.theory import mean_entropy
 from torch import nn
 
 from calibrant.clamping import entropy_gradient
-from calibrant.clamping.inputs import _drawn
+from calibrant.clamping.start import _drawn
 from calibrant.errors import InputError
 from calibrant.inference import LabelledInputs
 
@@ -100,9 +100,9 @@ def test_the_quantiles_of_many_samples_come_from_a_draw_and_are_nearly_right():
 
 
 def test_of_large_inputs_fewer_samples_are_kept_for_the_quantiles(monkeypatch):
-    monkeypatch.setattr("calibrant.clamping.inputs._SAMPLED_NUMBERS", 12 * 20)
+    monkeypatch.setattr("calibrant.clamping.start._SAMPLED_NUMBERS", 12 * 20)
     assert int(_drawn(unlabelled_samples(inputs_of()), 0).sum()) == 20
-    monkeypatch.setattr("calibrant.clamping.inputs._SORTED_NUMBERS", 60)  # sorted in blocks of three entries
+    monkeypatch.setattr("calibrant.clamping.start._SORTED_NUMBERS", 60)  # sorted in blocks of three entries
     inputs = inputs_of()
     result = entropy_gradient(smooth_network(), unlabelled_samples(inputs), quantile=0.1)
     sample = inputs[_drawn(unlabelled_samples(inputs), 0)]

@@ -7,8 +7,7 @@ from torch.nn import functional as F
 
 from calibrant.errors import InputError
 from calibrant.models import MLPMixer, TextCNN, VisionTransformer
-from calibrant.models.patch_networks import MixerBlock, PatchEmbedding, TransformerBlock
-from calibrant.models.text_cnn import MaskedBatchNorm
+from calibrant.models.sequences import MaskedBatchNorm, MixerBlock, PatchEmbedding, TransformerBlock
 
 
 class TestPatches:
