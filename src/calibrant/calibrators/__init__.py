@@ -28,12 +28,11 @@ from calibrant.calibrators.curves import (
     VennAbersInterval,
     venn_abers_interval,
 )
-from calibrant.calibrators.ets import EnsembleTemperatureScaling
+from calibrant.calibrators.ensembles import Chain, EnsembleTemperatureScaling
 from calibrant.calibrators.features import BinMeanShift, DensityRatioCalibration, FeatureCalibrator
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.odir import DirichletODIR, MatrixScalingODIR
 from calibrant.calibrators.order_preserving import DiagonalOrderPreserving, OrderInvariant, OrderPreserving
-from calibrant.calibrators.selection import Chain
 
 __all__ = [
     "Auto",

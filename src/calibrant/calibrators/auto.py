@@ -12,11 +12,11 @@ from calibrant.calibrators.affine import (
 from calibrant.calibrators.base import Calibrator, Fitted, absent_classes, check_calibrators, class_names
 from calibrant.calibrators.binning import IsotonicOneVsRest, IsotonicPooled, IsotonicRegression
 from calibrant.calibrators.curves import VennAbers
-from calibrant.calibrators.ets import EnsembleTemperatureScaling
+from calibrant.calibrators.ensembles import Chain, EnsembleTemperatureScaling, LogOpinionPool
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.odir import DirichletODIR
 from calibrant.calibrators.order_preserving import DiagonalOrderPreserving, OrderInvariant, OrderPreserving
-from calibrant.calibrators.selection import CandidateResult, Chain, LogOpinionPool, Ranking, Score, rank
+from calibrant.calibrators.selection import CandidateResult, Ranking, Score, rank
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import CalibrantError, warn
 from calibrant.maps import Map

@@ -1,4 +1,4 @@
-"""Combinations of calibrators: chains, averages, and the choice of one by cross-validation."""
+"""The choice of a calibrator by cross-validation."""
 
 import math
 from collections.abc import Sequence
@@ -15,80 +15,17 @@ from calibrant.calibrators.affine import (
     TemperatureScaling,
     Uncalibrated,
 )
-from calibrant.calibrators.base import Calibrator, Fitted, check_calibrators, fold_positions, try_fit
-from calibrant.calibrators.binning import ZHANG
+from calibrant.calibrators.base import Calibrator, fold_positions, try_fit
+from calibrant.calibrators.ensembles import LogOpinionPool
 from calibrant.calibrators.odir import DirichletODIR
 from calibrant.calibrators.order_preserving import OrderInvariant, OrderPreserving
 from calibrant.checks import check_at_least
-from calibrant.errors import FitError, InputError
+from calibrant.errors import FitError
 from calibrant.evidence import side_of
-from calibrant.maps import ChainMap, LogMixture
 from calibrant.metrics import NLL, Brier
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import Wanted
-from calibrant.paper import Paper
 from calibrant.predictions import Predictions
-
-
-@final
-@dataclass(frozen=True)
-class Chain(Calibrator, name="chain", title="Methods one after the other", family="composition", paper=ZHANG):
-    """Fit the first method, apply it, fit the next on the result, and so on.
-
-    Temperature scaling before an isotonic or binning method gives the latter a better scale to work on (the
-    composition of Mix-n-Match). All are fitted on the same samples, so a long chain of flexible methods overfits. On
-    the command line a chain is written ``temperature+isotonic``.
-
-    Formula: q = (m_r ∘ … ∘ m_1)(z)
-    Samples: as many as the most demanding of its methods needs.
-
-    Args:
-        steps: The methods, in order.
-    """
-
-    steps: tuple[Calibrator, ...] = (Uncalibrated(),)
-
-    def __post_init__(self) -> None:
-        check_calibrators(self.steps, "steps")
-        if not self.steps:
-            raise InputError("a chain must have at least one step; got none.")
-
-    @property
-    def expression(self) -> str:
-        return "+".join(step.expression for step in self.steps)
-
-    def _fit(self, predictions: Predictions) -> Fitted:
-        maps = []
-        for step in self.steps:
-            maps.append(step.fit_without_scores(predictions))
-            predictions = maps[-1].transform(predictions)
-        return Fitted(ChainMap(maps, n_classes=predictions.n_classes))
-
-
-_GENEST = Paper("Genest & Zidek", 1986, "Combining Probability Distributions: A Critique and an Annotated Bibliography",
-                "doi:10.1214/ss/1177013825", "the logarithmic opinion pool")  # fmt: skip
-
-
-@final
-@dataclass(frozen=True)
-class LogOpinionPool(Calibrator, name="pool", title="Mean of several methods", family="composition", paper=_GENEST):
-    """Fit several methods and average their log-probabilities, with weights above 0 that sum to one.
-
-    The map is a :class:`~calibrant.maps.LogMixture`.
-    """
-
-    members: tuple[Calibrator, ...]
-    weights: tuple[float, ...]
-
-    @property
-    def expression(self) -> str:
-        return " & ".join(member.expression for member in self.members)
-
-    def _fit(self, predictions: Predictions) -> Fitted:
-        maps = [member.fit_without_scores(predictions) for member in self.members]
-        weights = torch.tensor(self.weights, dtype=torch.float64, device=predictions.logits.device)
-        return Fitted(LogMixture(weights, maps, n_classes=predictions.n_classes))
-
 
 Score: TypeAlias = Literal["nll", "brier"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.calibrators import Calibrator, Chain, affine, base, ets, logistic
+from calibrant.calibrators import Calibrator, Chain, affine, base, ensembles, logistic
 from calibrant.calibrators.base import Fitted, floored_log_odds, gathered_warnings, top_label, with_scores
 from calibrant.calibrators.binning import equal_mass_shares, hit_shares
 from calibrant.errors import FitError, InputError
@@ -319,12 +319,12 @@ def _ensemble(calibrator: Any, passes: Passes) -> Fitted:
     with _on_the_sample(passes):
         first = affine.temperature_fit(passes.sample, calibrator.title)
     beta = (_polished(passes, first) if first.end == "interior" else first).beta
-    shares, _ = ets.minimise_on_simplex(ets.mixture_log_loss(passes.sample, beta), 3)
+    shares, _ = ensembles.minimise_on_simplex(ensembles.mixture_log_loss(passes.sample, beta), 3)
     for _ in range(_STEPS):
         sums = passes.add(partial(_mixture_sums, beta=beta, shares=shares), "shares of the mixture")
         value, gradient, hessian = (sums[name] / passes.totals.mass for name in ("value", "gradient", "hessian"))
-        last, gap = shares, max(ets.simplex_gap(shares.numpy(), gradient.numpy()), 0.0)
-        shares, model = ets.minimise_on_simplex(partial(_quadratic, float(value), gradient, hessian, last), 3)
+        last, gap = shares, max(ensembles.simplex_gap(shares.numpy(), gradient.numpy()), 0.0)
+        shares, model = ensembles.minimise_on_simplex(partial(_quadratic, float(value), gradient, hessian, last), 3)
         moved = float((shares - last).abs().max())
         if moved <= _CLOSE:
             break
@@ -332,12 +332,12 @@ def _ensemble(calibrator: Any, passes: Passes) -> Fitted:
         raise FitError(f"the shares of a mixture did not converge in {_STEPS} steps; the remaining gap is {gap:.2g}.")
     # The last step was not evaluated; Newton's steps make a gap smaller by about their length.
     certificate = model._replace(gradient=max(model.gradient, gap * moved))
-    return Fitted(ets.mixture(passes.sample, beta, shares), certificate)
+    return Fitted(ensembles.mixture(passes.sample, beta, shares), certificate)
 
 
 def _mixture_sums(samples: Predictions, *, beta: float, shares: Tensor) -> Sums:
     mass = float(len(samples) if samples.weights is None else samples.weights.sum())
-    value, gradient, hessian = ets.mixture_log_loss(samples, beta)(shares)
+    value, gradient, hessian = ensembles.mixture_log_loss(samples, beta)(shares)
     means = {"value": torch.tensor(value, dtype=torch.float64), "gradient": gradient, "hessian": hessian}
     return {name: mean * mass for name, mean in means.items()}
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from calibrant.calibrators.ets import minimise_on_simplex
+from calibrant.calibrators.ensembles import minimise_on_simplex
 
 
 def quadratic(centre, matrix):
