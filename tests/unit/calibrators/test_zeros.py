@@ -12,7 +12,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
-from calibrant import catalogue, predictions
+from calibrant import catalogue
 from calibrant.calibrators import IsotonicRegression, TemperatureScaling
 from calibrant.calibrators.selection import rank
 from calibrant.errors import CalibrantWarning
@@ -21,7 +21,7 @@ from calibrant.files import load_map, save_map
 from calibrant.maps import Scale
 from calibrant.metrics import accuracy, calibration_refinement, nll
 from calibrant.numerics.uniform_share import choose_share, floored, mixed
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, predictions
 from calibrant.report import evaluation_page, verdict
 
 MODELS = {
