@@ -358,7 +358,7 @@ class NumpyArchive:
 
     def open(self, name: str) -> IO[bytes]:
         """Open an array to read it in parts; its size is checked."""
-        check_expansion(self._path, self._stored(name).file_size)
+        check_expansion(self._path, self._stored(name).file_size, held=False)
         members: zipfile.ZipFile = self._archive.zip
         return members.open(self._stored(name))
 
@@ -400,11 +400,12 @@ def npy_rows(file: IO[bytes], rows: int) -> Iterator[Any] | None:
 
     def parts() -> Iterator[Any]:
         for left in range(shape[0], 0, -rows):
-            wanted = min(rows, left) * math.prod(shape[1:]) * kind.itemsize
+            part = (min(rows, left), *shape[1:])
+            wanted = math.prod(part) * kind.itemsize
             held = bytearray(file.read(wanted))
             if len(held) < wanted or (left <= rows and file.read(1)):  # at the end, the checksum is verified
                 raise ValueError("an array has another length than its header says")
-            yield np.frombuffer(held, kind).reshape(-1, *shape[1:])
+            yield np.frombuffer(held, kind).reshape(part)
 
     return parts()
 

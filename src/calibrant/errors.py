@@ -196,15 +196,16 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and (on_accelerator or "DefaultCPUAllocator" in str(error))
 
 
-def check_expansion(path: Path, n_bytes: int) -> None:
-    """Check, before a file is read, that the bytes it expands to are plausible for its size and fit into memory."""
+def check_expansion(path: Path, n_bytes: int, *, held: bool = True) -> None:
+    """Check that the bytes a file expands to are plausible for its size and, if all are held, fit into memory."""
     most = max(_ALWAYS_ALLOWED, _MOST_TIMES * path.stat().st_size)
     if n_bytes > most:
         raise FileError(
             f"{path} must not expand to more than {most / 1e9:.1f} GB; its {path.stat().st_size:,} bytes claim "
             f"{n_bytes / 1e9:.1f} GB. It is damaged or malicious; if it is yours, save it without compression."
         )
-    check_memory(path, n_bytes)
+    if held:
+        check_memory(path, n_bytes)
 
 
 def check_memory(path: Path, n_bytes: int) -> None:

@@ -1,6 +1,5 @@
 """``calibrant apply``: calibrate a file of predictions with a saved map."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from calibrant.calibrators import TemperatureScaling
     from calibrant.files import MapFile
+    from calibrant.files.save import Applied
     from calibrant.files.save import Scores as ScoresFile
 
 EXAMPLES = """\
@@ -54,7 +54,7 @@ def apply(
         _apply_to_many(map_file, files, out, features, given, scale, is_one=is_one)
         return
     from calibrant.files import load_features, read_map_file
-    from calibrant.files.save import load_scores, save_scores, writable_suffix
+    from calibrant.files.save import load_scores, save_score_batches, writable_suffix
     from calibrant.maps import Map
 
     file = files[0]
@@ -77,10 +77,8 @@ def apply(
             values = load_features(file, name=features or "features", rows=len(predictions))
             calibrated = fitted.transform(predictions, values)
         stage(f"writing {out}")
-        left = (*loaded.left, *save_scores(replace(loaded, predictions=calibrated), out))
-    copied = [name for name in loaded.others if name not in left]
-    count = _counted(len(predictions), "sample")
-    _print_outcome(standard_output(), count, method, loaded.kind, is_labelled=loaded.labelled, copied=copied, left=left)
+        applied = save_score_batches(iter([replace(loaded, predictions=calibrated)]), out)
+    _print_outcome(standard_output(), _counted(applied.samples, "sample"), method, applied)
     standard_output().print(f"Wrote {terminal_text(out)}", style="dim")
 
 
@@ -107,7 +105,7 @@ def _apply_to_many(
     if source.are_states:
         raise InputError("a map must be applied to predictions; got a state, which holds sums.")
     if scale.checkpoint is not None:
-        raise InputError("--checkpoint must be left out of apply: Parquet files that are finished are not made again.")
+        raise InputError("--checkpoint must be left out of apply: run it again, and finished files are left.")
     temperature = _given_temperature(map_file)
     inputs = [*source.paths, *([] if temperature else [map_file])]
     if is_one:
@@ -141,8 +139,7 @@ def _apply_to_many(
             warn(note)
     if applied.samples:
         count = f"{_counted(applied.samples, 'sample')} of {source.name}"
-        shown = {"is_labelled": applied.labelled, "copied": applied.copied, "left": applied.left}
-        _print_outcome(console, count, method, applied.kind, **shown)  # type: ignore[arg-type]
+        _print_outcome(console, count, method, applied)
     for name in applied.missing:
         console.print(f"missing: {terminal_text(name)}", style="yellow")
     if applied.skipped:
@@ -188,19 +185,10 @@ def _counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
-def _print_outcome(
-    console: "Console",
-    count: str,
-    method: str,
-    kind: str,
-    *,
-    is_labelled: bool,
-    copied: Sequence[str],
-    left: Sequence[str],
-) -> None:
-    with_labels = "with their labels" if is_labelled else "without labels, as the file has none"
-    console.print(f"Calibrated {count} with {method}: {_KINDS[kind]}, {with_labels}.")
-    for text, names in (("Copied unchanged", copied), ("Not copied", left)):
+def _print_outcome(console: "Console", count: str, method: str, applied: "Applied") -> None:
+    with_labels = "with their labels" if applied.labelled else "without labels, as the file has none"
+    console.print(f"Calibrated {count} with {method}: {_KINDS[applied.kind]}, {with_labels}.")
+    for text, names in (("Copied unchanged", applied.copied), ("Not copied", applied.left)):
         if names:
             more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
             console.print(f"{text}: {', '.join(map(terminal_text, names[:_MOST_NAMED]))}{more}.")

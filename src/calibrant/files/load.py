@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -214,22 +214,41 @@ def open_source(source: Any, options: LoadOptions | None = None) -> Content:
     )
 
 
+def open_for_names(path: Path, options: LoadOptions, *, is_typed: bool = False) -> Content:
+    """Open a file for its names; those of JSON are in its first lines, so that not all are read, unless for types."""
+    if not suffix_is(path, ".jsonl", ".jsonl.gz"):
+        return open_source(path, options)
+    batches = import_module("calibrant.files.text").jsonl_batches(existing_file(path), (), is_typed=is_typed)
+    first: Content = next(batches)
+    return first
+
+
 def open_in_batches(
-    path: Path, options: LoadOptions, choice: ColumnChoice, names: Sequence[str], rows: int
+    path: Path,
+    options: LoadOptions,
+    choice: ColumnChoice,
+    names: Sequence[str],
+    rows: int,
+    *,
+    copied: Collection[str] | None = None,
 ) -> Iterator[Content]:
-    """Open some rows of a file at a time, with the columns of these names; a file of torch whole."""
+    """Open some rows of a file at a time, with the columns of these names; a file of torch whole.
+
+    If some are only to be ``copied``, which may be none, columns of all batches have the same types.
+    """
     suffix = suffix_of(path)
-    numbers = {*choice.scores, options.weights}
     if suffix in DELIMITED:
-        yield from import_module("calibrant.files.text").csv_batches(
-            path, names, rows, numbers=numbers, separator=options.separator
-        )
+        numbers = {*choice.scores, options.weights}.difference(copied or ())
+        form = {"numbers": numbers, "copied": copied or (), "separator": options.separator}
+        yield from import_module("calibrant.files.text").csv_batches(path, names, rows, **form)
     elif suffix.startswith(".jsonl"):
-        yield from import_module("calibrant.files.text").jsonl_batches(path, names)
+        yield from import_module("calibrant.files.text").jsonl_batches(path, names, is_typed=copied is not None)
     elif suffix in {".arrow", ".feather"}:
-        yield from import_module("calibrant.files.tables").arrow_batches(path, names, rows)
+        yield from in_module("tables", "arrow_batches")(path, names, rows)
+    elif suffix == ".parquet":
+        yield from in_module("tables", "parquet_batches")(path, names, rows)
     elif suffix in {".npy", ".npz", ".safetensors"}:
-        yield from array_batches(open_source(path, options), path, names, rows)
+        yield from array_batches(open_source(path, options), path, names, rows, optional=copied or ())
     else:
         yield open_source(path, options)
 

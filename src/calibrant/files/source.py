@@ -1,15 +1,16 @@
 """Named columns and arrays that are read lazily, and the openers of .npz, .safetensors and .pt files."""
 
 import json
+import math
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Literal, final
+from typing import IO, Any, Literal, NamedTuple, final
 
 import numpy as np
 import torch
@@ -41,8 +42,10 @@ class Content:
     read: Callable[[Sequence[str], Collection[str] | None], Arrays]
     shape: Callable[[str], tuple[int | None, ...]]  # for messages; None where it is not known
     hint: str = ""  # shown after a list of the names
-    verbatim: Callable[[Sequence[str]], Arrays] | None = None  # reads columns as their text, where types are guessed
+    verbatim: Callable[[Sequence[str]], dict[str, Any]] | None = None  # Arrow columns of a table: those of CSV are text
     label_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # class names that a column of labels has
+    metadata: Mapping[Any, Any] = field(default_factory=dict)  # what the file says of itself
+    index: tuple[str, ...] = ()  # columns of pandas that are only copied
 
     @property
     def title(self) -> str:
@@ -54,8 +57,21 @@ class Content:
         return InputError(*parts) if self.path is None else FileError(*parts)
 
 
+class Form(NamedTuple):
+    """What a writer of batches of columns has to know."""
+
+    suffix: str
+    class_names: ClassNames
+    is_laid_out: bool = False  # whether arrays are the columns of the table to write, with their own names
+    separator: str | None = None  # that was given for a CSV file
+    metadata: Mapping[Any, Any] = {}
+    made_from: Mapping[str, str] = {}  # what an unfinished job compares, where the format holds metadata
+
+
 def as_column(values: object, name: str) -> Column:
     """Return an array or lists as a tensor, which shares memory if it can, and an array of text as words."""
+    if isinstance(values, Words):
+        return values
     if isinstance(values, Tensor):
         if values.is_nested or values.layout is not torch.strided or values.is_quantized:
             raise InputError(f"{name!r} must be a dense tensor; got {values.layout}, {values.dtype}. Call .to_dense().")
@@ -157,37 +173,74 @@ def _npy_files(path: Path, labels: str | None) -> dict[str, Path]:
     return files
 
 
-def array_batches(whole: Content, path: Path, names: Sequence[str], rows: int) -> Iterator[Content]:
+def array_batches(
+    whole: Content, path: Path, names: Sequence[str], rows: int, *, optional: Collection[str] = ()
+) -> Iterator[Content]:
     """Yield some rows of a .npz, .npy or .safetensors file at a time, unpacked as they are read.
 
-    It is whole if its arrays differ in length, which is an error, or one is stored by columns.
+    An array that is stored by columns is held whole, and all are if they differ in length, which is an error. Optional
+    ones that cannot be read are left out.
     """
     lengths, suffix = {whole.shape(name)[:1] for name in names}, path.suffix.lower()
+    length = lengths.pop() if len(lengths) == 1 else ()
+    if not length or not length[0]:
+        yield whole
+        return
+    parts: dict[str, Iterator[Any]] = {}
     with reading(path, "file of arrays"), ExitStack() as opened:
-        parts: dict[str, Iterator[Any] | None]
-        if suffix == ".safetensors":
-            from safetensors import safe_open
-
-            file = opened.enter_context(safe_open(str(path), framework="pt"))
-            parts = {name: _tensor_rows(file.get_slice(name), rows) for name in names}
-        else:
-            archive = opened.enter_context(numpy_archive(path)) if suffix == ".npz" else None
-            paths = {name: path if name == path.stem else _npy_files(path, name)[name] for name in names if not archive}
-            files = {name: archive.open(name) if archive else paths[name].open("rb") for name in names}
-            parts = {name: npy_rows(opened.enter_context(file), rows) for name, file in files.items()}
-        known = {name: part for name, part in parts.items() if part is not None}
-        length = lengths.pop() if len(lengths) == 1 else ()
-        if not length or not length[0] or len(known) < len(names):
-            yield whole
-            return
+        archive = opened.enter_context(numpy_archive(path)) if suffix == ".npz" else None
+        tensors = _tensor_rows(opened.enter_context(path.open("rb")), rows) if suffix == ".safetensors" else {}
+        for name in names:
+            try:
+                if suffix == ".safetensors":
+                    part: Iterator[Any] | None = tensors.get(name)
+                else:
+                    own = path if archive or name == path.stem else _npy_files(path, name)[name]
+                    part = npy_rows(opened.enter_context(archive.open(name) if archive else own.open("rb")), rows)
+                parts[name] = _slices(whole.read((name,), None)[name], rows) if part is None else part
+            except InputError:
+                if name not in optional:
+                    raise
         class_names = {} if whole.class_names is None else {_CLASS_NAMES: list(whole.class_names)}
         for _ in range(0, length[0], rows):
-            yield open_mapping({**{name: next(part) for name, part in known.items()}, **class_names}, path=path)
+            batch = open_mapping({**{name: next(part) for name, part in parts.items()}, **class_names}, path=path)
+            yield replace(batch, metadata=whole.metadata)
 
 
-def _tensor_rows(tensor: Any, rows: int) -> Iterator[Tensor]:
+def _slices(column: Column, rows: int) -> Iterator[Column]:
     for start in count(0, rows):
-        yield tensor[start : start + rows].clone()
+        yield column[start : start + rows]
+
+
+# Types in safetensors files by their bytes, in the order in which its library writes them.
+_8 = {"U64": torch.uint64, "I64": torch.int64, "F64": torch.float64, "C64": torch.complex64}
+_4 = {"F32": torch.float32, "U32": torch.uint32, "I32": torch.int32}
+_2 = {"BF16": torch.bfloat16, "F16": torch.float16, "U16": torch.uint16, "I16": torch.int16}
+_1 = {"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "I8": torch.int8, "U8": torch.uint8}
+TENSOR_TYPES: dict[str, torch.dtype] = {**_8, **_4, **_2, **_1, "BOOL": torch.bool}
+
+
+def _tensor_rows(file: IO[bytes], rows: int) -> dict[str, Iterator[Tensor]]:
+    """Return the tensors of a safetensors file some rows at a time, not mapped: its pages would count as memory."""
+    length = int.from_bytes(file.read(8), "little")
+    header, start = json.loads(file.read(length)), 8 + length
+
+    def parts(kind: torch.dtype, shape: Sequence[int], begin: int) -> Iterator[Tensor]:
+        for first in range(0, shape[0], rows):
+            part = (min(rows, shape[0] - first), *shape[1:])
+            size = math.prod(part) * kind.itemsize
+            file.seek(start + begin)
+            held = bytearray(file.read(size))
+            if len(held) < size:
+                raise ValueError("a tensor is shorter than its header says")
+            begin += size
+            yield torch.frombuffer(held, dtype=kind).reshape(part) if held else torch.empty(part, dtype=kind)
+
+    return {
+        name: parts(TENSOR_TYPES[about["dtype"]], about["shape"], about["data_offsets"][0])
+        for name, about in header.items()
+        if name != "__metadata__" and about["dtype"] in TENSOR_TYPES and about["shape"]
+    }
 
 
 def open_safetensors(path: Path) -> Content:
@@ -201,9 +254,10 @@ def open_safetensors(path: Path) -> Content:
 
     with reading(path, _SAFETENSORS), safe_open(str(path), framework="pt") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  # no mapping
-        listed = (file.metadata() or {}).get(_CLASS_NAMES)
+        metadata = file.metadata() or {}
+        listed = metadata.get(_CLASS_NAMES)
         class_names = as_class_names(None if listed is None else json.loads(listed))
-    return Content(path, "array", tuple(shapes), class_names, read, lambda name: shapes[name])
+    return Content(path, "array", tuple(shapes), class_names, read, lambda name: shapes[name], metadata=metadata)
 
 
 def open_torch(path: Path) -> Content:

@@ -3,7 +3,8 @@
 import io
 import json
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from torch.utils.dlpack import from_dlpack
 
 from calibrant.checks import stays_inside
 from calibrant.errors import FileError, InputError, check_expansion, check_memory, reading
-from calibrant.files.source import PREFIXES, Arrays, ClassNames, Column, Content, as_class_names, as_numpy
+from calibrant.files.source import PREFIXES, Arrays, Column, Content, Form, as_class_names, as_numpy
 from calibrant.labels import Words
 
 
@@ -101,7 +102,7 @@ def _no_value(name: str, row: int) -> InputError:
     )
 
 
-_ARROW = "Feather (version 2) or Arrow file"
+_ARROW, _PARQUET = "Feather (version 2) or Arrow file", "Parquet file"
 _ROWS = 1 << 16  # of a record batch that is written
 _BATCH = 1 << 22  # numbers of a Parquet file that are decoded together
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # kinds of Arrow messages
@@ -133,10 +134,8 @@ def open_parquet(path: Path) -> Content:
     """Open a Parquet file."""
     import pyarrow.parquet as pq
 
-    form = "Parquet file"
-
     def select(names: list[str]) -> Any:
-        with reading(path, form), parquet_file(path) as file:
+        with reading(path, _PARQUET), parquet_file(path) as file:
             # In batches, so that a small file that claims to be large does not fill the memory. (Do not read its
             # detailed metadata: with a damaged file the library ends the process.)
             stored = file.schema_arrow
@@ -144,7 +143,7 @@ def open_parquet(path: Path) -> Content:
             read = file.iter_batches(max(1024, _BATCH // max(1, len(names))), columns=names)
             return pa.Table.from_batches(_bounded(path, (batch.select(names) for batch in read)), schema=schema)
 
-    with reading(path, form), pq.ParquetFile(path) as file:
+    with reading(path, _PARQUET), pq.ParquetFile(path) as file:
         return content_of(path, file.schema_arrow, select)
 
 
@@ -154,10 +153,19 @@ def open_arrow(path: Path) -> Content:
         return content_of(path, _arrow_table(path, None), partial(_arrow_table, path))
 
 
+def parquet_batches(
+    path: Path, names: Sequence[str], rows: int, groups: Sequence[int] | None = None
+) -> Iterator[Content]:
+    """Yield some rows of a Parquet file, or of some of its row groups, at a time."""
+    with reading(path, _PARQUET), parquet_file(path) as file:
+        for batch in file.iter_batches(rows, groups, list(names), use_threads=False):
+            yield content_of(path, file.schema_arrow, pa.Table.from_batches([batch]).select)
+
+
 def arrow_batches(path: Path, names: Sequence[str], rows: int) -> Iterator[Content]:
     """Yield some rows of an Arrow file at a time; its record batches are read one by one."""
     schema = _arrow_table(path, None)
-    for table in in_rows(_arrow_records(path, list(names)), rows):
+    for table in in_rows(_arrow_records(path, list(names), held=False), rows):
         yield content_of(path, schema, table.select)
 
 
@@ -192,7 +200,7 @@ def _arrow_start(file: Any) -> int:
     return 8 if file.read(6) == b"ARROW1" else 0
 
 
-def _arrow_records(path: Path, names: list[str]) -> Iterator[Any]:
+def _arrow_records(path: Path, names: list[str], *, held: bool = True) -> Iterator[Any]:
     """Yield the record batches of an Arrow file, with some columns."""
     with reading(path, _ARROW), pa.OSFile(str(path)) as file:
         start, listed, seen = _arrow_start(file), None, 0
@@ -206,7 +214,7 @@ def _arrow_records(path: Path, names: list[str]) -> Iterator[Any]:
             fields = [reader.schema.get_field_index(name) for name in names]
         file.seek(start)
         with pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(included_fields=fields)) as reader:
-            for batch in _bounded(path, reader):
+            for batch in _bounded(path, reader, held=held):
                 batch.validate(full=True)  # the format has no checksum, and a wrong offset would read foreign memory
                 seen += 1
                 yield batch.select(names)
@@ -311,12 +319,12 @@ def _compressed_buffers(metadata: bytes) -> tuple[int, list[int]]:
     return body_length, [offset for offset, length in pairs if length >= 8]
 
 
-def _bounded(path: Path, batches: Iterable[Any]) -> Iterator[Any]:
+def _bounded(path: Path, batches: Iterable[Any], *, held: bool = True) -> Iterator[Any]:
     """Yield the batches of a file; raise if they are larger than is plausible for its size."""
     size = 0
     for batch in batches:
         size += batch.get_total_buffer_size()
-        check_expansion(path, size)
+        check_expansion(path, size, held=held)
         yield batch
 
 
@@ -332,6 +340,10 @@ def content_of(path: Path | None, schema: Any, select: Callable[[list[str]], Any
         table = select(list(wanted))
         return {name: column_of(table[name], name) for name in wanted}
 
+    def verbatim(wanted: Sequence[str]) -> dict[str, Any]:
+        table = select(list(wanted))
+        return {name: table[name] for name in wanted}
+
     def shape(name: str) -> tuple[int | None, ...]:
         kind = schema.field(name).type
         return (None, getattr(kind, "list_size", None)) if _is_list(kind) else (None,)
@@ -340,7 +352,9 @@ def content_of(path: Path | None, schema: Any, select: Callable[[list[str]], Any
         features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features")
     except (ValueError, AttributeError):
         features = None
-    return Content(path, "column", names, _class_names(metadata), read, shape, hint, None, _class_labels(features))
+    label_names, stored = _class_labels(features), tuple(name for name in index if name in schema.names)
+    class_names = _class_names(metadata)
+    return Content(path, "column", names, class_names, read, shape, hint, verbatim, label_names, metadata, stored)
 
 
 def _class_names(metadata: dict[bytes, bytes]) -> tuple[str, ...] | None:
@@ -362,16 +376,16 @@ def _pandas_index(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
         return ()  # another library's metadata under pandas' key
 
 
-def table_of(arrays: Arrays, names: ClassNames, *, is_laid_out: bool = False) -> Any:
+def table_of(arrays: Mapping[str, Any], form: Form) -> Any:
     """Return a table with one column per class, or of columns that are laid out already."""
-    if is_laid_out:
-        table = pa.table({name: arrow_column(array) for name, array in arrays.items()})
-        return table if names is None else table.replace_schema_metadata({"class_names": json.dumps(names)})
-    columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name not in PREFIXES}
-    for name in PREFIXES.keys() & arrays.keys():
-        columns = {**_by_class(arrays[name], PREFIXES[name]), **columns}
+    columns = dict(arrays)
+    if not form.is_laid_out:
+        columns = {"label" if name == "labels" else name: arrays[name] for name in arrays if name not in PREFIXES}
+        for name in PREFIXES.keys() & arrays.keys():
+            columns = {**_by_class(arrays[name], PREFIXES[name]), **columns}
     table = pa.table({name: arrow_column(array) for name, array in columns.items()})
-    return table if names is None else table.replace_schema_metadata({"class_names": json.dumps(names)})
+    names = {} if form.class_names is None else {"class_names": json.dumps(form.class_names)}
+    return table.replace_schema_metadata({**form.metadata, **names, **form.made_from} or None)
 
 
 def _by_class(scores: Column, prefix: str) -> Arrays:
@@ -382,10 +396,12 @@ def _by_class(scores: Column, prefix: str) -> Arrays:
     return {f"{prefix}{place}": column for place, column in enumerate(by_class)}
 
 
-def arrow_column(array: Column) -> Any:
+def arrow_column(array: Any) -> Any:
     """Return a zero-copy Arrow array; `pa.array` would import pandas."""
     if isinstance(array, Words):
         return pa.array(list(array.distinct), pa.string()).take(arrow_column(array.codes))
+    if not isinstance(array, Tensor):
+        return array
     if array.ndim == 2:
         return pa.FixedSizeListArray.from_arrays(arrow_column(array.reshape(-1)), array.shape[1])
     values = as_numpy(array.byte() if array.dtype == torch.bool else array)
@@ -393,17 +409,46 @@ def arrow_column(array: Column) -> Any:
     return column.cast(pa.bool_()) if array.dtype == torch.bool else column
 
 
-def write_parquet(arrays: Arrays, names: ClassNames, file: Path, is_laid_out: bool) -> None:
+def can_hold(suffix: str, kind: Any) -> bool:
+    """Return whether a file of text can hold Arrow columns of a type; other tables hold all."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if suffix.startswith(".jsonl") and _is_list(kind):
+        return can_hold(suffix, kind.value_type)
+    tests = ("boolean", "integer", "floating", "string", "large_string", "string_view", "null")
+    more = () if suffix.startswith(".jsonl") else ("temporal", "decimal")
+    return any(getattr(pa.types, f"is_{test}")(kind) for test in (*tests, *more))
+
+
+def write_parquet(batches: Iterable[Mapping[str, Any]], form: Form, file: Path) -> tuple[str, ...]:
     """Write a Parquet file with checksums."""
     import pyarrow.parquet as pq
 
-    # Scores hardly ever repeat, so a dictionary of them only costs time.
-    table = table_of(arrays, names, is_laid_out=is_laid_out)
-    pq.write_table(table, file, use_dictionary=False, write_page_checksum=True)
+    with ExitStack() as opened:
+        writer = None
+        for arrays in batches:
+            table = table_of(arrays, form)
+            if writer is None:
+                # Scores hardly ever repeat, so a dictionary of them only costs time.
+                repeated = [
+                    f.name for f in table.schema if pa.types.is_string(f.type) or pa.types.is_dictionary(f.type)
+                ]
+                writer = opened.enter_context(
+                    pq.ParquetWriter(file, table.schema, use_dictionary=repeated, write_page_checksum=True)
+                )
+            writer.write_table(table.cast(writer.schema))
+    return ()
 
 
-def write_arrow(arrays: Arrays, names: ClassNames, file: Path, is_laid_out: bool) -> None:
-    """Write Arrow's file format (Feather version 2)."""
-    table = table_of(arrays, names, is_laid_out=is_laid_out)
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=_ROWS)
+def write_arrow(batches: Iterable[Mapping[str, Any]], form: Form, file: Path) -> tuple[str, ...]:
+    """Write Arrow's file format (Feather version 2); categories as text, as it has one list of them for all batches."""
+    with pa.OSFile(str(file), "wb") as sink, ExitStack() as opened:
+        writer = schema = None
+        for arrays in batches:
+            table = table_of(arrays, form)
+            if schema is None:
+                plain = {f.name: f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in table.schema}
+                schema = pa.schema(plain, table.schema.metadata)
+                writer = opened.enter_context(pa.ipc.new_file(sink, schema))
+            writer.write_table(table.cast(schema), max_chunksize=_ROWS)  # type: ignore[union-attr]
+    return ()

@@ -5,8 +5,9 @@ import gzip
 import io
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, final
@@ -17,7 +18,7 @@ from pyarrow import csv
 from torch import Tensor
 
 from calibrant.errors import Argument, FileError, InputError, check_expansion, check_memory, reading
-from calibrant.files.source import PREFIXES, Arrays, ClassNames, Content
+from calibrant.files.source import PREFIXES, Arrays, Content, Form
 from calibrant.files.tables import arrow_column, column_of, content_of, in_rows, table_of
 from calibrant.labels import whole_number
 
@@ -41,10 +42,11 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
     mark, options, quoted_lines = _csv_form(path, separator)
     kept: dict[str, Any] = {}  # columns that were read as text, so that copying labels takes no second pass
 
-    def parsed(parse: Callable[[Any], Any]) -> Any:  # again in larger blocks, as a row may lie in two of them at most
+    def parsed(parse: Callable[[Any], Any], *, held: bool = True) -> Any:
+        # Again in larger blocks, as a row may lie in two of them at most.
         while True:
             try:
-                with reading(path, _CSV), _csv_text(path) as file:
+                with reading(path, _CSV), _csv_text(path, held=held) as file:
                     return parse(file)
             except FileError as error:
                 if options.block_size >= _MOST_BLOCK or not isinstance(error.__cause__, pa.ArrowInvalid):
@@ -60,13 +62,13 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
         kept.update({name: table[name] for name in texts})
         return {name: column_of(_as_numbers(table[name]) if name in texts else table[name], name) for name in wanted}
 
-    def verbatim(wanted: Sequence[str]) -> Arrays:
+    def verbatim(wanted: Sequence[str]) -> dict[str, Any]:
         missing = [name for name in wanted if name not in kept]
         if missing:
             read(missing, missing)
-        return {name: column_of(kept[name], name) for name in wanted}
+        return {name: kept[name] for name in wanted}
 
-    names = tuple(parsed(lambda file: csv.open_csv(file, options, quoted_lines).schema.names))
+    names = tuple(parsed(lambda file: csv.open_csv(file, options, quoted_lines).schema.names, held=False))
     hint = f"The first row must hold the names, separated by {_MARKS.get(mark, repr(mark))}."
     return Content(path, "column", names, None, read, lambda _name: (None,), hint, verbatim)
 
@@ -92,20 +94,30 @@ def _csv_form(path: Path, separator: str | None) -> tuple[str, Any, Any]:
 
 
 def csv_batches(
-    path: Path, names: Sequence[str], rows: int, *, numbers: Collection[str], separator: str | None = None
+    path: Path,
+    names: Sequence[str],
+    rows: int,
+    *,
+    numbers: Collection[str],
+    copied: Collection[str] = (),
+    separator: str | None = None,
 ) -> Iterator[Content]:
     """Yield some rows of a CSV file at a time, columns of the types that they have if it is read whole.
 
-    ``numbers`` are columns that must hold numbers. A column of text is one of numbers if all its rows are, which takes
-    a pass over the file to know.
+    ``numbers`` are columns that must hold numbers, and ``copied`` those that stay text. Another is one of numbers if
+    all its rows are, which takes a pass over the file to know.
     """
     texts = tuple(name for name in names if name not in numbers)
-    facts = path.stat()
-    kinds = _types_of_text(path, texts, separator, (facts.st_size, facts.st_mtime_ns))
+    kinds = _types_of_text(path, tuple(name for name in texts if name not in copied), separator, _facts(path))
     for table in in_rows(_csv_records(path, names, texts, separator), rows):
         columns = {name: _cast_text(table[name], kinds[name]) if name in kinds else table[name] for name in names}
         typed = pa.table(columns)
-        yield content_of(path, typed.schema, typed.select)
+        stored = content_of(path, table.schema, table.select)
+        yield replace(content_of(path, typed.schema, typed.select), verbatim=stored.verbatim)
+
+
+def _facts(path: Path) -> tuple[int, int]:
+    return path.stat().st_size, path.stat().st_mtime_ns
 
 
 def _csv_records(path: Path, names: Sequence[str], texts: Sequence[str], separator: str | None) -> Iterator[Any]:
@@ -113,12 +125,30 @@ def _csv_records(path: Path, names: Sequence[str], texts: Sequence[str], separat
     _, options, parse = _csv_form(path, separator)
     types = {name: pa.string() if name in texts else pa.float64() for name in names}
     convert = csv.ConvertOptions(include_columns=list(names), column_types=types)
-    with (
-        reading(path, _CSV),
-        _csv_text(path) as file,
-        csv.open_csv(file, read_options=options, parse_options=parse, convert_options=convert) as reader,
-    ):
-        yield from reader
+    with reading(path, _CSV):
+        try:
+            with (
+                _csv_text(path, held=False) as file,
+                csv.open_csv(file, read_options=options, parse_options=parse, convert_options=convert) as reader,
+            ):
+                yield from reader
+        except pa.ArrowInvalid:
+            if numbers := [name for name in names if name not in texts]:
+                _check_numbers(path, numbers, separator)
+            raise
+
+
+def _check_numbers(path: Path, names: Sequence[str], separator: str | None) -> None:
+    """Raise with the first row of a CSV file that has some text instead of a number: Arrow does not know its row."""
+    first, nothing = 0, csv.ConvertOptions().null_values
+    for batch in _csv_records(path, names, names, separator):
+        for row, words in enumerate(zip(*(batch[name].to_pylist() for name in names), strict=True), first):
+            for name, word in zip(names, words, strict=True):
+                with suppress(ValueError):
+                    if word in nothing or float(word) is not None:
+                        continue
+                raise InputError(f"{name!r} must hold numbers; got the text {word!r} at row {row}.")
+        first += len(batch)
 
 
 @lru_cache(maxsize=64)
@@ -173,11 +203,11 @@ def _is_gzip(path: Path) -> bool:
 
 
 @contextmanager
-def _csv_text(path: Path) -> Iterator[Any]:
-    """Open the bytes of a CSV file, decompressed in bounded steps."""
+def _csv_text(path: Path, *, held: bool = True) -> Iterator[Any]:
+    """Open the bytes of a CSV file, decompressed in bounded steps; ``held`` if memory must hold them all."""
     if _is_gzip(path):
         with gzip.open(path) as unpacked:
-            file = _BoundedFile(unpacked, path)
+            file = _BoundedFile(unpacked, path, held=held)
             try:
                 yield file
             finally:
@@ -196,9 +226,9 @@ class _BoundedFile(io.BufferedIOBase):
     in the next file that it reads.
     """
 
-    def __init__(self, file: gzip.GzipFile, path: Path) -> None:
+    def __init__(self, file: gzip.GzipFile, path: Path, *, held: bool) -> None:
         super().__init__()
-        self._file, self._path, self._given, self._checked = file, path, 0, 0
+        self._file, self._path, self._given, self._checked, self._held = file, path, 0, 0, held
         self.failure: Exception | None = None
 
     def readable(self) -> bool:
@@ -211,8 +241,9 @@ class _BoundedFile(io.BufferedIOBase):
             if self._given - self._checked >= _CHECKED_EVERY:
                 self._checked = self._given
                 # A number takes about as many bytes in memory as it has digits, and is held more than once.
-                check_expansion(self._path, self._given)
-                check_memory(self._path, 2 * self._given)
+                check_expansion(self._path, self._given, held=self._held)
+                if self._held:
+                    check_memory(self._path, 2 * self._given)
         except Exception as failure:  # noqa: BLE001 - raised where the file is closed
             self.failure, given = failure, b""
         return given
@@ -229,44 +260,68 @@ def open_jsonl(path: Path) -> Content:
         if not _is_gzip(path):
             check_memory(path, 2 * path.stat().st_size)
         _check_nesting(path)
-        table = _json_table(lambda: _csv_text(path), max(_BLOCK, _LONGER * len(first)))
+        table = _flat(_json_table(lambda: _csv_text(path), max(_BLOCK, _LONGER * len(first))))
         return content_of(path, table.schema, table.select)  # older pyarrow decodes the names of columns only here
 
 
-def jsonl_batches(path: Path, names: Sequence[str]) -> Iterator[Content]:
-    """Yield the lines of a file of JSON some megabytes at a time."""
+def jsonl_batches(path: Path, names: Sequence[str], *, is_typed: bool = False) -> Iterator[Content]:
+    """Yield the lines of a file of JSON some megabytes at a time.
+
+    If ``is_typed``, columns have the types that they have if it is read whole, which takes a pass over it to know.
+    """
+    schema = _json_schema(path, _facts(path)) if is_typed else None
+    for held in _json_chunks(path):
+        table = _flat(_json_table(lambda held=held: nullcontext(io.BytesIO(held)), len(held), schema))  # type: ignore[misc]
+        if missing := [name for name in names if name not in table.column_names]:
+            raise InputError(f"column {missing[0]!r} must have a value in every row; it has none in some.")
+        yield content_of(path, table.schema, table.select)
+
+
+@lru_cache(maxsize=64)
+def _json_schema(path: Path, _known: Any) -> Any:
+    """Return the schema that all lines of a file, as it was at some time, agree on."""
+    schema = pa.schema([])
+    with reading(path, _JSON):
+        for held in _json_chunks(path):
+            some = _json_table(lambda held=held: nullcontext(io.BytesIO(held)), len(held)).schema  # type: ignore[misc]
+            schema = pa.unify_schemas([schema, some], promote_options="permissive")
+    return schema
+
+
+def _json_chunks(path: Path) -> Iterator[bytes]:
+    """Yield whole lines of a file, some megabytes at a time."""
     with reading(path, _JSON), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
         given, size, lines = 0, 0, list[bytes]()
-        while True:
-            line = file.readline(_LONGEST_HEADER)
+        while line := file.readline(_LONGEST_HEADER):
             _check_line(line, path)
             lines.append(line)
             size += len(line)
-            if lines != [b""] and (not line or size >= _JSON_CHUNK):
+            if size >= _JSON_CHUNK:
                 given += size
-                check_expansion(path, given)
-                held = b"".join(lines)
-                table = _json_table(lambda held=held: nullcontext(io.BytesIO(held)), size)  # type: ignore[misc]
-                if missing := [name for name in names if name not in table.column_names]:
-                    raise InputError(f"column {missing[0]!r} must have a value in every row; it has none in some.")
-                yield content_of(path, table.schema, table.select)
+                check_expansion(path, given, held=False)
+                yield b"".join(lines)
                 size, lines = 0, []
-            if not line:
-                return
+        if lines:
+            yield b"".join(lines)
 
 
-def _json_table(source: Callable[[], AbstractContextManager[Any]], block: int) -> Any:
+def _json_table(source: Callable[[], AbstractContextManager[Any]], block: int, schema: Any = None) -> Any:
     """Return the table of a file of JSON, which may be read twice: text that looks like a date stays text."""
     from pyarrow import json as json_lines
 
     options = json_lines.ReadOptions(block_size=min(max(_BLOCK, block), _MOST_BLOCK))
     with source() as file:
-        table = json_lines.read_json(file, options)
+        table = json_lines.read_json(file, options, json_lines.ParseOptions(explicit_schema=schema))
     if times := [field.name for field in table.schema if pa.types.is_timestamp(field.type)]:
         parse = json_lines.ParseOptions(explicit_schema=pa.schema(dict.fromkeys(times, pa.string())))
         with source() as file:
-            table = json_lines.read_json(file, options, parse)
+            table = json_lines.read_json(file, options, parse).select(table.column_names)
     table.validate(full=True)
+    return table
+
+
+def _flat(table: Any) -> Any:
+    """Return a table with the fields of objects as columns."""
     while any(pa.types.is_struct(column.type) for column in table.schema):
         table = table.flatten()
     return table
@@ -292,46 +347,58 @@ def _check_line(line: bytes, path: Path) -> None:
             raise FileError(f"{path} must have lines of numbers, text, lists and objects; one is nested too deeply.")
 
 
-def write_text(
-    arrays: Arrays, names: ClassNames, file: Path, suffix: str, is_laid_out: bool, separator: str | None
-) -> None:
+def write_text(batches: Iterable[Mapping[str, Any]], form: Form, file: Path) -> tuple[str, ...]:
     """Write CSV, TSV or JSON lines, compressed for ``.gz``, with the class names in those of the columns."""
-    table = _csv_table(arrays, names, is_laid_out=is_laid_out)
+    mark = _as_character(form.separator) or ("\t" if form.suffix.startswith(".tsv") else ",")
     with file.open("wb") as plain:
         # Digits of scores are close to noise: higher levels take four times as long for a twentieth less.
-        sink = gzip.GzipFile("", "wb", 1, plain, mtime=0) if suffix.endswith(".gz") else nullcontext(plain)
+        sink = gzip.GzipFile("", "wb", 1, plain, mtime=0) if form.suffix.endswith(".gz") else nullcontext(plain)
         with sink as target:
-            if suffix.startswith(".jsonl"):
+            for place, arrays in enumerate(batches):
+                table = _text_table(arrays, form)
+                if not place and not form.suffix.startswith(".jsonl"):
+                    head = io.StringIO()
+                    plain_csv.writer(head, delimiter=mark, lineterminator="\n").writerow(table.column_names)
+                    target.write(head.getvalue().encode())
                 for batch in table.to_batches(max_chunksize=1 << 12):
-                    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist())
-                    target.write(lines.encode())
-            else:
-                mark = _as_character(separator) or ("\t" if suffix.startswith(".tsv") else ",")
-                _write_delimited(table, target, mark)
+                    if form.suffix.startswith(".jsonl"):
+                        rows = (json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist())
+                        target.write("".join(rows).encode())
+                    else:
+                        target.write(_lines(batch, mark))
+    return ()
 
 
-def _write_delimited(table: pa.Table, target: Any, mark: str) -> None:
-    """Write a table, with quotes only where a name or some text cannot do without."""
+def _lines(batch: Any, mark: str) -> bytes:
+    """Return the rows of a table as lines, with quotes only around text that cannot do without."""
     import pyarrow.compute as pc
 
-    head = io.StringIO()
-    plain_csv.writer(head, delimiter=mark, lineterminator="\n").writerow(table.column_names)
-    target.write(head.getvalue().encode())
-    texts = (column for column in table.columns if pa.types.is_string(column.type))
-    special = rf'[\x{ord(mark):02x}"\r\n]'
-    style = "needed" if any(pc.any(pc.match_substring_regex(text, special)).as_py() for text in texts) else "none"
-    csv.write_csv(table, target, csv.WriteOptions(include_header=False, delimiter=mark, quoting_style=style))
+    def join(*parts: Any) -> Any:
+        texts = (pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts)
+        return pc.binary_join_element_wise(*texts, null_handling="replace")
+
+    columns = [column.cast(pa.large_string()) for column in batch.columns]
+    for place, kind in enumerate(batch.schema.types):
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            special = pc.match_substring_regex(columns[place], rf'[\x{ord(mark):02x}"\r\n]')
+            if pc.any(special).as_py():
+                quoted = join('"', pc.replace_substring(columns[place], '"', '""'), '"', "")
+                columns[place] = pc.if_else(special, quoted, columns[place])
+    lines = join(*columns[:-1], join(columns[-1], "\n", ""), mark)
+    return "".join(lines.to_pylist()).encode()
 
 
-def _csv_table(arrays: Arrays, names: ClassNames, *, is_laid_out: bool) -> Any:
+def _text_table(arrays: Mapping[str, Any], form: Form) -> Any:
     """Return a table with all numbers as float64 and the class names in the names of the columns."""
     # The digits of a float32 read as float64 would be another number; those of the same number as float64 are not.
     wide = {
         name: array.double() if isinstance(array, Tensor) and array.is_floating_point() else array
         for name, array in arrays.items()
     }
-    table = table_of(wide, None, is_laid_out=is_laid_out)
-    if is_laid_out or names is None or names == tuple(str(place) for place in range(len(names))):
+    table = table_of(wide, form._replace(class_names=None, metadata={}, made_from={}))
+    table = table.cast(pa.schema([(field.name, _text_type(field.type)) for field in table.schema]))
+    names = form.class_names
+    if form.is_laid_out or names is None or names == tuple(str(place) for place in range(len(names))):
         return table
     _check_words(names)
     prefix = next(prefix for name, prefix in PREFIXES.items() if name in arrays)
@@ -340,6 +407,19 @@ def _csv_table(arrays: Arrays, names: ClassNames, *, is_laid_out: bool) -> Any:
         columns["label"] = pa.array(list(names), pa.string()).take(arrow_column(arrays["labels"]))
     others = {name: table[name] for name in arrays if name not in PREFIXES and name != "labels"}
     return pa.table({**columns, **others})
+
+
+def _text_type(kind: Any) -> Any:
+    """Return the type in which columns of some type are written as text: all numbers with a point as float64."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_text_type(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_text_type(kind.value_type), kind.list_size)
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return pa.float64() if pa.types.is_floating(kind) else kind
 
 
 def _check_words(names: tuple[str, ...]) -> None:

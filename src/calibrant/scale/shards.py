@@ -11,7 +11,6 @@ from typing import NamedTuple, final
 
 import torch
 
-from calibrant.checks import existing_file
 from calibrant.errors import Argument, FileError, InputError, reading, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose
 from calibrant.files.load import (
@@ -22,8 +21,8 @@ from calibrant.files.load import (
     extra_columns,
     in_module,
     numbers_of,
+    open_for_names,
     open_in_batches,
-    open_source,
     part_names,
     suffix_is,
 )
@@ -150,7 +149,7 @@ class Plan:
         """Decide what to read, from the first shard."""
         if options.where:
             raise InputError(Argument("where"), " is for predictions in memory; name a split for shards.")
-        content = _opened(shard, options)
+        content = open_for_names(shard.path, options)
         choice = choose(content, options)
         labels = () if choice.labels is None else (choice.labels,)
         more = ((options.weights,) if options.weights else ()) + ((part[0],) if part else ()) + options.extra
@@ -190,7 +189,7 @@ class Plan:
 
     def check(self, shard: Shard) -> None:
         """Raise if the names in another shard decide otherwise."""
-        content = _opened(shard, self.options)
+        content = open_for_names(shard.path, self.options)
         own = choose(content, self.options)
         missing = next((name for name in self.names if name not in content.names), None)
         if missing is not None:
@@ -243,13 +242,7 @@ class Plan:
         if not task.groups:
             yield from open_in_batches(path, self.options, self.choice, self.names, self.rows)
             return
-        import pyarrow as pa
-
-        from calibrant.files.tables import content_of, parquet_file
-
-        with reading(path, "Parquet file"), parquet_file(path) as file:
-            for batch in file.iter_batches(self.rows, list(task.groups), list(self.names), use_threads=False):
-                yield content_of(path, file.schema_arrow, pa.Table.from_batches([batch]).select)
+        yield from in_module("tables", "parquet_batches")(path, self.names, self.rows, task.groups)
 
     def keyed(self, task: Task, seed: int) -> Iterator[tuple[Predictions | TopLabel, Keys, dict[str, Words]]]:
         """Yield batches of samples, the key of each sample, and the columns to slice by."""
@@ -286,14 +279,6 @@ class Plan:
         rows = torch.isin(words.codes, torch.tensor(wanted, dtype=torch.int64)).nonzero()[:, 0]
         sliced = {name: words[rows] for name, words in columns.items()}
         return n, Batch(first, samples[rows], rows, sliced) if len(rows) else None
-
-
-def _opened(shard: Shard, options: LoadOptions) -> Content:
-    """Open a shard for its names; those of JSON are in its first lines, so that not all are read."""
-    if not suffix_is(shard.path, ".jsonl", ".jsonl.gz"):
-        return open_source(shard.path, options)
-    first: Content = next(in_module("text", "jsonl_batches")(existing_file(shard.path), ()))
-    return first
 
 
 def _group_sizes(shard: Shard) -> list[int]:

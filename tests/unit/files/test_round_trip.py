@@ -149,3 +149,25 @@ def test_a_loaded_safetensors_file_does_not_change_when_the_file_does(tmp_path):
 def test_only_predictions_are_saved(tmp_path):
     with pytest.raises(InputError, match="must be Predictions or a TopLabel; got Tensor"):
         save(torch.ones(3), tmp_path / "p.npz")
+
+
+def test_tensors_are_written_as_by_their_library(tmp_path):
+    from safetensors.torch import save_file
+
+    from calibrant.files.save import load_scores, save_scores
+
+    kinds = (
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.float16,
+        torch.bfloat16,
+        torch.int32,
+        torch.float64,
+    )
+    columns = {f"{place % 3} {kind} é": torch.arange(6).reshape(3, 2).to(kind) for place, kind in enumerate(kinds)}
+    tensors = {"logits": torch.eye(3), "labels": torch.arange(3), **columns, "none": torch.empty(3, 0)}
+    save_file(tensors, tmp_path / "in.safetensors", {"about": "a run"})
+    assert save_scores(load_scores(tmp_path / "in.safetensors"), tmp_path / "out.safetensors") == ()
+    assert (tmp_path / "out.safetensors").read_bytes() == (tmp_path / "in.safetensors").read_bytes()

@@ -45,6 +45,10 @@ def test_class_names_of_one_logit_stand_in_two_columns_of_a_csv_file(tmp_path):
     assert again.logits.tolist() == [[0.0, 1.5], [0.0, -2.0]]
 
 
+def list_of(column):
+    return column.tolist() if isinstance(column, torch.Tensor) else column.to_pylist()
+
+
 def archive(path):
     np.savez(
         path,
@@ -85,8 +89,8 @@ def test_what_has_an_entry_a_row_goes_along_where_the_format_can_hold_it(tmp_pat
     if not suffix.startswith(".csv"):
         others = load_scores(tmp_path / f"out{suffix}").others
         assert set(others) == set(given.others) - lost
-        assert others["weight"].tolist() == [0.25, 2.0]
-        assert others["kept"].tolist() == [True, False]
+        assert list_of(others["weight"]) == [0.25, 2.0]
+        assert list_of(others["kept"]) == [True, False]
 
 
 def test_text_and_numbers_beside_the_scores_come_back_the_same(tmp_path):
@@ -103,14 +107,24 @@ def test_text_and_numbers_beside_the_scores_come_back_the_same(tmp_path):
     assert first == "2,0,-1,a,x7,0.25,true"
 
 
-def test_an_unreadable_column_is_left_and_the_rest_goes_along(tmp_path):
+def test_a_column_with_gaps_goes_along_into_tables_and_is_left_by_archives(tmp_path):
     import pyarrow as pa
 
     columns = {"logit_0": [1.0, 2.0], "logit_1": [0.0, 3.0], "id": [3, 4], "gap": [None, 1.0], "more": [5, 6]}
     pq.write_table(pa.table(columns), tmp_path / "in.parquet")
     given = load_scores(tmp_path / "in.parquet")
-    assert {name: column.tolist() for name, column in given.others.items()} == {"id": [3, 4], "more": [5, 6]}
-    assert given.left == ("gap",)
+    for suffix in (".parquet", ".arrow"):
+        assert save_scores(given, tmp_path / f"out{suffix}") == ()
+        others = load_scores(tmp_path / f"out{suffix}").others
+        assert {name: column.to_pylist() for name, column in others.items()} == {
+            name: columns[name] for name in ("id", "gap", "more")
+        }
+    assert save_scores(given, tmp_path / "out.csv") == ()
+    assert (tmp_path / "out.csv").read_text() == "logit_0,logit_1,id,gap,more\n1,0,3,,5\n2,3,4,1,6\n"
+    for suffix in (".npz", ".safetensors", ".pt"):
+        assert save_scores(given, tmp_path / f"out{suffix}") == ("gap",)
+        others = load_scores(tmp_path / f"out{suffix}").others
+        assert {name: column.tolist() for name, column in others.items()} == {"id": [3, 4], "more": [5, 6]}
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".tsv", ".jsonl", ".parquet", ".arrow"])
