@@ -90,9 +90,7 @@ def class_numbers(
         return words.numbers({word: number for word, number in number_of.items() if number is not None})
     row, word = unknown
     if not word.strip():
-        raise InputError(
-            f"{name} must have a value in every row; got an empty field at row {row}. Fill it in, or remove the row."
-        )
+        raise InputError(f"{name} must have a value in every row; got an empty field at row {row}. Remove the row.")
     if class_names is None:
         raise InputError(
             f"{name} must hold class numbers 0, 1, ..., because there are no class names to look words up in; got "

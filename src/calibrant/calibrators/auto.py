@@ -205,6 +205,9 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
                 f"{ranking.other_score} by {taken.other_to_uncalibrated} against no calibration. If "
                 f"{ranking.other_score} is what counts, choose by it: score={ranking.other_score}."
             )
+        if taken.to_uncalibrated.low > 0:
+            change = f"{ranking.score} {taken.to_uncalibrated}"
+            warn(f"{taken.name} is worse than no calibration in cross-validation, {change}: compare both on others.")
         certificate = None if fitted.summary is None else fitted.summary.certificate
         return Fitted(fitted, certificate, tuple(_notes(ranking, taken)))
 
@@ -230,7 +233,7 @@ def _notes(ranking: Ranking, taken: CandidateResult) -> list[str]:
         if (default := ranking.default) is None:
             lines.append(f"{lower}{taken.name} is simpler and no worse beyond one standard error: {taken.to_best}")
         else:
-            lines.append(f"{lower}not clearly: {best.to_default} against {default.name}")
+            lines.append(f"{lower}not by three standard errors: {best.to_default} against {default.name}")
     lines.append("ranking: " + ", ".join(f"{result.name} {result.score:.4f}" for result in finalists))
     behind = [result.name for result in ranking.fitted if result not in finalists]
     if behind:

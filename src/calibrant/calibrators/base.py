@@ -367,8 +367,9 @@ class Calibrator(ABC):
         made, certificate, notes = fitted
         if share:
             made.mix_in(predictions.logits.new_tensor(share, dtype=torch.float64))
-        if any(part.uniform_share is not None for part in made.modules() if isinstance(part, Map)):
-            notes = (*notes, _about_floor(predictions, share or predictions.uniform_share))
+        mixed = [float(part.uniform_share or 0) for part in made.modules() if isinstance(part, Map)]
+        if any(mixed):
+            notes = (*notes, _about_floor(predictions, max(mixed)))
         made.summary = FitSummary(
             method=self.name,
             settings=self.settings(),

@@ -80,9 +80,8 @@ def fit(
     console.print(_facts(calibrator, fitted))
     assert fitted.summary is not None
     notes = Table.grid(padding=(0, 1))
-    for note in fitted.summary.notes:
-        if note not in printed:
-            notes.add_row("•", note)
+    for note in [note for note in fitted.summary.notes if note not in printed]:
+        notes.add_row("•", note)
     console.print(notes)
     rows, seen = fitted.summary.rows, len(predictions)
     samples = f"on {seen:,} of these samples" if is_sample and seen < rows else "on these samples"

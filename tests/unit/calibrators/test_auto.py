@@ -303,6 +303,22 @@ def test_few_samples_are_calibrated_by_a_mean_and_the_summary_says_so():
     assert "averaged, with weights" in notes
 
 
+def test_few_samples_whose_folds_speak_against_the_choice_are_warned_of_and_its_floor_is_noted():
+    made = torch.Generator().manual_seed(1)
+    logits = 3 * torch.randn(60, 10, generator=made, dtype=torch.float64)
+    labels = logits.softmax(1).multinomial(1, generator=made).squeeze()  # calibrated: any map adds noise
+    with pytest.warns(CalibrantWarning, match=r"worse than no calibration in cross-validation, nll \+0\.06"):
+        Auto().fit(Predictions(logits, labels))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        fitted = Auto().fit(Predictions.from_probs((2 * logits).softmax(1), labels))
+    shares = [
+        float(part.uniform_share) for part in fitted.modules() if getattr(part, "uniform_share", None) is not None
+    ]
+    assert shares
+    assert f"(weight {max(shares):.2g})" in " ".join(fitted.summary.notes)  # of a part of the mean: it was 0
+
+
 def test_auto_and_compare_agree_on_whether_a_temperature_is_enough():
     alike, better = rows(1000, 3, scale=2.0), rows(4000, 3, scale=2.0, shift=[2.0, 0.0, -2.0])
     for predictions, enough in ((alike, True), (better, False)):
