@@ -169,7 +169,26 @@ def _memory(folder: Path) -> list[str]:
         Bound("its passes", fitted[1], at_most=4),
         Bound("T of 10^6 float64, streamed minus in memory", _difference_of_temperatures(folder), at_most=1e-9),
     ]
-    return [*lines, "", *map(str, bounds)]
+    return [*lines, "", *map(str, [*bounds, *_memory_of_apply(folder)])]
+
+
+def _memory_of_apply(folder: Path) -> list[Bound]:
+    """Compare the peak of ``apply`` to 10^6 and to three times as many samples, by format."""
+    from calibrant import Predictions, save
+
+    bounds = []
+    for suffix in (".csv", ".npz", ".safetensors"):
+        peaks = []
+        for n in (1_000_000, 3_000_000):
+            parts = Path(tempfile.mkdtemp(dir=folder))
+            made = torch.Generator().manual_seed(n)
+            labels = torch.randint(CLASSES, (n,), generator=made)
+            save(Predictions.from_logits(torch.randn(n, CLASSES, generator=made), labels), parts / f"p{suffix}")
+            peaks.append(peak_of("benchmarks.scale", str(parts), "apply")[0])
+            for path in (parts / f"p{suffix}", parts / "out" / f"p{suffix}"):
+                path.unlink()
+        bounds.append(Bound(f"peak of apply to 3 * 10^6 over 10^6, {suffix}", peaks[1] / peaks[0], at_most=1.15))
+    return bounds
 
 
 def _difference_of_temperatures(folder: Path) -> float:
@@ -191,16 +210,23 @@ def _difference_of_temperatures(folder: Path) -> float:
 
 
 def _measure(folder: str, work: str = "state") -> None:
-    """Gather the state of a folder, and print the processor seconds; or fit a temperature, and print its passes."""
+    """Gather the state of a folder, or apply a map to it, and print the seconds; or fit, and print the passes."""
     from calibrant import TemperatureScaling
     from calibrant.files.choose import LoadOptions
+    from calibrant.maps import Scale
     from calibrant.scale import Plan, find_shards, fit_streamed, gather
+    from calibrant.scale.apply import apply_to_shards, targets
 
     torch.set_num_threads(1)
     shards = find_shards([folder])
     plan, start = Plan.of(shards[0], LoadOptions()), time.process_time()
     if work == "state":
         gather(shards, plan)
+        print(time.process_time() - start)
+        return
+    if work == "apply":
+        chosen = targets(shards, Path(folder) / "out", sources=())
+        apply_to_shards(chosen, lambda *_: Scale(torch.tensor(0.5), n_classes=CLASSES), plan, identity="")
         print(time.process_time() - start)
         return
     fitted = fit_streamed(TemperatureScaling(), shards, plan)
