@@ -15,10 +15,21 @@ __all__ = sorted(_HOMES)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _version()
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'calibrant' has no attribute {name!r}")
     return getattr(import_module(home), name)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("calibrant")
+    except PackageNotFoundError:  # run from the source tree
+        return "not installed"
 
 
 def __dir__() -> list[str]:

@@ -77,3 +77,5 @@ from calibrant.predictions import Predictions as Predictions
 from calibrant.predictions import TopLabel as TopLabel
 from calibrant.slices import Slice as Slice
 from calibrant.slices import evaluate_slices as evaluate_slices
+
+__version__: str

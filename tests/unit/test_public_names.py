@@ -1,4 +1,4 @@
-import importlib
+import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,16 @@ def test_public_names_are_sorted_and_few_enough_to_read():
     assert calibrant.__all__ == sorted(calibrant.__all__)
     assert len(calibrant.__all__) <= 80
     assert dir(calibrant) == calibrant.__all__
+
+
+def test_the_version_is_known_also_where_only_the_source_is(monkeypatch):
+    assert calibrant.__version__ == importlib.metadata.version("calibrant")
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    assert calibrant.__version__ == "not installed"
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error():

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+import calibrant
 from calibrant.cli import (
     apply,
     clamp,
@@ -45,9 +46,7 @@ _INTERRUPTED = 130  # the exit code that typer turns Ctrl-C into
 
 def _show_version(is_given: bool) -> None:
     if is_given:
-        from importlib.metadata import version as installed_version
-
-        print(f"calibrant {installed_version('calibrant')}")
+        print(f"calibrant {calibrant.__version__}")
         raise typer.Exit
 
 

@@ -13,10 +13,11 @@ import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from importlib.metadata import version
+from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any, Literal, Self, TypeAlias, final
 
+import calibrant
 from calibrant.evidence import Difference, Estimate, Side
 
 Tone: TypeAlias = Literal["good", "bad", "open", "neutral"]
@@ -144,7 +145,7 @@ class Origin:
             name = path.name if names.count(path.name) == 1 else f"{path.resolve().parent.name}/{path.name}"
             with path.open("rb") as stream:
                 digests[name] = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
-        versions = {name: version(name) for name in ("calibrant", "torch", "numpy", "scipy")}
+        versions = {name: import_module(name).__version__ for name in ("calibrant", "torch", "numpy", "scipy")}
         return cls(command, {**versions, "Python": platform.python_version()}, digests)
 
 
@@ -327,7 +328,7 @@ def to_plain(value: Any) -> Any:  # noqa: PLR0911  # one line for every kind of 
 def document(schema: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a report as plain data: its schema, the version that wrote it, and its fields."""
     plain: dict[str, Any] = to_plain(fields)
-    return {"schema": schema, "calibrant": version("calibrant"), **plain}
+    return {"schema": schema, "calibrant": calibrant.__version__, **plain}
 
 
 def to_json(page: Page) -> str:

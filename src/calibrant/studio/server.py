@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import version
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +27,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+import calibrant
 from calibrant.errors import CalibrantError, terminal_text
 from calibrant.files.load import suffix_of
 from calibrant.studio.sources import EXAMPLES
@@ -199,7 +199,11 @@ class Studio:
             for key, dataset in self.datasets.items()
         ]
         clamped = [{"id": key, "name": folder.name} for key, folder in self.clamped.items()]
-        limits = {"version": version("calibrant"), "most_bytes": self.most_bytes, "onnx": find_spec("onnx") is not None}
+        limits = {
+            "version": calibrant.__version__,
+            "most_bytes": self.most_bytes,
+            "onnx": find_spec("onnx") is not None,
+        }
         return JSONResponse({"token": self.token, "files": listed, "clamped": clamped, **limits})
 
     async def upload(self, request: Request) -> Response:

@@ -15,7 +15,6 @@
 import json
 import platform
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, final
 
@@ -24,6 +23,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+import calibrant
 from calibrant.atomic import SettingsFolder, atomic_binary, atomic_path, atomic_text, save_tensors
 from calibrant.errors import CalibrantError, FileError, InputError, reading
 from calibrant.files import save
@@ -67,7 +67,7 @@ class RunFolder:
                 )
             return
         ran_on = {
-            "calibrant": _own_version(),
+            "calibrant": calibrant.__version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
@@ -169,10 +169,3 @@ def _read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if ("has_digest" in document or "sha256" in document) and not digest_fits(text, tensors):
         raise InputError("its contents do not match its digest")
     return document, tensors
-
-
-def _own_version() -> str:
-    try:
-        return version("calibrant")
-    except PackageNotFoundError:  # run from the source tree without being installed
-        return "not installed"
