@@ -343,6 +343,7 @@ _ROUNDING, _LEAST_SPREAD = 16, 1e-7
 # The linear program that searches separating parameters: their number at most, margins added per round, rounds; and
 # how far below 0 a margin of 1 may round.
 _MOST_PARAMETERS, _MARGINS_AT_ONCE, _ROUNDS, _ROUNDED = 700, 2000, 12, 1e-7
+_LARGE = 10.0  # change of a logit by one parameter from which separable samples are looked for
 _MORE_STEPS = 200  # further steps for growing parameters where the samples were not shown to be separable
 # A fit on a sixteenth of the samples gives the start, if every class has so many samples per parameter there.
 _THINNED, _SAMPLES_PER_PARAMETER, _ROUGH = 16, 20, 1e-5
@@ -463,10 +464,13 @@ def _fit(samples: Samples, shape: WeightShape, ridge: Ridge, theta: Tensor, tole
     theta, passes = _rough(samples, shape, ridge, theta, settings)
     loss = affine_loss(samples, shape, ridge)
     best = minimise(loss, loss.levelled(theta), settings)
-    if best.end == "diverging" and not _separable(samples.inputs, samples.labels, shape, best.theta):
-        settings = replace(settings, negligible=0.0, steps=_MORE_STEPS)
-        best = minimise(loss, best.theta, settings)
-        best = best._replace(end="stalled") if best.end == "diverging" else best
+    is_large = float((best.theta * settings.size).abs().max()) > _LARGE  # rounding may hide that it still grows
+    if best.end == "diverging" or (is_large and best.end != "separable" and not any(ridge)):
+        if _separable(samples.inputs, samples.labels, shape, best.theta):
+            best = best._replace(end="diverging")
+        elif best.end == "diverging":
+            best = minimise(loss, best.theta, replace(settings, negligible=0.0, steps=_MORE_STEPS))
+            best = best._replace(end="stalled") if best.end == "diverging" else best
     _check_end(best, len(samples.labels), tolerance)
     weight, bias = unpack(best.theta, shape)
     certificate = best.certificate._replace(passes=best.certificate.passes + passes)

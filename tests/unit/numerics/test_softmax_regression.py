@@ -257,7 +257,7 @@ class TestNoOptimum:
         with pytest.raises(FitError, match="200 calibration samples are separable"):
             fit_affine(inputs, inputs.argmax(1), shape=shape)
 
-    @pytest.mark.parametrize("n", [400, 20_000])
+    @pytest.mark.parametrize("n", [400, 20_000, 40_000])
     @pytest.mark.parametrize("shape", ["diagonal", "matrix"])
     def test_one_separable_class_is_enough_to_be_refused(self, shape, n):
         inputs, labels = rows_of(n, 4)
