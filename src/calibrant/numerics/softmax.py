@@ -423,9 +423,8 @@ class SoftmaxRows:
         if self.wanted.above < math.inf:
             total = (rest + 1).mul_(of_top)  # 1, unless the confidence was given
             self._sum_others(others, total, layout, rows)
-            # Of many classes few have a large probability: most samples have none to list, nor a large sum of squares.
-            most = (self.wanted.above / _ABOVE_ROUNDING) ** 2 / layout.k
-            some = positions_above(squares, total.square() * most)
+            # Of many classes few have a large probability: most samples have none to list.
+            some = positions_above(others.amax(dim=1), total * self.wanted.above)
             few = others.index_select(0, some)
             self._list_above(few, total.index_select(0, some), Layout.of(few), rows, some)
         if self.wanted.entropy:
