@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from calibrant import catalogue
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.datasets import Dataset
-from calibrant.evidence import estimate
+from calibrant.evidence import Difference, Estimate, difference, estimate
 from calibrant.metrics import Metric
 from calibrant.models import build_model
 from calibrant.predictions import Predictions, TopLabel
@@ -16,7 +16,7 @@ from calibrant.training import RECIPES, RuntimeOptions, Session
 from calibrant.training.data import DeviceData
 from experiments.runner import Settings
 
-__all__ = ["calibrated_rows", "network_of", "rounded", "session_of", "with_intervals"]
+__all__ = ["calibrated_rows", "differences_of", "network_of", "rounded", "session_of", "with_intervals"]
 
 RESAMPLES = 200
 
@@ -58,7 +58,7 @@ def calibrated_rows(
     methods: Mapping[str, Calibrator],
     metrics: Iterable[Metric],
 ) -> dict[str, Any]:
-    """Return the metrics of the test samples, uncalibrated (``none``) and by each method, and the temperatures.
+    """Return metrics of the test samples, uncalibrated (``none``) and by each method, differences, and temperatures.
 
     Args:
         logits: Of the parts ``calibration`` and ``test``.
@@ -77,12 +77,23 @@ def calibrated_rows(
             if isinstance(method, TemperatureScaling)
         },
         "rows": {name: with_intervals(row, metrics) for name, row in rows.items()},
+        "differences": {name: differences_of(test, rows[name], metrics) for name in fitted},
     }
 
 
 def with_intervals(predictions: Predictions | TopLabel, metrics: Iterable[Metric]) -> dict[str, list[float]]:
     """Return value, low and high of each metric, by 200 resamples."""
-    found = estimate(predictions, metrics, resamples=RESAMPLES, seed=0)
+    return _in_short(estimate(predictions, metrics, resamples=RESAMPLES, seed=0))
+
+
+def differences_of(
+    baseline: Predictions | TopLabel, other: Predictions | TopLabel, metrics: Iterable[Metric]
+) -> dict[str, list[float]]:
+    """Return value, low and high of each metric's difference, the same samples being drawn for both."""
+    return _in_short(difference(baseline, other, metrics, resamples=RESAMPLES, seed=0))
+
+
+def _in_short(found: Mapping[str, Estimate] | Mapping[str, Difference]) -> dict[str, list[float]]:
     return {name: [rounded(number) for number in (each.value, each.low, each.high)] for name, each in found.items()}
 
 

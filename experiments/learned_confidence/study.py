@@ -16,13 +16,12 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.confidence import ConfidenceHead, ConfidNet
 from calibrant.datasets import CIFAR10, CIFAR100, Dataset, DatasetReader, DigitsReader, split_dataset
 from calibrant.errors import FitError, InputError, SeparableError
-from calibrant.evidence import difference
 from calibrant.metrics import AUROC, ECE, AUPRError, Metric
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.training import EpochRecord, Session, TrainingData
 from calibrant.training.data import PADDING, DeviceData, StoredSamples
 from calibrant.training.record import features_of, logits_of
-from experiments.evaluation import RESAMPLES, network_of, rounded, session_of, with_intervals
+from experiments.evaluation import differences_of, network_of, rounded, session_of, with_intervals
 from experiments.learned_confidence.results import numbers_of, page_of
 from experiments.numbers import Number
 from experiments.records import Record
@@ -176,7 +175,9 @@ def _evaluated(network: nn.Module, cell: Settings, loaded: _Loaded) -> dict[str,
         "epoch": {"CFN": head.choice.epoch, "CFN (held-out samples)": small.choice.epoch},
         "fine_tuned": head.choice.fine_tuned,
         "rows": {name: with_intervals(row, MEASURED) for name, row in rows.items()},
-        "differences": {name: _differences(rows["Baseline"], row) for name, row in rows.items() if name != "Baseline"},
+        "differences": {
+            name: differences_of(rows["Baseline"], row, MEASURED) for name, row in rows.items() if name != "Baseline"
+        },
     }
 
 
@@ -192,12 +193,6 @@ def _plain(samples: StoredSamples) -> Tensor:
     """Return all inputs as the network takes them, unaugmented."""
     numbers = torch.arange(len(samples), device=samples.labels.device)
     return torch.cat([samples.inputs.plain(some) for some in numbers.split(1024)])
-
-
-def _differences(baseline: TopLabel, row: TopLabel) -> dict[str, list[float]]:
-    """Return value, low and high of each metric's difference, from draws of the same samples for both."""
-    found = difference(baseline, row, MEASURED, resamples=RESAMPLES, seed=0)
-    return {name: [rounded(number) for number in (each.value, each.low, each.high)] for name, each in found.items()}
 
 
 def random_moves(data: TrainingData, *, seed: int) -> Callable[[Tensor], Tensor] | None:

@@ -38,13 +38,13 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     """Return every number, and its difference to the baseline's, by test set, network, method, row and metric.
 
     A difference is taken seed by seed, over the seeds that both have. That of a row is to the same network without a
-    map.
+    map, from draws of the same samples for both where the record has them.
 
     Args:
         records: Successful ones.
     """
     found: dict[str, Number] = {}
-    groups = _groups(records)
+    groups, paired = _groups(records), _groups(records, "differences")
     for (data, network, method), runs in groups.items():
         baseline = groups.get((data, network, "Baseline"), {})
         for row in ROWS:
@@ -54,7 +54,13 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
                 number = pooled(list(ours.values()))
                 found[f"{place}.{row}.{metric}"] = number._replace(low=max(number.low, 0.0))
                 if row != "none":
-                    own = [minus(each, _estimate(runs[seed], "none", metric)) for seed, each in ours.items()]
+                    drawn = paired.get((data, network, method), {})
+                    own = [
+                        _estimate(drawn[seed], row, metric)
+                        if seed in drawn
+                        else minus(each, _estimate(runs[seed], "none", metric))
+                        for seed, each in ours.items()
+                    ]
                     found[f"{place}.{row} - none.{metric}"] = pooled(own)
                 others = [
                     minus(ours[seed], _estimate(baseline[seed], row, metric))
@@ -117,12 +123,12 @@ def _table(data: str, network: str, groups: Mapping[tuple[str, str, str], Runs],
     return "\n".join(lines)
 
 
-def _groups(records: Sequence[Record]) -> dict[tuple[str, str, str], Runs]:
-    """Return the rows of each set of test samples, network and method by seed."""
+def _groups(records: Sequence[Record], kind: str = "rows") -> dict[tuple[str, str, str], Runs]:
+    """Return the rows, or differences, of each set of test samples, network and method by seed."""
     groups: dict[tuple[str, str, str], Runs] = {}
     for record in records:
         cell = record["cell"]
-        for name, rows in record["numbers"]["rows"].items():
+        for name, rows in record["numbers"].get(kind, {}).items():
             data = cell["data"] if name == "test" else name
             groups.setdefault((data, cell["network"], cell["method"]), {})[cell["seed"]] = rows
     return groups

@@ -176,4 +176,5 @@ def _evaluated(logits: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> di
         for name in logits
         if name != "calibration"
     }
-    return {"T": found["test"]["T"], "rows": {name: each["rows"] for name, each in found.items()}}
+    parts = {kind: {name: each[kind] for name, each in found.items()} for kind in ("rows", "differences")}
+    return {"T": found["test"]["T"]} | parts

@@ -85,6 +85,28 @@ def test_a_difference_to_the_baseline_is_taken_seed_by_seed():
     assert number[:3] == pytest.approx((-15, -15 - 2**0.5, -15 + 2**0.5))
 
 
+def test_a_map_is_compared_by_draws_of_the_same_samples_where_the_record_has_them():
+    record = trained("Baseline", 0, auroc=0.95)
+    place = "cifar10.vgg16_bn.Baseline.TS - none.auroc"
+    assert numbers_of([record])[place][:3] == pytest.approx((0, -(2**0.5), 2**0.5))
+    of_rows = {
+        row: dict.fromkeys(("accuracy", "brier", "ece", "auroc"), (0.01, 0.009, 0.012)) for row in refinement.MAPS
+    }
+    record["numbers"]["differences"] = {"test": of_rows}
+    assert numbers_of([record])[place][:3] == pytest.approx((1, 0.9, 1.2))
+
+
+def test_maps_of_a_network_are_compared_on_the_same_samples():
+    generator = torch.Generator().manual_seed(0)
+    logits = {name: 3 * torch.randn(2000, 4, generator=generator) for name in ("calibration", "test")}
+    labels = {name: torch.distributions.Categorical(logits=each / 2).sample() for name, each in logits.items()}
+    found = refinement._evaluated(logits, labels)
+    (value, low, high), rows = found["differences"]["test"]["TS"]["ece"], found["rows"]["test"]
+    assert value == pytest.approx(rows["TS"]["ece"][0] - rows["none"]["ece"][0], abs=1e-5)
+    assert low < value < high < 0
+    assert found["differences"]["test"]["TS"]["accuracy"] == [0, 0, 0]
+
+
 def test_the_page_has_a_table_for_each_network_and_set():
     records = [trained(method, 0, sets=("test", "cifar10.1")) for method in ("Baseline", "LS")]
     page = page_of(records, images=None)
