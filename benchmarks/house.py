@@ -59,8 +59,8 @@ BOUNDS = {
     "dialect": Bound("lines with words that the style guide rules out", 8, 0),
 }
 COMMAND_BOUNDS = {
-    "evaluate": Bound("files entered by evaluate", 34, 40),
-    "fit": Bound("files entered by fit", 29, 30),
+    "evaluate": Bound("files entered by evaluate", 33, 40),
+    "fit": Bound("files entered by fit", 28, 30),
     "compare": Bound("files entered by compare", 38, 50),
     "diagnose": Bound("files entered by diagnose", 48, 70),
 }

@@ -48,10 +48,8 @@ from calibrant.predictions import Predictions, TopLabel, counted_samples
 Interval: TypeAlias = tuple[float, float]
 _FEWEST = 10  # samples below which a bootstrap interval is too narrow to be shown
 _GROUPS = 256  # one more or less does not show in an interval, and their states fit in memory
-_GROUP_NUMBERS, _FEWEST_GROUPS = (
-    1 << 20,
-    32,
-)  # classes times groups; with more than 4,096 classes there are fewer groups
+_GROUP_NUMBERS = 1 << 20  # classes times groups at most: with more than 4,096 classes there are fewer groups
+_FEWEST_GROUPS = 32
 _CHUNK = 250  # resamples computed at a time, so that their states stay in cache
 
 

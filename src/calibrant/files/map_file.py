@@ -20,8 +20,7 @@ from typing import Any, TypeAlias, final
 import torch
 from torch import Tensor, nn
 
-import calibrant
-from calibrant import catalogue
+from calibrant import __version__, catalogue
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.checks import as_features, existing_file
 from calibrant.errors import FileError, InputError, reading
@@ -54,7 +53,7 @@ class Container:
 
     def write(self, path: str | os.PathLike[str], document: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Write a document and tensors into one file, whole or not at all."""
-        document = {"format": f"{self.name}/{self.number}", "calibrant": calibrant.__version__, **document}
+        document = {"format": f"{self.name}/{self.number}", "calibrant": __version__, **document}
         # Copies, because the file format refuses tensors that share memory, as tied weights do.
         copied = {name: values.detach().cpu().contiguous().clone() for name, values in tensors.items()}
         with atomic_path(path) as file:
@@ -88,7 +87,7 @@ class Container:
             if int(stated) > self.number:
                 raise FileError(
                     f"{path} was written by a newer calibrant ({document.get('calibrant')}): its format is "
-                    f"{form}/{stated}, and {calibrant.__version__} reads up to {ours}. Update calibrant."
+                    f"{form}/{stated}, and {__version__} reads up to {ours}. Update calibrant."
                 )
             tensors = {name: file.get_tensor(name).clone() for name in held}
         if ("sha256" in document or int(stated) >= _FIRST_WITH_DIGEST) and not digest_fits(text, tensors):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final, get_args
 import torch
 from torch import Tensor, nn
 
-import calibrant
+from calibrant import __version__
 from calibrant.atomic import atomic_path
 from calibrant.checks import check_known, existing_file
 from calibrant.clamping import ClampedModel
@@ -276,7 +276,7 @@ def _about(
     summary, fitted = made.fitted.summary, made.fitted.state_dict()
     method = made.fitted.kind if summary is None else summary.method
     return {
-        "calibrant": calibrant.__version__,
+        "calibrant": __version__,
         "method": method if clamped is None else f"neural_clamping(head={method})",
         "settings": {} if summary is None else summary.settings,
         "digest": state_digest(fitted if clamped is None else fitted | {"delta": clamped.delta}),

@@ -17,7 +17,7 @@ from importlib import import_module
 from pathlib import Path, PurePath
 from typing import Any, Literal, Self, TypeAlias, final
 
-import calibrant
+from calibrant import __version__
 from calibrant.evidence import Difference, Estimate, Side
 
 Tone: TypeAlias = Literal["good", "bad", "open", "neutral"]
@@ -145,8 +145,8 @@ class Origin:
             name = path.name if names.count(path.name) == 1 else f"{path.resolve().parent.name}/{path.name}"
             with path.open("rb") as stream:
                 digests[name] = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
-        versions = {name: import_module(name).__version__ for name in ("calibrant", "torch", "numpy", "scipy")}
-        return cls(command, {**versions, "Python": platform.python_version()}, digests)
+        versions = {name: import_module(name).__version__ for name in ("torch", "numpy", "scipy")}
+        return cls(command, {"calibrant": __version__, **versions, "Python": platform.python_version()}, digests)
 
 
 @final
@@ -328,7 +328,7 @@ def to_plain(value: Any) -> Any:  # noqa: PLR0911  # one line for every kind of 
 def document(schema: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a report as plain data: its schema, the version that wrote it, and its fields."""
     plain: dict[str, Any] = to_plain(fields)
-    return {"schema": schema, "calibrant": calibrant.__version__, **plain}
+    return {"schema": schema, "calibrant": __version__, **plain}
 
 
 def to_json(page: Page) -> str:

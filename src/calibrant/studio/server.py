@@ -27,7 +27,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-import calibrant
+from calibrant import __version__
 from calibrant.errors import CalibrantError, terminal_text
 from calibrant.files.load import suffix_of
 from calibrant.studio.sources import EXAMPLES
@@ -199,11 +199,7 @@ class Studio:
             for key, dataset in self.datasets.items()
         ]
         clamped = [{"id": key, "name": folder.name} for key, folder in self.clamped.items()]
-        limits = {
-            "version": calibrant.__version__,
-            "most_bytes": self.most_bytes,
-            "onnx": find_spec("onnx") is not None,
-        }
+        limits = {"version": __version__, "most_bytes": self.most_bytes, "onnx": find_spec("onnx") is not None}
         return JSONResponse({"token": self.token, "files": listed, "clamped": clamped, **limits})
 
     async def upload(self, request: Request) -> Response:

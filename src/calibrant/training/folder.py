@@ -23,7 +23,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-import calibrant
+from calibrant import __version__
 from calibrant.atomic import SettingsFolder, atomic_binary, atomic_path, atomic_text, save_tensors
 from calibrant.errors import CalibrantError, FileError, InputError, reading
 from calibrant.files import save
@@ -67,7 +67,7 @@ class RunFolder:
                 )
             return
         ran_on = {
-            "calibrant": calibrant.__version__,
+            "calibrant": __version__,
             "torch": torch.__version__,
             "python": platform.python_version(),
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
