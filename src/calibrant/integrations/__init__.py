@@ -6,11 +6,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def needed(package: str, extra: str) -> Iterator[None]:
-    """Import what a door needs; if it is not installed, say how to install it."""
+    """Import what an integration needs; if it is not installed, say how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"this door needs {package}, which could not be imported ({error}). Run: pip install 'calibrant[{extra}]'",
+            f"this integration needs {package}, which could not be imported ({error}). "
+            f"Run: pip install 'calibrant[{extra}]'",
             name=error.name,
         ) from error
