@@ -8,28 +8,28 @@ from pathlib import Path
 
 from calibrant.errors import InputError
 from experiments.conclusions import PAGE, page_of_results
-from experiments.dark_side.study import DarkSideStudy
+from experiments.dark_side.study import DARK_SIDE_STUDY
 from experiments.earlier import EARLIER
-from experiments.learned_confidence.study import LearnedConfidenceStudy
-from experiments.meta_regularization.study import MetaRegularizationStudy
-from experiments.neural_clamping.study import NeuralClampingStudy
-from experiments.overconfidence.study import OverconfidenceStudy
-from experiments.posthoc_maps.study import PosthocMapsStudy
+from experiments.learned_confidence.study import LEARNED_CONFIDENCE_STUDY
+from experiments.meta_regularization.study import META_REGULARIZATION_STUDY
+from experiments.neural_clamping.study import NEURAL_CLAMPING_STUDY
+from experiments.overconfidence.study import OVERCONFIDENCE_STUDY
+from experiments.posthoc_maps.study import POSTHOC_MAPS_STUDY
 from experiments.published import findings, read_published
 from experiments.records import Records
-from experiments.refinement.study import RefinementStudy
+from experiments.refinement.study import REFINEMENT_STUDY
 from experiments.runner import Cell, Place, Study, finished, run_cells
 
 STUDIES: dict[str, Study] = {
     study.name: study
     for study in (
-        NeuralClampingStudy(),
-        PosthocMapsStudy(),
-        DarkSideStudy(),
-        MetaRegularizationStudy(),
-        OverconfidenceStudy(),
-        RefinementStudy(),
-        LearnedConfidenceStudy(),
+        NEURAL_CLAMPING_STUDY,
+        POSTHOC_MAPS_STUDY,
+        DARK_SIDE_STUDY,
+        META_REGULARIZATION_STUDY,
+        OVERCONFIDENCE_STUDY,
+        REFINEMENT_STUDY,
+        LEARNED_CONFIDENCE_STUDY,
         *EARLIER,
     )
 }

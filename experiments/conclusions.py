@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from experiments.meta.page import TITLES
 from experiments.meta_regularization.results import lower_than_focal, numbers_of
-from experiments.page import joined
+from experiments.page import joined, save
 from experiments.records import Record, Records
 
 if TYPE_CHECKING:
@@ -280,5 +280,4 @@ def _draw(path: Path, height: float, draw: Draw) -> None:
     draw(ax, theme)
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, fontsize=SIZES["note"], labelcolor=theme.ink)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    save(figure, path)

@@ -1,55 +1,18 @@
-"""What the studies do alike with one network: begin its training, calibrate it, evaluate it with intervals."""
+"""What the studies do alike with one network: calibrate it, and evaluate it with intervals."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from calibrant import catalogue
 from calibrant.calibrators import Calibrator, TemperatureScaling
-from calibrant.datasets import Dataset
 from calibrant.evidence import Difference, Estimate, difference, estimate
 from calibrant.metrics import Metric
-from calibrant.models import build_model
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.training import RECIPES, RuntimeOptions, Session
-from calibrant.training.data import DeviceData
-from experiments.runner import Settings
 
-__all__ = ["calibrated_rows", "differences_of", "network_of", "rounded", "session_of", "with_intervals"]
+__all__ = ["calibrated_rows", "differences_of", "rounded", "with_intervals"]
 
 RESAMPLES = 200
-
-
-def session_of(cell: Settings, dataset: Dataset, data: DeviceData, *, recipe: str, evaluate_every: int) -> Session:
-    """Return the training of a cell's ``network`` with its ``loss`` and ``seed``.
-
-    Args:
-        cell: Its ``epochs``, ``batch_size`` and ``mixup`` replace those of the recipe.
-        dataset: Which the network has its sizes from.
-        data: Its parts, on the device.
-        recipe: Name of a recipe.
-        evaluate_every: Number of epochs between evaluations.
-    """
-    return Session(
-        network_of(cell, dataset),
-        catalogue.parse_any_loss(str(cell["loss"])),
-        data,
-        RECIPES[recipe].changed(
-            {name: cell[name] for name in ("epochs", "batch_size", "mixup", "seed") if name in cell}
-        ),
-        RuntimeOptions(evaluate_every=evaluate_every),
-        name=str(cell["method"]),
-    )
-
-
-def network_of(cell: Settings, dataset: Dataset) -> nn.Module:
-    """Return a cell's ``network`` as its ``seed`` begins it, with the sizes of a data set."""
-    shape, n_words = dataset.training.inputs.shape, dataset.n_words
-    sizes = {} if n_words else {"in_channels": shape[1], "image_size": shape[-1]}
-    return build_model(
-        str(cell["network"]), n_classes=dataset.n_classes, n_words=n_words, seed=int(cell["seed"]), **sizes
-    )
 
 
 def calibrated_rows(

@@ -1,13 +1,31 @@
 """The parts that the pages of all papers share."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from experiments.numbers import Number
 from experiments.published import Claim, Finding, Published
 from experiments.records import Record
 
-__all__ = ["claims", "interval", "joined", "number_by_number", "provenance"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["claims", "interval", "joined", "number_by_number", "page", "provenance", "save", "table"]
+
+
+def page(title: str, study: str, introduction: str, parts: Sequence[str]) -> str:
+    """Return the page of a study.
+
+    Args:
+        title: Its heading.
+        study: Name on the command line.
+        introduction: Its first paragraphs.
+        parts: What follows; empty ones are left out.
+    """
+    by = f"<!-- Written by `python -m experiments table {study}` from its records.jsonl. -->"
+    return joined([f"# {title}\n\n{by}", introduction, *parts])
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -22,32 +40,47 @@ def provenance(records: Sequence[Record]) -> str:
     return f"{len(records)} records, made on {'; '.join(places)}. Library commits: {', '.join(commits)}."
 
 
+def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a section with a table."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (heads, *rows)]
+    return "\n".join([f"## {title}", "", lines[0], "|---" * len(heads) + "|", *lines[1:]])
+
+
 def claims(entries: Sequence[Finding]) -> str:
     """Return the table of the paper's claims for which there are records."""
-    lines = ["## What holds", "", "| claim of the paper | verdict | ours | from | why |", "|---" * 5 + "|"]
-    for each in entries:
-        if isinstance(each.published, Claim) and each.number is not None:
-            ours = interval(each.number, 2, signed=True)
-            lines.append(
-                f"| {each.published.what} | **{each.verdict}** | {ours} | {each.number.about} | "
-                f"{each.published.reason} |"
-            )
-    return "\n".join(lines) if len(lines) > 4 else ""
+    rows = [
+        [about.what, f"**{each.verdict}**", interval(each.number, 2, signed=True), each.number.about, about.reason]
+        for each in entries
+        if isinstance(about := each.published, Claim) and each.number is not None
+    ]
+    return table("What holds", ["claim of the paper", "verdict", "ours", "from", "why"], rows) if rows else ""
 
 
 def number_by_number(entries: Sequence[Finding]) -> str:
     """Return the table of the paper's numbers for which there are records."""
-    lines = ["## Number by number", "", "| where | paper | tolerance | ours | verdict | reason |", "|---" * 6 + "|"]
-    for each in entries:
-        if isinstance(each.published, Published) and each.number is not None:
-            ours, about = interval(each.number, 4 if abs(each.number.value) < 2 else 2), each.published
-            lines.append(
-                f"| {about.what} | {about.value:g} | ± {about.tolerance:g} | {ours} | {each.verdict} | {about.reason} |"
-            )
-    return "\n".join(lines) if len(lines) > 4 else ""
+    rows = [
+        [
+            about.what,
+            f"{about.value:g}",
+            f"± {about.tolerance:g}",
+            interval(each.number, digits),
+            each.verdict,
+            about.reason,
+        ]
+        for each in entries
+        if isinstance(about := each.published, Published) and each.number is not None
+        for digits in [4 if abs(each.number.value) < 2 else 2]
+    ]
+    return table("Number by number", ["where", "paper", "tolerance", "ours", "verdict", "reason"], rows) if rows else ""
 
 
 def interval(number: Number, digits: int, *, signed: bool = False) -> str:
     """Return a number with its interval, where it has one."""
     value, low, high = (f"{each:{'+' if signed else ''}.{digits}f}" for each in number[:3])
     return value if math.isnan(number.low) else f"{value} ({low} … {high})"
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Write a figure, the same bytes wherever it is drawn by the same libraries."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110, metadata={"Software": None})

@@ -13,16 +13,16 @@ import subprocess
 import threading
 import time
 import traceback
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, Protocol, TypeAlias, final
 
 import torch
 
@@ -96,37 +96,53 @@ class Place:
         return {"device": name, "torch": torch.__version__, "python": platform.python_version(), "commit": self.commit}
 
 
-class Study(ABC):
-    """A paper's tables and figures as a grid of cells."""
+class Prepare(Protocol):
+    """Load data and networks for the cells that are to run, once per worker; return what runs and reports cells."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    folder: ClassVar[Path]  # of published.toml and records.jsonl
+    def __call__(self, place: Place, cells: Sequence[Cell], /, *, quick: bool) -> RunCells: ...
+
+
+class PageOf(Protocol):
+    """Return a page in Markdown, from records alone, and draw its figures into ``images``."""
+
+    def __call__(self, records: Sequence[Record], *, images: Path | None) -> str: ...
+
+
+@final
+@dataclass(frozen=True)
+class Study:
+    """A paper's tables and figures as a grid of cells.
+
+    Args:
+        name: On the command line.
+        title: For lists.
+        folder: Holds ``published.toml`` and ``records.jsonl``.
+        grid: Returns the settings of every cell, the most valuable first.
+        quick_grid: Returns those of a small grid on bundled data, for a CPU.
+        prepare: Raises InputError if the data are not there. It is pickled for the workers.
+        numbers: Returns the numbers that published ones are held against, by id, from records alone.
+        page: Writes the page.
+        page_file: File name of the page, if it is not made of the study's.
+    """
+
+    name: str
+    title: str
+    folder: Path
+    grid: Callable[[], Iterable[Settings]]
+    quick_grid: Callable[[], Iterable[Settings]]
+    prepare: Prepare
+    numbers: Callable[[Sequence[Record]], dict[str, Number]]
+    page: PageOf
+    page_file: str | None = None
 
     @property
     def page_name(self) -> str:
         """File name of the page."""
-        return f"{self.name}-study.md"
+        return self.page_file or f"{self.name}-study.md"
 
-    @abstractmethod
-    def cells(self, *, quick: bool) -> Sequence[Cell]:
-        """Return the grid, the most valuable cells first; ``quick`` is a small one on bundled data, for a CPU."""
-
-    @abstractmethod
-    def prepare(self, place: Place, *, quick: bool) -> RunCells:
-        """Load data and networks, once per worker, and return what runs cells and reports each as it ends.
-
-        Raises:
-            InputError: If the data are not there.
-        """
-
-    @abstractmethod
-    def numbers(self, records: Sequence[Record]) -> dict[str, Number]:
-        """Return the numbers that published ones are held against, by id, from records alone."""
-
-    @abstractmethod
-    def page(self, records: Sequence[Record], *, images: Path | None) -> str:
-        """Return the study's page in Markdown, from records alone, and draw its figures into ``images``."""
+    def cells(self, *, quick: bool) -> list[Cell]:
+        """Return the grid, or the small one."""
+        return [Cell(settings) for settings in (self.quick_grid() if quick else self.grid())]
 
 
 def one_by_one(run: RunCell) -> RunCells:
@@ -217,7 +233,8 @@ def run_cells(  # noqa: PLR0913  # each is an option of the command line
         progress(f"{study.name}: {len(cells)} cells, {len(done)} done, {len(missing)} to run")
         if not missing:
             return RunReport(0, {}, 0)
-        return _Crew(study, place, writer, quick=quick, progress=progress).work(missing, workers, together, seconds)
+        crew = _Crew(partial(study.prepare, place, missing, quick=quick), place, writer, progress)
+        return crew.work(missing, workers, together, seconds)
 
 
 def _check_distinct(cells: Sequence[Cell]) -> None:
@@ -236,9 +253,8 @@ class _Worker(NamedTuple):
 class _Crew:
     """Deals cells to worker processes and writes down what they answer."""
 
-    def __init__(self, study: Study, place: Place, writer: Writer, *, quick: bool, progress: Progress) -> None:
-        self._study, self._place, self._writer = study, place, writer
-        self._quick, self._progress = quick, progress
+    def __init__(self, prepare: Callable[[], RunCells], place: Place, writer: Writer, progress: Progress) -> None:
+        self._prepare, self._place, self._writer, self._progress = prepare, place, writer, progress
         self._busy: dict[_Worker, dict[int, Cell]] = {}  # cells that are not answered yet, by their place
 
     def work(self, missing: list[Cell], workers: int, together: int, seconds: float) -> RunReport:
@@ -287,7 +303,7 @@ class _Crew:
     def _started(self) -> _Worker:
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(
-            target=_serve, args=(theirs, self._study, self._place, self._quick, os.getpid())
+            target=_serve, args=(theirs, self._prepare, self._place, os.getpid())
         )  # no daemon, which could have no processes of its own, such as torch's compilers
         process.start()
         theirs.close()
@@ -321,11 +337,11 @@ def _check_ready(worker: _Worker) -> None:
         raise InputError(problem)
 
 
-def _serve(pipe: Connection, study: Study, place: Place, quick: bool, parent: int) -> None:
+def _serve(pipe: Connection, prepare: Callable[[], RunCells], place: Place, parent: int) -> None:
     """Answer cells until there are no more; the main function of a worker."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
-        run = study.prepare(place, quick=quick)
+        run = prepare()
     except InputError as error:
         pipe.send(str(error))
         return

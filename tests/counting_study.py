@@ -7,30 +7,33 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import ClassVar
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from experiments.numbers import Number  # noqa: E402
 from experiments.records import Records  # noqa: E402
-from experiments.runner import Cell, Place, Study, one_by_one, run_cells  # noqa: E402
+from experiments.runner import Place, Study, one_by_one, run_cells  # noqa: E402
 
 from calibrant.errors import InputError  # noqa: E402
 
 
-class CountingStudy(Study):
-    name: ClassVar[str] = "counting"
-    title: ClassVar[str] = "A study that counts"
-    folder: ClassVar[Path] = ROOT
-
+class Counting:
     def __init__(self, log, settings):
         self.log, self.settings = Path(log), settings
 
-    def cells(self, *, quick):
-        return [Cell(each) for each in self.settings[: 2 if quick else None]]
+    def study(self):
+        return Study(
+            name="counting",
+            title="A study that counts",
+            folder=ROOT,
+            grid=lambda: self.settings,
+            quick_grid=lambda: self.settings[:2],
+            prepare=self.prepare,
+            numbers=lambda records: {str(each["cell"]["seed"]): each["numbers"]["square"] for each in records},
+            page=lambda records, *, images: f"{len(records)} records, {images}",
+        )
 
-    def prepare(self, place, *, quick):  # noqa: ARG002  # as every study
+    def prepare(self, place, _cells, *, quick):  # noqa: ARG002  # as every study
         if place.data is not None and not place.data.exists():
             raise InputError(f"--data must exist; got {place.data}.")
         return self._run_together if any("fails" in each for each in self.settings) else one_by_one(self._run)
@@ -57,12 +60,6 @@ class CountingStudy(Study):
             os._exit(9)
         return {"square": float("nan") if settings.get("does") == "nan" else settings["seed"] ** 2}
 
-    def numbers(self, records):
-        return {str(each["cell"]["seed"]): Number(each["numbers"]["square"], 0, 1, "") for each in records}
-
-    def page(self, records, *, images):  # noqa: ARG002  # as every study
-        return f"{len(records)} records"
-
 
 def place(data=None):
     return Place(data, "cpu", "a commit")
@@ -70,5 +67,5 @@ def place(data=None):
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    study = CountingStudy(folder / "begun", [{"seed": seed, "wait": 0.1} for seed in range(int(sys.argv[2]))])
-    run_cells(study, Records(folder / "records.jsonl"), place(), workers=2)
+    counting = Counting(folder / "begun", [{"seed": seed, "wait": 0.1} for seed in range(int(sys.argv[2]))])
+    run_cells(counting.study(), Records(folder / "records.jsonl"), place(), workers=2)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.numbers import Estimate, Number, minus, pooled
-from experiments.page import interval, joined, number_by_number, provenance
+from experiments.page import interval, number_by_number, page, provenance, save
 from experiments.published import findings, read_published
 from experiments.records import Record
 
@@ -51,10 +51,6 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
     if images is not None:
         _draw(toys, images / "dark-side-hypothetical.png")
     introduction = f"""
-# Calibration without separation, separation without calibration
-
-<!-- Written by `python -m experiments table dark-side` from its records.jsonl. -->
-
 Fig. 1a to c of "On the Dark Side of Calibration" shows three hypothetical classifiers with an accuracy of one
 half. The paper prints their numbers, but not how they were made. Ours were **built to have those numbers**; that they
 agree shows only that such classifiers exist. Confidences of right predictions have a Beta(q + d, q) distribution, those
@@ -90,7 +86,8 @@ log-probabilities, sorted, where no class has to be learned. AUROC on the 10,000
 
 {_learned(records)}
 """
-    return joined([introduction, "\n".join(lines), text, number_by_number(entries)])
+    title = "Calibration without separation, separation without calibration"
+    return page(title, "dark-side", introduction, ["\n".join(lines), text, number_by_number(entries)])
 
 
 def _bins(records: Sequence[Record]) -> str:
@@ -159,5 +156,4 @@ def _draw(toys: Sequence[Record], path: Path) -> None:
         name_axes(ax, theme, "Confidence", "Density" if place == 0 else "")
         if place == 0:
             ax.legend(frameon=False, fontsize=SIZES["note"], labelcolor=theme.ink)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    save(figure, path)

@@ -1,8 +1,9 @@
 """Fig. 1a-c of the paper, and what of its sections 2.1 and 4 can be looked at without training a network."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any
 
 from calibrant.calibrators import TemperatureScaling
 from calibrant.datasets import load_resnet110
@@ -10,11 +11,9 @@ from calibrant.metrics import AUROC, ECE, refinement_terms
 from experiments.dark_side.hypothetical import Side, hypothetical
 from experiments.dark_side.learned import learned_confidence
 from experiments.dark_side.results import numbers_of, page_of
-from experiments.numbers import Number
-from experiments.records import Record
 from experiments.runner import Cell, Place, RunCells, Scalar, Settings, Study, one_by_one
 
-__all__ = ["DarkSideStudy"]
+__all__ = ["DARK_SIDE_STUDY"]
 
 # AUROC and ECE as the paper prints them under Fig. 1. On which side of calibration each lies is not printed.
 HYPOTHETICAL: dict[str, tuple[float, float, Side]] = {
@@ -27,48 +26,26 @@ BINS = 100  # of the paper's assumption
 HEAD: dict[str, Scalar] = {"units": 100, "epochs": 40, "learning_rate": 0.001}
 
 
-@final
-class DarkSideStudy(Study):
-    """Hypothetical classifiers; overconfident bins of a real one, and ConfidNet behind it."""
+def _grid(
+    drawn: int = DRAWN,
+    head: Settings = HEAD,
+    seeds: Sequence[int] = (0, 1, 2),
+    samples: Sequence[int] = (300, 750, 1500, 5000),
+) -> Iterator[dict[str, Scalar]]:
+    for panel, (auroc, ece, side) in HYPOTHETICAL.items():
+        about: dict[str, Scalar] = {"what": "hypothetical", "panel": panel, "auroc": auroc, "ece": ece, "side": side}
+        yield about | {"drawn": drawn, "seed": 0}
+    for name in ("none", "temperature"):
+        yield {"what": "bins", "network": "resnet110", "map": name, "bins": BINS}
+    for seed in seeds:
+        for n in samples:
+            for inputs in ("features", "log-probabilities"):
+                about = {"what": "confidnet", "network": "resnet110", "inputs": inputs, "samples": n}
+                yield about | {**head, "seed": seed}
 
-    name: ClassVar[str] = "dark-side"
-    title: ClassVar[str] = "On the Dark Side of Calibration, Singh et al. 2021"
-    folder: ClassVar[Path] = Path(__file__).parent
 
-    def cells(self, *, quick: bool) -> Sequence[Cell]:
-        drawn = QUICK_DRAWN if quick else DRAWN
-        grid: list[dict[str, Scalar]] = [
-            {
-                "what": "hypothetical",
-                "panel": panel,
-                "auroc": auroc,
-                "ece": error,
-                "side": side,
-                "drawn": drawn,
-                "seed": 0,
-            }
-            for panel, (auroc, error, side) in HYPOTHETICAL.items()
-        ]
-        grid += [
-            {"what": "bins", "network": "resnet110", "map": name, "bins": BINS} for name in ("none", "temperature")
-        ]
-        head = HEAD | {"epochs": 3} if quick else HEAD
-        grid += [
-            {"what": "confidnet", "network": "resnet110", "inputs": inputs, "samples": samples, **head, "seed": seed}
-            for seed in ((0,) if quick else (0, 1, 2))
-            for samples in ((300,) if quick else (300, 750, 1500, 5000))
-            for inputs in ("features", "log-probabilities")
-        ]
-        return [Cell(settings) for settings in grid]
-
-    def prepare(self, place: Place, *, quick: bool) -> RunCells:  # noqa: ARG002  # nothing to load
-        return one_by_one(_run)
-
-    def numbers(self, records: Sequence[Record]) -> dict[str, Number]:
-        return numbers_of(records)
-
-    def page(self, records: Sequence[Record], *, images: Path | None) -> str:
-        return page_of(records, images=images)
+def _prepare(_place: Place, _cells: Sequence[Cell], *, quick: bool) -> RunCells:  # noqa: ARG001  # nothing to load
+    return one_by_one(_run)
 
 
 def _run(cell: Settings) -> dict[str, Any]:
@@ -90,3 +67,16 @@ def _run(cell: Settings) -> dict[str, Any]:
         "overconfident_bins": terms.overconfident_bins,
         "equation_9": terms.equation_9,
     }
+
+
+# Hypothetical classifiers; overconfident bins of a real one, and ConfidNet behind it.
+DARK_SIDE_STUDY = Study(
+    name="dark-side",
+    title="On the Dark Side of Calibration, Singh et al. 2021",
+    folder=Path(__file__).parent,
+    grid=_grid,
+    quick_grid=partial(_grid, QUICK_DRAWN, HEAD | {"epochs": 3}, (0,), (300,)),
+    prepare=_prepare,
+    numbers=numbers_of,
+    page=page_of,
+)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from experiments.numbers import Number, over_seeds, pooled
-from experiments.page import claims, interval, joined, number_by_number, provenance
+from experiments.page import claims, interval, number_by_number, page, provenance, save, table
 from experiments.published import findings, read_published
 from experiments.records import Record
 
@@ -60,12 +60,7 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
         f"the network for {network} epochs, the head for {head}, both for up to {both} more"
         for network, head, both in sorted(lengths)
     )
-    parts = [
-        f"""
-# A confidence that is learned: ConfidNet
-
-<!-- Written by `python -m experiments table learned-confidence` from its records.jsonl. -->
-
+    introduction = f"""
 Singh et al. (2021), Table 4: a network's confidence (Baseline) beside that of a head which learns the probability of
 the true class from the network's features (CFN), and which the paper finds better in order and in error. Trained were
 {trained}; the paper has 500 epochs of the head.
@@ -75,24 +70,21 @@ saw, chooses its epoch. CFN (held-out samples) learns from that tenth instead; T
 percent; ECE has 15 bins. In brackets the 95 % interval: of the test images, and of the seeds where there are several; a
 difference is that of the same images, drawn for both at once. **A verdict from one seed is about those networks
 alone.** {provenance(records)}
-""",
-        claims(entries),
-    ]
-    parts += [_table(data, runs, numbers) for data, runs in groups.items()]
+"""
     if images is not None:
         _draw(groups, numbers, images / "learned-confidence.png")
-    parts += [FIGURE, number_by_number(entries)]
-    return joined(parts)
+    tables = [_table(data, runs, numbers) for data, runs in groups.items()]
+    parts = [claims(entries), *tables, FIGURE, number_by_number(entries)]
+    return page("A confidence that is learned: ConfidNet", "learned-confidence", introduction, parts)
 
 
 def _table(data: str, runs: Runs, numbers: Mapping[str, Number]) -> str:
     heads = ["confidence", *METRICS.values(), *(f"{words} minus the baseline's" for words in METRICS.values())]
-    lines = [f"## {DATA[data]}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    rows = []
     for row in ROWS:
         cells = [row, *(interval(numbers[f"{data}.{row}.{metric}"], 2) for metric in METRICS)]
         differences = [numbers.get(f"{data}.{row} - Baseline.{metric}") for metric in METRICS]
-        cells += [interval(each, 2, signed=True) if each else "" for each in differences]
-        lines.append(f"| {' | '.join(cells)} |")
+        rows.append([*cells, *(interval(each, 2, signed=True) if each else "" for each in differences)])
     wrong = {part: [run["wrong"][part] for run in runs.values()] for part in ("training", "calibration")}
     seen, held_out = (", ".join(f"{count:,}" for count in counts) for counts in wrong.values())
     epochs = ", ".join(str(run["epoch"]["CFN"]) for run in runs.values())
@@ -103,7 +95,7 @@ def _table(data: str, runs: Runs, numbers: Mapping[str, Number]) -> str:
         f"{seen} of the training images, {held_out} of the held-out ones. Chosen epoch of CFN: {epochs}; epochs of "
         f"fine-tuning that were kept: {tuned}."
     )
-    return "\n".join([*lines, "", below])
+    return f"{table(DATA[data], heads, rows)}\n\n{below}"
 
 
 def _groups(records: Sequence[Record]) -> dict[str, Runs]:
@@ -137,5 +129,4 @@ def _draw(groups: Mapping[str, Runs], numbers: Mapping[str, Number], path: Path)
             )  # fmt: skip
         ax.set_title(DATA[data], loc="left", color=theme.ink, fontsize=SIZES["label"])
         name_axes(ax, theme, "ECE in percent", "AUROC in percent" if place == 1 else "")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    save(figure, path)

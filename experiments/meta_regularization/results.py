@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from experiments.numbers import Estimate, Number, minus, pooled
-from experiments.page import claims, interval, joined, number_by_number, provenance
+from experiments.page import claims, interval, number_by_number, page, provenance, save, table
 from experiments.published import Claim, Published, findings, read_published
 from experiments.records import Record
 
@@ -25,6 +25,11 @@ COLUMNS = {
     "ace": ("ACE", 100, 2),
     "sce": ("classwise ECE", 100, 3),
 }
+FIGURE = (
+    "## Over the epochs\n\nThe network's rate falls at three and five sevenths of the epochs. Lines are means "
+    "over as many networks as the brackets say, bands their lowest and highest.\n\n"
+    "![Test ECE, test log-loss and mean γ over the epochs](images/meta-regularization-epochs.png)"
+)
 MOST = {metric: inf if metric == "nll" else 100.0 for metric in COLUMNS}
 
 
@@ -76,12 +81,7 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
     entries = findings(read_published(PUBLISHED), numbers)
     lengths = sorted({(each["cell"]["epochs"], each["cell"]["batch_size"]) for each in records})
     recipe = "; ".join(f"{epochs} epochs, batch {batch}" for epochs, batch in lengths)
-    parts = [
-        f"""
-# Meta-regularisation, Tables 1 and 2 on CIFAR-100
-
-<!-- Written by `python -m experiments table meta-regularization` from its records.jsonl. -->
-
+    introduction = f"""
 ResNet-18, data divided 8:1:1, {recipe}; the paper's recipe is 350 epochs, batch 128. A tenth of the training
 images tunes the learned losses, another selects the epoch (every tenth is evaluated) and fits the temperature.
 Not in the paper, so chosen here: γ-Net learns by Adam at 1e-4 times the share of its highest rate that the network's
@@ -91,22 +91,17 @@ are several; a difference is taken seed by seed. **A verdict from one seed is ab
 the losses; two seeds that disagree leave a claim open. {provenance(records)}
 Trained: {_times(records)}.
 """
-    ]
-    parts += [
+    if images is not None:
+        _draw(records, images / "meta-regularization-epochs.png")
+    parts = [
         claims(entries),
         _outcome(records, numbers, {each.published.id: each.published for each in entries}),
         _table(records, numbers),
         _gammas(records),
         number_by_number(entries),
+        FIGURE,
     ]
-    if images is not None:
-        _draw(records, images / "meta-regularization-epochs.png")
-    parts.append(
-        "## Over the epochs\n\nThe network's rate falls at three and five sevenths of the epochs. Lines are means "
-        "over as many networks as the brackets say, bands their lowest and highest.\n\n"
-        "![Test ECE, test log-loss and mean γ over the epochs](images/meta-regularization-epochs.png)"
-    )
-    return joined(parts)
+    return page("Meta-regularisation, Tables 1 and 2 on CIFAR-100", "meta-regularization", introduction, parts)
 
 
 def _outcome(
@@ -198,19 +193,10 @@ def _times(records: Sequence[Record]) -> str:
 
 
 def _table(records: Sequence[Record], numbers: dict[str, Number]) -> str:
-    heads = [
-        "loss",
-        "length",
-        "seeds",
-        "epoch kept",
-        *(name for name, _, _ in COLUMNS.values()),
-        "ECE at T",
-        "ECE at T (grid)",
-    ]
-    lines = ["## Tables 1 and 2", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    groups = dict.fromkeys((each["cell"]["length"], each["cell"]["method"]) for each in records)
+    heads = ["loss", "length", "seeds", "epoch kept", *(name for name, _, _ in COLUMNS.values())]
+    rows = []
     for rule, words in RULES.items():
-        for length, method in groups:
+        for length, method in dict.fromkeys((each["cell"]["length"], each["cell"]["method"]) for each in records):
             runs = _runs(records, length, method)
             epochs = "/".join(str(run["rules"][rule]["epoch"]) for run in runs)
             cells = [
@@ -218,8 +204,8 @@ def _table(records: Sequence[Record], numbers: dict[str, Number]) -> str:
                 for metric, (_, _, digits) in COLUMNS.items()
             ]
             cells += [interval(numbers[f"{length}.{method}.{rule}.{row}.ece"], 2) for row in ("TS", "TS (grid)")]
-            lines.append(f"| {method} | {length} | {len(runs)} | {words}: {epochs} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            rows.append([method, length, str(len(runs)), f"{words}: {epochs}", *cells])
+    return table("Tables 1 and 2", [*heads, "ECE at T", "ECE at T (grid)"], rows)
 
 
 def _gammas(records: Sequence[Record]) -> str:
@@ -280,14 +266,6 @@ def _draw(records: Sequence[Record], path: Path) -> None:
         if name != "test_nll":
             ax.set_ylim(bottom=0)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=4,
-        frameon=False,
-        fontsize=SIZES["note"],
-        labelcolor=theme.ink,
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    looks = {"frameon": False, "fontsize": SIZES["note"], "labelcolor": theme.ink}
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, **looks)
+    save(figure, path)

@@ -4,30 +4,24 @@ ResNet-18 on CIFAR-100 divided 8:1:1, as in the paper: a tenth tunes the learned
 fits the temperature.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, final
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from calibrant.calibrators import Calibrator, TemperatureScaling
-from calibrant.datasets import CIFAR100, Dataset, DigitsReader, split_dataset
-from calibrant.errors import FitError, InputError
+from calibrant.datasets import Dataset, split_dataset
 from calibrant.losses import MetaLoss
 from calibrant.metrics import ACE, AUROC, ECE, MCE, NLL, SCE, Accuracy, Metric
 from calibrant.training import EpochRecord, Session, TrainingData
 from calibrant.training.recipe import Selection
 from calibrant.training.record import features_of
 from calibrant.training.session import selected_epoch
-from experiments.evaluation import calibrated_rows, rounded, session_of
+from experiments.evaluation import calibrated_rows, rounded
 from experiments.meta_regularization.results import numbers_of, page_of
-from experiments.numbers import Number
-from experiments.records import Record
-from experiments.runner import Cell, Place, Report, RunCells, Scalar, Settings, Study
-from experiments.side_by_side import train_side_by_side
+from experiments.runner import Scalar, Settings, Study
+from experiments.trained import Network, Training
 
-__all__ = ["MetaRegularizationStudy"]
+__all__ = ["META_REGULARIZATION_STUDY"]
 
 # By the paper's names. It does not say how fast γ-Net learns; the rate follows the network's unless the name says not.
 LOSSES = {
@@ -50,34 +44,6 @@ METHODS: dict[str, Calibrator] = {
 }
 
 
-@final
-class MetaRegularizationStudy(Study):
-    """Table 1 of the paper, CIFAR-100."""
-
-    name: ClassVar[str] = "meta-regularization"
-    title: ClassVar[str] = "Meta-Regularization, Wang & Golebiowski 2024"
-    folder: ClassVar[Path] = Path(__file__).parent
-
-    def cells(self, *, quick: bool) -> Sequence[Cell]:
-        return [Cell(settings) for settings in (_quick_grid() if quick else _grid())]
-
-    def prepare(self, place: Place, *, quick: bool) -> RunCells:
-        torch.backends.cudnn.benchmark = True
-        if quick:
-            dataset = DigitsReader().read()
-        elif place.data is None or not place.data.exists():
-            raise InputError(f"--data must name the folder of CIFAR-100; got {place.data}.")
-        else:
-            dataset = CIFAR100().read(place.data)
-        return _Trainer(dataset, torch.device("cpu" if quick else place.device)).run
-
-    def numbers(self, records: Sequence[Record]) -> dict[str, Number]:
-        return numbers_of(records)
-
-    def page(self, records: Sequence[Record], *, images: Path | None) -> str:
-        return page_of(records, images=images)
-
-
 def _grid() -> Iterator[dict[str, Scalar]]:
     common: dict[str, Scalar] = {"network": "resnet18", "data": "cifar100", "judge_every": 10}
     for seed in SEEDS:
@@ -92,60 +58,25 @@ def _quick_grid() -> Iterator[dict[str, Scalar]]:
         yield {"method": name, "loss": LOSSES[name], "seed": 0, **length, **common}
 
 
-class _Snapshot(NamedTuple):
-    epoch: int
-    logits: dict[str, Tensor]  # by held-out part
+def _divided(dataset: Dataset, _cell: Settings, _folder: Path) -> TrainingData:
+    return TrainingData.of(dataset, split_dataset(dataset, "8:1:1", seed=0))
 
 
-@final
-class _Trainer:
-    """Trains one network per cell on one data set, all given cells together."""
-
-    def __init__(self, dataset: Dataset, device: torch.device) -> None:
-        self._dataset = dataset
-        self._data = TrainingData.of(dataset, split_dataset(dataset, "8:1:1", seed=0)).on(device)
-
-    def run(self, cells: Sequence[Settings], report: Report) -> None:
-        """Report each cell's numbers: of every selection rule, uncalibrated and after a temperature; and its epochs."""
-        sessions = {
-            session_of(
-                cell, self._dataset, self._data, recipe="meta-regularization", evaluate_every=int(cell["judge_every"])
-            ): place
-            for place, cell in enumerate(cells)
-        }
-        kept: dict[Session, dict[str, _Snapshot]] = {session: {} for session in sessions}
-        gammas: dict[Session, list[dict[str, float]]] = {session: [] for session in sessions}  # of test samples
-        labels = {name: part.labels.cpu() for name, part in self._data.held_out.items()}
-
-        def after_epoch(session: Session, record: EpochRecord) -> None:
-            if not record.held_out:
-                return
-            chosen = [
-                rule
-                for rule in RULES
-                if selected_epoch(session.records, rule) == record.epoch and (rule != "last" or session.is_finished)
-            ]
-            if chosen:
-                logits = {name: each.cpu() for name, each in session.held_out_logits.items()}
-                kept[session] |= dict.fromkeys(chosen, _Snapshot(record.epoch, logits))
-            gammas[session].append(_gammas(session))
-            # Of a training of minutes or hours.
-            name, test = cells[sessions[session]]["method"], record.held_out["test"]
-            print(f"{name} epoch {record.epoch} {record.seconds:.2f} s {test} {dict(record.learned)}", flush=True)
-            if session.is_finished:
-                rules = {rule: _evaluated(snapshot, labels) for rule, snapshot in kept[session].items()}
-                judged = [record for record in session.records if record.held_out]
-                epochs = [_in_short(record) | gamma for record, gamma in zip(judged, gammas[session], strict=True)]
-                report(sessions[session], {"rules": rules, "epochs": epochs})
-
-        def after_failure(session: Session, error: FitError) -> None:
-            report(sessions[session], error)
-
-        train_side_by_side(list(sessions), after_epoch=after_epoch, after_failure=after_failure)
+def _keep(network: Network, record: EpochRecord) -> None:
+    """Keep the logits of the epoch that each rule selects so far, and how a learned loss lies on the test samples."""
+    session = network.session
+    for rule in RULES:
+        if selected_epoch(session.records, rule) == record.epoch and (rule != "last" or session.is_finished):
+            network.kept.setdefault("rules", {})[rule] = (record.epoch, network.logits)
+    network.kept.setdefault("epochs", []).append(_in_short(record) | _gammas(session))
 
 
-def _evaluated(snapshot: _Snapshot, labels: Mapping[str, Tensor]) -> dict[str, Any]:
-    return {"epoch": snapshot.epoch} | calibrated_rows(snapshot.logits, labels, METHODS, MEASURED)
+def _evaluated(network: Network) -> dict[str, Any]:
+    rules = {
+        rule: {"epoch": epoch} | calibrated_rows(logits, network.labels, METHODS, MEASURED)
+        for rule, (epoch, logits) in network.kept["rules"].items()
+    }
+    return {"rules": rules, "epochs": network.kept["epochs"]}
 
 
 def _gammas(session: Session) -> dict[str, float]:
@@ -164,3 +95,15 @@ def _in_short(record: EpochRecord) -> dict[str, Any]:
     }
     numbers = {"loss": record.loss, "training_accuracy": record.accuracy, "rate": record.learning_rate} | told
     return {"epoch": record.epoch} | {name: rounded(value) for name, value in (numbers | dict(record.learned)).items()}
+
+
+META_REGULARIZATION_STUDY = Study(
+    name="meta-regularization",
+    title="Meta-Regularization, Wang & Golebiowski 2024",
+    folder=Path(__file__).parent,
+    grid=_grid,
+    quick_grid=_quick_grid,
+    prepare=Training(_evaluated, divide=_divided, keep=_keep, recipe="meta-regularization").prepare,
+    numbers=numbers_of,
+    page=page_of,
+)

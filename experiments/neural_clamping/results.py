@@ -12,7 +12,7 @@ import torch
 from calibrant.clamping import GAMMA_POOL
 from experiments.neural_clamping.sweeps import GammaSweep, StartSpread
 from experiments.numbers import Number, over_seeds, pooled
-from experiments.page import claims, interval, joined, number_by_number, provenance
+from experiments.page import claims, interval, joined, number_by_number, provenance, save
 from experiments.published import Finding, Published, findings, read_published
 from experiments.records import Record
 
@@ -506,5 +506,4 @@ def _draw_reliability(rows: dict[str, list[dict[str, Any]]], path: Path) -> None
 
 
 def _save(figure: Any, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    save(figure, path)

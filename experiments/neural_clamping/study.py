@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -40,11 +40,9 @@ from experiments.neural_clamping.ablation import Ablation, ablation_of
 from experiments.neural_clamping.graphed import Graphed
 from experiments.neural_clamping.results import numbers_of, page_of
 from experiments.neural_clamping.theory import efficient_clamping
-from experiments.numbers import Number
-from experiments.records import Record
 from experiments.runner import Cell, Place, RunCells, Scalar, Study, one_by_one
 
-__all__ = ["NeuralClampingStudy", "pack"]
+__all__ = ["NEURAL_CLAMPING_STUDY", "pack"]
 
 WEIGHTS = Path(__file__).parents[1] / "training" / "resnet110-ce.safetensors"
 CIFAR_SCALE = PixelScale((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
@@ -71,28 +69,11 @@ class Network(NamedTuple):
     test: tuple[Tensor, Tensor]
 
 
-@final
-class NeuralClampingStudy(Study):
-    """Table 4, Fig. 2, Fig. 3 and appendices D to F of the paper."""
-
-    name: ClassVar[str] = "neural-clamping"
-    title: ClassVar[str] = "Neural Clamping, Tang et al. 2024"
-    folder: ClassVar[Path] = Path(__file__).parent
-
-    def cells(self, *, quick: bool) -> Sequence[Cell]:
-        return [Cell(settings) for settings in (_quick_grid() if quick else _grid())]
-
-    def prepare(self, place: Place, *, quick: bool) -> RunCells:
-        torch.backends.cudnn.benchmark = True
-        torch.backends.cudnn.allow_tf32 = False  # but where a pass asks for it
-        network = _digits() if quick else _resnet110(place)
-        return one_by_one(_Bench(network, QUICK_RESAMPLES if quick else RESAMPLES).run)
-
-    def numbers(self, records: Sequence[Record]) -> dict[str, Number]:
-        return numbers_of(records)
-
-    def page(self, records: Sequence[Record], *, images: Path | None) -> str:
-        return page_of(records, images=images)
+def _prepare(place: Place, _cells: Sequence[Cell], *, quick: bool) -> RunCells:
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = False  # but where a pass asks for it
+    network = _digits() if quick else _resnet110(place)
+    return one_by_one(_Bench(network, QUICK_RESAMPLES if quick else RESAMPLES).run)
 
 
 def _grid() -> Iterator[dict[str, Scalar]]:
@@ -353,3 +334,16 @@ def _network(
         (inputs[:n_calibration], labels[:n_calibration]),
         (inputs[n_calibration:], labels[n_calibration:]),
     )
+
+
+# Table 4, Fig. 2, Fig. 3 and appendices D to F of the paper.
+NEURAL_CLAMPING_STUDY = Study(
+    name="neural-clamping",
+    title="Neural Clamping, Tang et al. 2024",
+    folder=Path(__file__).parent,
+    grid=_grid,
+    quick_grid=_quick_grid,
+    prepare=_prepare,
+    numbers=numbers_of,
+    page=page_of,
+)

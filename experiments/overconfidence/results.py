@@ -10,7 +10,7 @@ from torch import Tensor
 from calibrant import catalogue
 from calibrant.diagnosis.over_seeds import two_sample
 from experiments.numbers import Estimate, Number, minus, over_seeds, pooled
-from experiments.page import claims, interval, joined, number_by_number, provenance
+from experiments.page import claims, interval, number_by_number, page, provenance, save, table
 from experiments.published import findings, read_published
 from experiments.records import Record
 
@@ -36,6 +36,14 @@ CURVES = (
     "inverse_focal(gamma=2)",
     "inverse_focal(gamma=3)",
 )
+FIGURE = """
+## The losses
+
+Fig. 6a of the paper: what a sample costs by the probability of its class. Where a sample is nearly certain, focal loss
+is flat, and inverse focal loss steeper than the cross-entropy.
+
+![Focal loss, cross-entropy and inverse focal loss by probability](images/overconfidence-losses.png)
+"""
 Runs: TypeAlias = dict[int, dict[str, Any]]  # numbers by seed
 
 
@@ -82,12 +90,7 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
     """
     numbers = numbers_of(records)
     entries = findings(read_published(PUBLISHED), numbers)
-    parts = [
-        f"""
-# Overconfidence: regularised losses before and after a map
-
-<!-- Written by `python -m experiments table overconfidence` from its records.jsonl. -->
-
+    introduction = f"""
 Wang et al. (2021), Tables 1 and 2: what label smoothing, the L1 norm of the logits and focal loss do to the calibration
 error, and what is left of it after a map fitted on held-out samples. ResNet-32 on images, an 8-layer CNN on texts; a
 tenth of the training samples fits the maps. TS (grid) and HB are the paper's: the temperature of a grid with the lowest
@@ -96,25 +99,12 @@ In brackets the 95 % interval: of the test samples, and of the seeds where there
 two-sample t-test over seeds against the cross-entropy. **A verdict from one seed is about those networks alone.**
 {provenance(records)}{_earlier(records)}
 """
-    ]
-    parts += [
-        claims(entries),
-        *(_table(data, _groups(records), numbers) for data in dict.fromkeys(data for data, _ in _groups(records))),
-        number_by_number(entries),
-    ]
     if images is not None:
         draw_losses(images / "overconfidence-losses.png")
-    parts.append(
-        """
-## The losses
-
-Fig. 6a of the paper: what a sample costs by the probability of its class. Where a sample is nearly certain, focal loss
-is flat, and inverse focal loss steeper than the cross-entropy.
-
-![Focal loss, cross-entropy and inverse focal loss by probability](images/overconfidence-losses.png)
-"""
-    )
-    return joined(parts)
+    groups = _groups(records)
+    tables = [_table(data, groups, numbers) for data in dict.fromkeys(data for data, _ in groups)]
+    parts = [claims(entries), *tables, number_by_number(entries), FIGURE]
+    return page("Overconfidence: regularised losses before and after a map", "overconfidence", introduction, parts)
 
 
 def _earlier(records: Sequence[Record]) -> str:
@@ -148,7 +138,7 @@ def _table(data: str, all_groups: Mapping[tuple[str, str], Runs], numbers: Mappi
     rows = [row for row in ROWS if any(row in run["rows"] for runs in groups.values() for run in runs.values())]
     heads = ["loss", "seeds", "accuracy", *("ECE" if row == "none" else f"ECE, {row}" for row in rows), "T"]
     name, comma, size = data.partition(",")
-    lines = [f"## {DATA[name]}{comma}{size}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = []
     for method, runs in groups.items():
         cells = [method, str(len(runs)), interval(numbers[f"{data}.{method}.none.accuracy"], 2)]
         for row in rows:
@@ -156,8 +146,8 @@ def _table(data: str, all_groups: Mapping[tuple[str, str], Runs], numbers: Mappi
             mark = MARKS[two_sample(*(_errors(each, row) for each in (groups.get("CE", {}), runs))).side]
             cells.append(interval(number, 2) + mark if number else "")
         temperature = numbers.get(f"{data}.{method}.TS (grid).T") or numbers[f"{data}.{method}.TS.T"]
-        lines.append(f"| {' | '.join([*cells, interval(temperature, 2)])} |")
-    return "\n".join([*lines, *_best_coefficients(groups)])
+        lines.append([*cells, interval(temperature, 2)])
+    return "\n".join([table(f"{DATA[name]}{comma}{size}", heads, lines), *_best_coefficients(groups)])
 
 
 def _best_coefficients(groups: Mapping[str, Runs]) -> list[str]:
@@ -214,5 +204,4 @@ def draw_losses(path: Path) -> None:
     name_axes(ax, theme, "Probability of the true class", "Loss")
     ax.set_ylim(0, 5)
     ax.legend(frameon=False, fontsize=SIZES["note"], labelcolor=theme.ink)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    save(figure, path)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.numbers import Number, pooled
-from experiments.page import claims, interval, joined, number_by_number, provenance
+from experiments.page import claims, interval, number_by_number, page, provenance, table
 from experiments.published import Finding, Published, findings, read_published
 from experiments.records import Record
 
@@ -39,19 +39,16 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     return found
 
 
-def page_of(records: Sequence[Record]) -> str:
+def page_of(records: Sequence[Record], *, images: Path | None) -> str:  # noqa: ARG001  # without figures
     """Return the page.
 
     Args:
         records: Successful ones.
+        images: Folder of figures, of which it has none.
     """
     numbers = numbers_of(records)
     entries = findings(read_published(PUBLISHED), numbers)
     introduction = f"""
-# Neural Clamping's baselines: Table 2, ResNet-110
-
-<!-- Written by `python -m experiments table posthoc-maps` from its records.jsonl. -->
-
 Post-hoc maps behind our own ResNet-110 on CIFAR-100 (`load_resnet110()`): 5,000 images that it was not trained on
 calibrate, 10,000 test images evaluate. The paper fits its baselines by 1,000 epochs of full-batch gradient descent at
 rate .001 and does not say whether the loss is the mean or the sum over the images; both are here, and the optimum by
@@ -61,9 +58,12 @@ brackets the 95 % interval of the test images.
 
 {provenance(records)}
 """
-    table = _table("Table 2", records, numbers, "")
-    differences = _table("Minus temperature scaling at its optimum", records, numbers, "to TS.")
-    return joined([introduction, claims(entries), _agreement(entries), table, differences, number_by_number(entries)])
+    tables = [
+        _table("Table 2", records, numbers, ""),
+        _table("Minus temperature scaling at its optimum", records, numbers, "to TS."),
+    ]
+    parts = [claims(entries), _agreement(entries), *tables, number_by_number(entries)]
+    return page("Neural Clamping's baselines: Table 2, ResNet-110", "posthoc-maps", introduction, parts)
 
 
 def _agreement(entries: Sequence[Finding]) -> str:
@@ -73,9 +73,10 @@ def _agreement(entries: Sequence[Finding]) -> str:
         if isinstance(each.published, Published) and each.number is not None:
             method, fit, _ = each.published.id.split(".")
             counts.setdefault((method, fit), []).append(each.verdict == "agrees")
-    lines = ["## Which fit gives the paper's numbers", "", "| map | fitted by | numbers that agree |", "|---" * 3 + "|"]
-    lines += [f"| {method} | {fit} | {sum(agree)} of {len(agree)} |" for (method, fit), agree in counts.items()]
-    return "\n".join(lines) if counts else ""
+    rows = [[method, fit, f"{sum(agree)} of {len(agree)}"] for (method, fit), agree in counts.items()]
+    return (
+        table("Which fit gives the paper's numbers", ["map", "fitted by", "numbers that agree"], rows) if rows else ""
+    )
 
 
 def _table(title: str, records: Sequence[Record], numbers: dict[str, Number], prefix: str) -> str:

@@ -5,9 +5,10 @@ paper does not have.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, final, get_args
+from typing import Any, get_args
 
 from calibrant import catalogue
 from calibrant.datasets import load_resnet110
@@ -15,13 +16,11 @@ from calibrant.errors import CalibrantWarning, SeparableError
 from calibrant.evidence import difference, estimate
 from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Brier, Entropy, Metric
 from calibrant.predictions import Predictions
-from experiments.numbers import Number
 from experiments.posthoc_maps.descent import Kind, Reduction, descend
 from experiments.posthoc_maps.results import numbers_of, page_of
-from experiments.records import Record
 from experiments.runner import Cell, Place, RunCells, Scalar, Settings, Study, one_by_one
 
-__all__ = ["PosthocMapsStudy"]
+__all__ = ["POSTHOC_MAPS_STUDY"]
 
 DESCENDED = {"TS": "temperature", "VS": "vector", "MS": "matrix"}
 OPTIMA = {
@@ -42,48 +41,31 @@ MEASURED: tuple[Metric, ...] = (Accuracy(), Entropy(), ECE(), ACE(), SCE(), NLL(
 RESAMPLES, QUICK_RESAMPLES = 500, 50
 
 
-@final
-class PosthocMapsStudy(Study):
-    """Table 2 of the paper, ResNet-110 on CIFAR-100, but for Neural Clamping itself."""
+def _prepare(_place: Place, _cells: Sequence[Cell], *, quick: bool) -> RunCells:
+    calibration, test = load_resnet110()
+    temperature = catalogue.parse_calibrator("temperature").fit(calibration).transform(test)
+    resamples = QUICK_RESAMPLES if quick else RESAMPLES
 
-    name: ClassVar[str] = "posthoc-maps"
-    title: ClassVar[str] = "Neural Clamping, Tang et al. 2024: its baselines"
-    folder: ClassVar[Path] = Path(__file__).parent
+    def run(cell: Settings) -> dict[str, Any]:
+        try:
+            after = _mapped(cell, calibration, test)
+        except SeparableError as error:
+            return {"refused": str(error)}
+        return {
+            "metrics": _values(estimate(after, MEASURED, resamples=resamples, seed=0)),
+            "to_temperature": _values(difference(temperature, after, MEASURED, resamples=resamples, seed=0)),
+        }
 
-    def cells(self, *, quick: bool) -> Sequence[Cell]:
-        return [Cell(settings | {"network": "resnet110"}) for settings in _methods(quick=quick)]
-
-    def prepare(self, place: Place, *, quick: bool) -> RunCells:  # noqa: ARG002  # its data come with the package
-        calibration, test = load_resnet110()
-        temperature = catalogue.parse_calibrator("temperature").fit(calibration).transform(test)
-        resamples = QUICK_RESAMPLES if quick else RESAMPLES
-
-        def run(cell: Settings) -> dict[str, Any]:
-            try:
-                after = _mapped(cell, calibration, test)
-            except SeparableError as error:
-                return {"refused": str(error)}
-            return {
-                "metrics": _values(estimate(after, MEASURED, resamples=resamples, seed=0)),
-                "to_temperature": _values(difference(temperature, after, MEASURED, resamples=resamples, seed=0)),
-            }
-
-        return one_by_one(run)
-
-    def numbers(self, records: Sequence[Record]) -> dict[str, Number]:
-        return numbers_of(records)
-
-    def page(self, records: Sequence[Record], *, images: Path | None) -> str:  # noqa: ARG002  # without figures
-        return page_of(records)
+    return one_by_one(run)
 
 
-def _methods(*, quick: bool) -> Iterator[dict[str, Scalar]]:
-    yield {"method": "none", "fit": "none"}
+def _grid(epochs: int = EPOCHS, optima: Iterable[str] = OPTIMA) -> Iterator[dict[str, Scalar]]:
+    yield {"method": "none", "fit": "none", "network": "resnet110"}
     for reduction in get_args(Reduction):
         for name in DESCENDED:
-            yield {"method": name, "fit": f"descent, {reduction}", "epochs": QUICK_EPOCHS if quick else EPOCHS}
-    for name in QUICK if quick else OPTIMA:
-        yield {"method": name, "fit": "optimum"}
+            yield {"method": name, "fit": f"descent, {reduction}", "epochs": epochs, "network": "resnet110"}
+    for name in optima:
+        yield {"method": name, "fit": "optimum", "network": "resnet110"}
 
 
 def _mapped(cell: Settings, calibration: Predictions, test: Predictions) -> Predictions:
@@ -103,3 +85,16 @@ def _values(found: Any) -> dict[str, list[float]]:
     return {
         name: [float(f"{value:.6g}") for value in (each.value, each.low, each.high)] for name, each in found.items()
     }
+
+
+# But for Neural Clamping itself.
+POSTHOC_MAPS_STUDY = Study(
+    name="posthoc-maps",
+    title="Neural Clamping, Tang et al. 2024: its baselines",
+    folder=Path(__file__).parent,
+    grid=_grid,
+    quick_grid=partial(_grid, QUICK_EPOCHS, QUICK),
+    prepare=_prepare,
+    numbers=numbers_of,
+    page=page_of,
+)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from experiments.numbers import Estimate, Number, minus, pooled
-from experiments.page import claims, interval, joined, number_by_number, provenance
+from experiments.page import claims, interval, number_by_number, page, provenance, save, table
 from experiments.published import findings, read_published
 from experiments.records import Record
 
@@ -82,12 +82,7 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
     groups, numbers = _groups(records), numbers_of(records)
     entries = findings(read_published(PUBLISHED), numbers)
     epochs = " and ".join(sorted({str(each["cell"]["epochs"]) for each in records}))
-    parts = [
-        f"""
-# Calibrated training and the order of confidences
-
-<!-- Written by `python -m experiments table refinement` from its records.jsonl. -->
-
+    introduction = f"""
 Singh et al. (2021), Tables 2 and 3: label smoothing (LS, .05), focal loss (FL, γ = 3), an entropy term (ERL, .1) and
 mixup (MX, α = .2) beside the cross-entropy. They lower the calibration error; does the confidence still tell right from
 wrong (AUROC)? {epochs} epochs instead of the paper's 300, batch 128 and weight decay 5e-4, which it does not give;
@@ -95,32 +90,25 @@ VGG-16 has batch normalisation. TS (1.5) is the paper's given temperature; TS an
 training samples. All in percent; the Brier score is summed over classes, ECE has 15 bins. In brackets the 95 %
 interval: of the test images, and of the seeds where there are several; a difference is taken seed by seed. **A verdict
 from one seed is about those networks alone.** {provenance(records)}
-""",
-        claims(entries),
-    ]
-    parts += [
-        _table(data, network, groups, numbers)
-        for data, network in dict.fromkeys((data, network) for data, network, _ in groups)
-    ]
+"""
     if images is not None:
         _draw(numbers, groups, images / "refinement.png")
-    parts.append(FIGURE)
-    parts.append(number_by_number(entries))
-    return joined(parts)
+    tables = [_table(*panel, groups, numbers) for panel in dict.fromkeys(place[:2] for place in groups)]
+    parts = [claims(entries), *tables, FIGURE, number_by_number(entries)]
+    return page("Calibrated training and the order of confidences", "refinement", introduction, parts)
 
 
 def _table(data: str, network: str, groups: Mapping[tuple[str, str, str], Runs], numbers: Mapping[str, Number]) -> str:
     heads = ["way", "map", "seeds", *(words for words, _ in METRICS.values()), "AUROC minus the baseline's"]
-    lines = [f"## {NETWORKS[network]} on {DATA[data]}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    rows = []
     for (at, by, method), runs in groups.items():
         for row in ROWS if (at, by) == (data, network) else ():
             place = f"{data}.{network}.{method}"
-            cells = [method, row, str(len(runs))]
-            cells += [interval(numbers[f"{place}.{row}.{metric}"], 2) for metric in METRICS]
             difference = numbers.get(f"{place} - Baseline.{row}.auroc")
-            cells.append(interval(difference, 2, signed=True) if difference else "")
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            cells = (interval(numbers[f"{place}.{row}.{metric}"], 2) for metric in METRICS)
+            last = interval(difference, 2, signed=True) if difference else ""
+            rows.append([method, row, str(len(runs)), *cells, last])
+    return table(f"{NETWORKS[network]} on {DATA[data]}", heads, rows)
 
 
 def _groups(records: Sequence[Record], kind: str = "rows") -> dict[tuple[str, str, str], Runs]:
@@ -167,5 +155,4 @@ def _draw(numbers: Mapping[str, Number], groups: Mapping[tuple[str, str, str], R
             "ECE minus the baseline's" if down == len(rows) - 1 else "",
             "AUROC minus the baseline's" if right == 0 else "",
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
+    save(figure, path)

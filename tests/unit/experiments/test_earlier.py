@@ -22,7 +22,12 @@ def test_every_cell_has_its_record_and_nothing_is_left_to_run(study, tmp_path, c
 @pytest.mark.parametrize("study", EARLIER, ids=lambda study: study.name)
 def test_a_cell_without_a_record_cannot_be_run(study):
     with pytest.raises(InputError, match="history"):
-        study.prepare(Place(device="cpu", commit="x"), quick=False)
+        study.prepare(Place(device="cpu", commit="x"), [], quick=False)
+
+
+def test_a_run_without_records_says_where_the_program_is(tmp_path, capsys):
+    assert main(["run", "training", "--device", "cpu", "--records", str(tmp_path / "records.jsonl")]) == 2
+    assert "history" in capsys.readouterr().err
 
 
 def test_a_study_without_a_small_grid_says_so(capsys):

@@ -8,8 +8,9 @@ from experiments.__main__ import STUDIES, main
 from experiments.learned_confidence import study as learned_confidence
 from experiments.learned_confidence.results import PUBLISHED, numbers_of, page_of
 from experiments.published import read_published
+from experiments.runner import Cell, Place
 
-from calibrant.datasets import Dataset, DigitsReader, PixelScale, Samples, split_dataset
+from calibrant.datasets import CIFAR10, Dataset, DigitsReader, PixelScale, Samples, split_dataset
 from calibrant.training import TrainingData
 
 
@@ -40,12 +41,11 @@ def test_the_head_learns_from_training_images_and_held_out_ones_choose_its_epoch
     generator = torch.Generator().manual_seed(0)
     asked = {}
 
-    class Small(learned_confidence.CIFAR10):
-        def read(self, _folder):
-            images = torch.randint(256, (600, 3, 8, 8), dtype=torch.uint8, generator=generator)
-            samples = Samples(images, torch.arange(600) % 4)
-            scale = PixelScale.of(images)
-            return Dataset("cifar10", tuple("abcd"), samples, samples, pixel_scale=scale, augmentation="crop-flip")
+    def read(_reader, _folder):
+        images = torch.randint(256, (600, 3, 8, 8), dtype=torch.uint8, generator=generator)
+        samples = Samples(images, torch.arange(600) % 4)
+        scale = PixelScale.of(images)
+        return Dataset("cifar10", tuple("abcd"), samples, samples, pixel_scale=scale, augmentation="crop-flip")
 
     @dataclasses.dataclass(frozen=True)
     class Watched:
@@ -60,15 +60,16 @@ def test_the_head_learns_from_training_images_and_held_out_ones_choose_its_epoch
             return self.method.fit_features(predictions, features)
 
     confidnet = learned_confidence.ConfidNet
-    monkeypatch.setitem(learned_confidence.READERS, "cifar10", Small)
+    monkeypatch.setattr(CIFAR10, "read", read)
     monkeypatch.setattr(learned_confidence, "ConfidNet", lambda **options: Watched(confidnet(**options)))
     cell = {
         **learned_confidence.NETWORK, "network": "digits_cnn", "method": "Baseline", "seed": 0, "data": "cifar10",
         "epochs": 1, "batch_size": 32, "evaluate_every": 1, "head_epochs": 2, "fine_tune_epochs": 1,
     }  # fmt: skip
     reported = {}
-    learned_confidence._Trainer(tmp_path, torch.device("cpu")).run([cell], reported.__setitem__)
-    split = split_dataset(Small().read(None), "holdout", seed=0)
+    study = learned_confidence.LEARNED_CONFIDENCE_STUDY
+    study.prepare(Place(tmp_path, "cpu"), [Cell(cell)], quick=False)([cell], reported.__setitem__)
+    split = split_dataset(read(None, None), "holdout", seed=0)
     n, held_out = len(split.training.labels), len(split.calibration.labels)
     assert asked["validation"].tolist() == list(range(n, n + held_out))
     assert len(asked["inputs"]) == n + held_out
@@ -110,13 +111,6 @@ def test_what_is_not_augmented_in_training_is_not_moved():
     digits = DigitsReader().read()
     data = dataclasses.replace(TrainingData.of(digits, split_dataset(digits, "holdout", seed=0)), augmentation="none")
     assert learned_confidence.random_moves(data, seed=0) is None
-
-
-def test_data_that_are_not_there_fail_their_own_cells(tmp_path):
-    reported = {}
-    cells = [cell.settings for cell in STUDIES["learned-confidence"].cells(quick=False)][:2]
-    learned_confidence._Trainer(tmp_path, torch.device("cpu")).run(cells, reported.__setitem__)
-    assert [name in str(reported[place]).lower() for place, name in enumerate(("cifar100", "cifar10"))] == [True, True]
 
 
 def measured(cell, auroc=0.9, gain=0.01):

@@ -7,8 +7,10 @@ from experiments.__main__ import STUDIES, main
 from experiments.published import read_published
 from experiments.refinement import study as refinement
 from experiments.refinement.results import PUBLISHED, numbers_of, page_of
+from experiments.runner import Cell, Place
 
-from calibrant.datasets import Dataset, PixelScale, Samples
+from calibrant.datasets import CIFAR10, Dataset, PixelScale, Samples
+from calibrant.errors import InputError
 
 
 def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
@@ -41,33 +43,29 @@ def test_every_published_number_is_one_that_the_grid_will_have():
 def test_shifted_images_beside_the_data_are_evaluated_by_maps_of_the_calibration_samples(tmp_path, monkeypatch):
     generator = torch.Generator().manual_seed(0)
 
-    class Small(refinement.CIFAR10):
-        def read(self, _folder):
-            images = torch.randint(256, (600, 3, 8, 8), dtype=torch.uint8, generator=generator)
-            samples = Samples(images, torch.arange(600) % 4)
-            return Dataset("cifar10", tuple("abcd"), samples, samples, pixel_scale=PixelScale.of(images))
+    def read(_reader, _folder):
+        images = torch.randint(256, (600, 3, 8, 8), dtype=torch.uint8, generator=generator)
+        samples = Samples(images, torch.arange(600) % 4)
+        return Dataset("cifar10", tuple("abcd"), samples, samples, pixel_scale=PixelScale.of(images))
 
-    monkeypatch.setitem(refinement.READERS, "cifar10", Small)
+    monkeypatch.setattr(CIFAR10, "read", read)
     shifted = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
     np.savez(tmp_path / "cinic10_sample.npz", x=shifted, y=np.arange(40) % 4)
-    trainer = refinement._Trainer(tmp_path, torch.device("cpu"))
     cell = {
         **refinement.WAYS["LS"], "method": "LS", "seed": 0, "data": "cifar10", "network": "digits_cnn",
         "epochs": 1, "batch_size": 32, "evaluate_every": 1,
     }  # fmt: skip
     reported = {}
-    trainer.run([cell], reported.__setitem__)
+    refinement.REFINEMENT_STUDY.prepare(Place(tmp_path, "cpu"), [Cell(cell)], quick=False)([cell], reported.__setitem__)
     assert set(reported[0]["rows"]) == {"test", "cinic10"}
     assert set(reported[0]["rows"]["cinic10"]) == {"none", "TS (1.5)", "TS", "SVS"}
     assert reported[0]["T"]["TS (1.5)"] == 1.5
 
 
-def test_data_that_are_not_there_fail_their_own_cells(tmp_path):
-    reported = {}
-    cells = [cell.settings for cell in STUDIES["refinement"].cells(quick=False) if cell.settings["seed"] == 0][:2]
-    refinement._Trainer(tmp_path, torch.device("cpu")).run(cells, reported.__setitem__)
-    assert sorted(reported) == [0, 1]
-    assert all("cifar100" in str(error).lower() for error in reported.values())
+def test_data_that_are_not_there_are_named_before_a_cell_begins(tmp_path):
+    study = STUDIES["refinement"]
+    with pytest.raises(InputError, match="cifar100 needs"):
+        study.prepare(Place(tmp_path, "cpu"), study.cells(quick=False), quick=False)
 
 
 def trained(method, seed, ece=0.1, auroc=0.9, network="vgg16_bn", data="cifar10", sets=("test",)):
@@ -100,7 +98,7 @@ def test_maps_of_a_network_are_compared_on_the_same_samples():
     generator = torch.Generator().manual_seed(0)
     logits = {name: 3 * torch.randn(2000, 4, generator=generator) for name in ("calibration", "test")}
     labels = {name: torch.distributions.Categorical(logits=each / 2).sample() for name, each in logits.items()}
-    found = refinement._evaluated(logits, labels)
+    found = refinement._rows(logits, labels)
     (value, low, high), rows = found["differences"]["test"]["TS"]["ece"], found["rows"]["test"]
     assert value == pytest.approx(rows["TS"]["ece"][0] - rows["none"]["ece"][0], abs=1e-5)
     assert low < value < high < 0

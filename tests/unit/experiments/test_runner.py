@@ -11,7 +11,7 @@ from collections import Counter
 
 import counting_study
 import pytest
-from counting_study import CountingStudy, place
+from counting_study import Counting, place
 from experiments.records import Records
 from experiments.runner import Cell, finished, run_cells
 
@@ -24,7 +24,7 @@ def records(tmp_path):
 
 
 def study_of(tmp_path, *settings):
-    return CountingStudy(tmp_path / "begun", list(settings))
+    return Counting(tmp_path / "begun", list(settings)).study()
 
 
 def run(study, records, **options):

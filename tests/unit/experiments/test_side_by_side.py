@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from experiments.side_by_side import train_side_by_side
+from experiments.trained import train_side_by_side
 
 from calibrant import catalogue
 from calibrant.datasets import DigitsReader, split_dataset

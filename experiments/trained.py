@@ -1,0 +1,222 @@
+"""Networks that a study trains: those of one data set side by side on one device, each evaluated when it is trained."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, final
+
+import torch
+from torch import Tensor, nn
+
+from calibrant import catalogue
+from calibrant.datasets import Dataset, split_dataset
+from calibrant.errors import FitError, InputError, SeparableError
+from calibrant.models import build_model
+from calibrant.training import RECIPES, EpochRecord, RuntimeOptions, Session, TrainingData
+from calibrant.training.data import DeviceData
+from experiments.runner import Cell, Place, Report, RunCells, Settings
+
+__all__ = ["Network", "Training", "holdout", "network_of", "train_side_by_side"]
+
+_QUEUED_STEPS = 24  # that a network may have queued on the device: enough to keep it busy, too few to fill its queue
+
+
+class Loaded(NamedTuple):
+    """A data set, divided, and its parts on the device."""
+
+    dataset: Dataset
+    data: TrainingData
+    parts: DeviceData
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A cell's network with its training and its data.
+
+    Args:
+        cell: Its settings.
+        session: Its training.
+        loaded: What it is trained on.
+        kept: What the study keeps of its epochs.
+    """
+
+    cell: Settings
+    session: Session
+    loaded: Loaded
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def logits(self) -> dict[str, Tensor]:
+        """Logits of the held-out parts by their names."""
+        return {name: each.cpu() for name, each in self.session.held_out_logits.items()}
+
+    @property
+    def labels(self) -> dict[str, Tensor]:
+        """Labels of the same."""
+        return {name: part.labels.cpu() for name, part in self.loaded.parts.held_out.items()}
+
+
+Divide: TypeAlias = Callable[[Dataset, Settings, Path], TrainingData]
+
+
+def holdout(dataset: Dataset, _cell: Settings, _folder: Path) -> TrainingData:
+    """Return the data with a tenth of the training samples held out."""
+    return TrainingData.of(dataset, split_dataset(dataset, "holdout", seed=0))
+
+
+def _keep_nothing(_network: Network, _record: EpochRecord) -> None:
+    pass
+
+
+@final
+@dataclass(frozen=True)
+class Training:
+    """The training of a study's networks: one per cell, with the cell's ``network``, ``loss``, ``recipe`` and ``seed``.
+
+    Args:
+        evaluate: Returns a trained network's numbers.
+        when: Evaluate each network while others train, or all of them after that.
+        divide: Makes training data of a data set, a cell's settings and the folder of the files.
+        keep: Called after every epoch that has metrics of held-out samples.
+        recipe: For cells that name none.
+    """
+
+    evaluate: Callable[[Network], dict[str, Any]]
+    when: Literal["at its end", "after all"] = "at its end"
+    divide: Divide = holdout
+    keep: Callable[[Network, EpochRecord], None] = _keep_nothing
+    recipe: str = ""
+
+    def prepare(self, place: Place, cells: Sequence[Cell], *, quick: bool) -> RunCells:
+        """Load the data of the cells, and return what trains their networks.
+
+        Raises:
+            InputError: If the data are not there.
+        """
+        torch.backends.cudnn.benchmark = True
+        names = dict.fromkeys(str(cell.settings["data"]) for cell in cells)
+        if not quick and (place.data is None or not place.data.exists()):
+            raise InputError(f"--data must name the folder with the files of {', '.join(names)}; got {place.data}.")
+        folder, device = place.data or Path(), torch.device("cpu" if quick else place.device)
+        datasets = {name: catalogue.datasets.parse(name).read(folder) for name in names}
+        loaded: dict[tuple[object, ...], Loaded] = {}
+        for settings in (cell.settings for cell in cells):
+            if _samples(settings) not in loaded:
+                dataset = datasets[str(settings["data"])]
+                data = self.divide(dataset, settings, folder)
+                loaded[_samples(settings)] = Loaded(dataset, data, data.on(device))
+        return partial(self._run, loaded)
+
+    def _run(self, loaded: Mapping[tuple[object, ...], Loaded], cells: Sequence[Settings], report: Report) -> None:
+        for samples in dict.fromkeys(map(_samples, cells)):
+            own = {place: cell for place, cell in enumerate(cells) if _samples(cell) == samples}
+            networks = {
+                place: Network(cell, self._session(cell, loaded[samples]), loaded[samples])
+                for place, cell in own.items()
+            }
+            self._train(networks, report)
+
+    def _session(self, cell: Settings, loaded: Loaded) -> Session:
+        changed = {name: cell[name] for name in ("epochs", "batch_size", "mixup", "seed") if name in cell}
+        every = cell["judge_every" if "judge_every" in cell else "evaluate_every"]
+        return Session(
+            network_of(cell, loaded.dataset),
+            catalogue.parse_any_loss(str(cell["loss"])),
+            loaded.parts,
+            RECIPES[str(cell.get("recipe", self.recipe))].changed(changed),
+            RuntimeOptions(evaluate_every=int(every)),
+            name=str(cell["method"]),
+        )
+
+    def _train(self, networks: Mapping[int, Network], report: Report) -> None:
+        places = {network.session: place for place, network in networks.items()}
+        waiting = dict(networks)
+
+        def evaluate(place: int) -> None:
+            try:
+                report(place, self.evaluate(waiting.pop(place)))
+            except (FitError, SeparableError) as error:
+                report(place, error)
+
+        def after_epoch(session: Session, record: EpochRecord) -> None:
+            place = places[session]
+            if record.held_out:
+                self.keep(networks[place], record)
+                cell, test, learned = networks[place].cell, record.held_out["test"], dict(record.learned) or ""
+                where = f"{cell['method']} seed {cell['seed']} epoch {record.epoch}"  # of minutes or hours
+                print(f"{where} {record.seconds:.2f} s {test} {learned}", flush=True)
+            if session.is_finished and self.when == "at its end":
+                evaluate(place)
+
+        def after_failure(session: Session, error: FitError) -> None:
+            del waiting[places[session]]
+            report(places[session], error)
+
+        train_side_by_side(list(places), after_epoch=after_epoch, after_failure=after_failure)
+        for place in tuple(waiting):
+            evaluate(place)
+
+
+def _samples(cell: Settings) -> tuple[object, ...]:
+    """Return what decides which samples a cell is trained on."""
+    return cell["data"], cell.get("train_samples")
+
+
+def network_of(cell: Settings, dataset: Dataset) -> nn.Module:
+    """Return a cell's ``network`` as its ``seed`` begins it, with the sizes of a data set."""
+    shape, n_words = dataset.training.inputs.shape, dataset.n_words
+    sizes = {} if n_words else {"in_channels": shape[1], "image_size": shape[-1]}
+    return build_model(
+        str(cell["network"]), n_classes=dataset.n_classes, n_words=n_words, seed=int(cell["seed"]), **sizes
+    )
+
+
+def train_side_by_side(
+    sessions: Sequence[Session],
+    *,
+    after_epoch: Callable[[Session, EpochRecord], None],
+    after_failure: Callable[[Session, FitError], None],
+) -> None:
+    """Train all networks to their last epoch, in a thread each; while one is evaluated the others train.
+
+    The results are those of :func:`calibrant.training.train_together` for networks whose recorded step draws no random
+    numbers, such as networks without dropout. Only steps run in parallel; what precedes and follows an epoch does not.
+
+    Args:
+        sessions: On one device.
+        after_epoch: Called after each epoch of each network, never by two threads at once.
+        after_failure: Called when the loss or the logits of a network are no longer finite; the others go on.
+    """
+    one_at_a_time = threading.Lock()
+
+    def train(session: Session) -> None:
+        while True:
+            for step in range(session.steps_an_epoch):
+                session.advance()
+                if (step + 1) % _QUEUED_STEPS == 0:
+                    session.wait()
+            session.wait()
+            with one_at_a_time:
+                try:
+                    record = session.end_epoch()
+                except FitError as error:
+                    after_failure(session, error)
+                    return
+                after_epoch(session, record)
+                if session.is_finished:
+                    return
+                session.begin_epoch()
+
+    unfinished = [session for session in sessions if not session.is_finished]
+    if not unfinished:
+        return
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        for session in unfinished:  # not in its thread: nothing else may run while a step is recorded
+            session.begin_epoch()
+        with ThreadPoolExecutor(len(unfinished)) as pool:
+            for future in [pool.submit(train, session) for session in unfinished]:
+                future.result()
