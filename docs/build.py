@@ -23,11 +23,14 @@ def pages() -> dict[Path, str]:
 
 def main() -> None:
     """Write them, and remove those of methods that are gone."""
+    from experiments.__main__ import STUDIES
+    from experiments.reproduce import GUIDE, page_of_guide
+
     written = pages()
     for old in (DOCS / "calibrators").glob("*.md"):
         if old not in written:
             old.unlink()
-    written[PAGE] = page()
+    written |= {PAGE: page(), GUIDE: page_of_guide(list(STUDIES.values()))}
     for path, text in written.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -36,7 +36,7 @@ INTRODUCTION = """\
 
 Every method, formula, data set, network and protocol that the papers define or use, with the code, the tests that use
 it most, and the study with records of it. *Done* is said of the implementation; whether a table of a paper comes out as
-printed is said by the study.
+printed is said by the study, and [how to run it](reproduce.md) by a page of commands, data and times.
 """
 
 

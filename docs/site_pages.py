@@ -28,7 +28,7 @@ PACKAGES = (
 SECTIONS = {
     "Start": ("index", "tutorial", "choosing", "use_with", "studio"),
     "Methods": ("metrics", "calibrators/README", "losses", "clamping", "confidence", "training", "diagnose"),
-    "Results": ("results", "comparison"),  # and every study
+    "Results": ("results", "reproduce", "comparison"),  # and every study
     "Development": ("architecture", "adding-a-metric", "adding-a-calibrator", "adding-a-loss", "robustness", "papers"),
 }
 CONFIGURATION = {

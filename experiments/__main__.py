@@ -3,9 +3,11 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from calibrant import catalogue
+from calibrant.datasets import download
 from calibrant.errors import InputError
 from experiments.conclusions import PAGE, page_of_results
 from experiments.dark_side.study import DARK_SIDE_STUDY
@@ -16,9 +18,10 @@ from experiments.neural_clamping.study import NEURAL_CLAMPING_STUDY
 from experiments.overconfidence.study import OVERCONFIDENCE_STUDY
 from experiments.posthoc_maps.study import POSTHOC_MAPS_STUDY
 from experiments.published import findings, read_published
-from experiments.records import Records
+from experiments.records import Record, Records
 from experiments.refinement.study import REFINEMENT_STUDY
-from experiments.runner import Cell, Place, Study, finished, run_cells
+from experiments.reproduce import GUIDE, page_of_guide
+from experiments.runner import Cell, Place, Study, finished, run_cells, selected
 
 STUDIES: dict[str, Study] = {
     study.name: study
@@ -36,8 +39,8 @@ STUDIES: dict[str, Study] = {
 _ROOT = Path(__file__).parents[1]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Read the arguments and do what they ask; the exit status is 0 where everything is as it should be."""
+def parser() -> argparse.ArgumentParser:
+    """Return what reads the arguments."""
     parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, help_ in (
@@ -50,24 +53,27 @@ def main(arguments: list[str] | None = None) -> int:
         command.add_argument("paper", nargs="?" if name == "list" else None, choices=list(STUDIES))
         command.add_argument("--quick", action="store_true", help="the small grid, on bundled data")
         command.add_argument("--records", type=Path, help="JSONL file; default: the study's own")
+        if name in {"list", "run"}:
+            condition = command.add_argument("--only", action="append", default=[], metavar="NAME=VALUE")
+            condition.help = "no other cells; values of one name add up; None: cells without that setting"
         if name == "table":
             command.add_argument("--out", type=Path, help="folder of the page; default: docs")
         if name == "run":
-            command.add_argument("--data", type=Path, help="file or folder of the data set")
+            command.add_argument("--data", type=Path, help="folder of the publishers' files")
+            command.add_argument("--download", action="store_true", help="download missing files into --data first")
             command.add_argument("--device", help="as torch names it; default: a GPU if there is one")
             command.add_argument("--workers", type=int, default=1, help="processes side by side")
             command.add_argument("--together", type=int, default=1, help="cells that a worker is given at once")
             command.add_argument("--minutes", type=float, default=float("inf"), help="begin no cell after these")
-            command.add_argument(
-                "--only",
-                action="append",
-                default=[],
-                metavar="NAME=VALUE",
-                help="run no other cells; values of one name add up",
-            )
             command.add_argument("--commit", help="of the code, where git cannot be asked")
     commands.add_parser("results", help="write docs/results.md and its figures from the records of all studies")
-    given = parser.parse_args(arguments)
+    commands.add_parser("reproduce", help="write docs/reproduce.md: command, data and time of every table")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read the arguments and do what they ask; the exit status is 0 where everything is as it should be."""
+    given = parser().parse_args(arguments)
     try:
         _check_quick(given)
         status = _COMMANDS[given.command](given)
@@ -88,26 +94,39 @@ def _check_quick(given: argparse.Namespace) -> None:
 
 def _list(given: argparse.Namespace) -> int:
     for study in [STUDIES[given.paper]] if given.paper else STUDIES.values():
-        cells = study.cells(quick=given.quick)
-        done, strangers = finished(cells, _records(study, given).read())
+        cells, done, strangers = _cells(study, given)
         print(f"{study.name}: {study.title}; {len(done)} of {len(cells)} cells have a record")
         if given.paper:
-            for cell in cells:
+            for cell in selected(cells, given.only):
                 print(f"  {'done   ' if cell.key in done else 'missing'} {cell}")
             for record in strangers:
                 print(f"  no longer in the grid: {Cell(record['cell'])}")
     return 0
 
 
+def _cells(study: Study, given: argparse.Namespace) -> tuple[list[Cell], dict[str, Record], list[Record]]:
+    """Return the grid, its records by cell, and the records of other cells; note a torn line, which is none of them."""
+    records = _records(study, given)
+    cells, (found, torn) = study.cells(quick=given.quick), records.parsed()
+    if torn:
+        print(
+            f"note: the last line of {records.path} is torn and not used; `run` drops it and runs its cell again",
+            file=sys.stderr,
+        )
+    return cells, *finished(cells, found)
+
+
 def _run(given: argparse.Namespace) -> int:
     options = {name: getattr(given, name) for name in ("data", "device", "commit") if getattr(given, name) is not None}
     study = STUDIES[given.paper]
+    if given.download:
+        _download(selected(study.cells(quick=given.quick), given.only), given.data)
     report = run_cells(
         study,
         _records(study, given),
         Place(**options),
         quick=given.quick,
-        only=_selected(given.only),
+        only=given.only,
         workers=given.workers,
         together=given.together,
         seconds=60 * given.minutes,
@@ -117,26 +136,29 @@ def _run(given: argparse.Namespace) -> int:
     return 1 if report.failed or report.left else 0
 
 
-def _selected(conditions: Sequence[str]) -> Callable[[Cell], bool]:
-    """Return whether a cell has one of the values given for every name that is given.
-
-    Raises:
-        InputError: If a condition is not NAME=VALUE.
-    """
-    values: dict[str, set[str]] = {}
-    for condition in conditions:
-        name, equals, value = condition.partition("=")
-        if not equals:
-            raise InputError(f"--only must be NAME=VALUE, such as seed=0; got {condition!r}.")
-        values.setdefault(name, set()).add(value)
-    return lambda cell: all(str(cell.settings.get(name)) in allowed for name, allowed in values.items())
+def _download(cells: Sequence[Cell], folder: Path | None) -> None:
+    """Download the data sets of the cells, but for files that are there."""
+    if folder is None:
+        raise InputError("--download must have a folder to put the files into, --data FOLDER; got none.")
+    for name in dict.fromkeys(str(cell.settings["data"]) for cell in cells if "data" in cell.settings):
+        print(f"downloading {name} into {folder}, but for what is there", flush=True)
+        download(catalogue.datasets.parse(name), folder)
 
 
 def _table(given: argparse.Namespace) -> int:
     study = STUDIES[given.paper]
-    done, _strangers = finished(study.cells(quick=given.quick), _records(study, given).read())
+    cells, done, strangers = _cells(study, given)
+    if strangers:
+        print(
+            f"note: {len(strangers)} records are of cells that the grid does not have, such as "
+            f"{Cell(strangers[0]['cell'])}; they are not used",
+            file=sys.stderr,
+        )
     if not done:
-        raise InputError(f"there must be records to tabulate; {study.name} has none. Run it first.")
+        raise InputError(
+            f"there must be records of the {len(cells)} cells of {study.name} to tabulate; "
+            f"{_records(study, given).path} has none. Run it first, or name your file by --records."
+        )
     out = given.out or (_records(study, given).path.parent if given.quick else _ROOT / "docs")
     images = out / "images"
     page = out / study.page_name
@@ -147,22 +169,27 @@ def _table(given: argparse.Namespace) -> int:
 
 
 def _check(given: argparse.Namespace) -> int:
-    """Missing cells and wrong verdicts; of a quick grid, and where nothing is published, missing cells alone."""
+    """Missing cells and wrong verdicts; of a quick grid, and where nothing is published, missing cells alone.
+
+    Records of one's own are held against what is published of them, and against the verdicts on ours.
+    """
     study = STUDIES[given.paper]
-    cells = study.cells(quick=given.quick)
-    done, strangers = finished(cells, _records(study, given).read())
+    cells, done, strangers = _cells(study, given)
     numbers = study.numbers(list(done.values()))
     published = study.folder / "published.toml"
     found = findings(read_published(published), numbers) if published.exists() and not given.quick else []
+    if given.records is not None:
+        found = [each for each in found if each.number is not None]
     for each in found:
         print(each)
     wrong = [each for each in found if not each.is_as_recorded]
-    missing = len(cells) - len(done)
+    if given.records is not None:
+        wrong = [each for each in wrong if each.published.found != "missing"]
     print(
         f"{study.name}: {len(done)} of {len(cells)} cells have a record, {len(strangers)} records are of other cells; "
         f"{len(found)} published numbers and claims, {len(wrong)} not as published.toml says"
     )
-    return 1 if wrong or (given.quick and missing) else 0
+    return 1 if wrong or (given.quick and len(done) < len(cells)) else 0
 
 
 def _results(_given: argparse.Namespace) -> int:
@@ -171,12 +198,18 @@ def _results(_given: argparse.Namespace) -> int:
     return 0
 
 
+def _reproduce(_given: argparse.Namespace) -> int:
+    GUIDE.write_text(page_of_guide(list(STUDIES.values())), encoding="utf-8")
+    print(f"wrote {GUIDE}")
+    return 0
+
+
 def _records(study: Study, given: argparse.Namespace) -> Records:
     own = _ROOT / "build" / "experiments" / study.name if given.quick else study.folder
     return Records(given.records or own / "records.jsonl")
 
 
-_COMMANDS = {"list": _list, "run": _run, "table": _table, "check": _check, "results": _results}
+_COMMANDS = {"list": _list, "run": _run, "table": _table, "check": _check, "results": _results, "reproduce": _reproduce}
 
 if __name__ == "__main__":
     sys.exit(main())

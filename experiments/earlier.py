@@ -49,7 +49,15 @@ def _earlier(
         return page_of([each["cell"] | each["numbers"] for each in records])
 
     return Study(
-        name, title, folder, grid, tuple, partial(_refuse, name, made_at), lambda _records: {}, page, page_file
+        name,
+        title,
+        folder,
+        grid,
+        tuple,
+        partial(_refuse, name, made_at),
+        lambda _records: {},
+        page,
+        page_file=page_file,
     )
 
 

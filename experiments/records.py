@@ -91,8 +91,7 @@ class Records:
         Raises:
             InputError: If a line other than the last is no record.
         """
-        whole, _torn = self._parsed()
-        return whole
+        return self.parsed()[0]
 
     @contextmanager
     def writing(self) -> Iterator[Writer]:
@@ -105,7 +104,7 @@ class Records:
         lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             self._take(lock)
-            _whole, torn = self._parsed()
+            torn = self.parsed()[1]
             writer = Writer(self.path, torn)
             try:
                 yield writer
@@ -126,7 +125,8 @@ class Records:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
 
-    def _parsed(self) -> tuple[list[Record], bytes]:
+    def parsed(self) -> tuple[list[Record], bytes]:
+        """Return all whole records, and what is torn at the end of the file."""
         content = self.path.read_bytes() if self.path.exists() else b""
         lines = content.splitlines(keepends=True)
         found: list[Record] = []

@@ -30,7 +30,18 @@ from calibrant.errors import InputError
 from experiments.numbers import Number
 from experiments.records import Record, Records, Writer
 
-__all__ = ["Cell", "Place", "Progress", "RunReport", "Study", "finished", "one_by_one", "run_cells"]
+__all__ = [
+    "Cell",
+    "Place",
+    "Progress",
+    "RunReport",
+    "Study",
+    "Table",
+    "finished",
+    "one_by_one",
+    "run_cells",
+    "selected",
+]
 
 Scalar: TypeAlias = str | int | float | bool
 Settings: TypeAlias = Mapping[str, Scalar]
@@ -108,6 +119,13 @@ class PageOf(Protocol):
     def __call__(self, records: Sequence[Record], *, images: Path | None) -> str: ...
 
 
+class Table(NamedTuple):
+    """A table or figure of a paper, with the conditions of ``--only`` that its cells meet."""
+
+    title: str
+    only: tuple[str, ...] = ()
+
+
 @final
 @dataclass(frozen=True)
 class Study:
@@ -122,6 +140,7 @@ class Study:
         prepare: Raises InputError if the data are not there. It is pickled for the workers.
         numbers: Returns the numbers that published ones are held against, by id, from records alone.
         page: Writes the page.
+        tables: What the cells are for.
         page_file: File name of the page, if it is not made of the study's.
     """
 
@@ -133,6 +152,7 @@ class Study:
     prepare: Prepare
     numbers: Callable[[Sequence[Record]], dict[str, Number]]
     page: PageOf
+    tables: tuple[Table, ...] = ()
     page_file: str | None = None
 
     @property
@@ -190,13 +210,36 @@ def finished(cells: Sequence[Cell], records: Sequence[Record]) -> tuple[dict[str
     return found, strangers
 
 
+def selected(cells: Sequence[Cell], conditions: Sequence[str]) -> list[Cell]:
+    """Return the cells that have one of the values given for every name that is given.
+
+    Args:
+        cells: The grid.
+        conditions: NAME=VALUE; the value None is that of cells without the setting.
+
+    Raises:
+        InputError: If a condition is not of this form, or is one that no cell meets.
+    """
+    allowed: dict[str, set[str]] = {}
+    for condition in conditions:
+        name, equals, value = condition.partition("=")
+        values = list(dict.fromkeys(str(cell.settings.get(name)) for cell in cells))
+        if not equals or values == ["None"]:
+            names = ", ".join(dict.fromkeys(name for cell in cells for name in cell.settings))
+            raise InputError(f"--only must be NAME=VALUE with one of the names {names}; got {condition!r}.")
+        if value not in values:
+            raise InputError(f"--only {name} must have a value of the grid: {', '.join(values)}; got {value}.")
+        allowed.setdefault(name, set()).add(value)
+    return [cell for cell in cells if all(str(cell.settings.get(name)) in allowed[name] for name in allowed)]
+
+
 def run_cells(  # noqa: PLR0913  # each is an option of the command line
     study: Study,
     records: Records,
     place: Place,
     *,
     quick: bool = False,
-    only: Callable[[Cell], bool] = lambda _cell: True,
+    only: Sequence[str] = (),
     workers: int = 1,
     together: int = 1,
     seconds: float = float("inf"),
@@ -209,7 +252,7 @@ def run_cells(  # noqa: PLR0913  # each is an option of the command line
         records: Where they are kept.
         place: Data and device.
         quick: The small grid.
-        only: Whether a cell without a record is to run.
+        only: Conditions of the cells that are to run, as of :func:`selected`.
         workers: Processes that run cells side by side; each loads the data once.
         together: Cells that a worker is given at once.
         seconds: No cell begins later than this.
@@ -229,9 +272,10 @@ def run_cells(  # noqa: PLR0913  # each is an option of the command line
                 f"the grid has changed: {len(strangers)} records are of cells that it no longer has, such as "
                 f"{Cell(strangers[0]['cell'])}; they are kept and not used"
             )
-        missing = [cell for cell in cells if cell.key not in done and only(cell)]
-        progress(f"{study.name}: {len(cells)} cells, {len(done)} done, {len(missing)} to run")
+        missing = [cell for cell in selected(cells, only) if cell.key not in done]
+        progress(f"{study.name}: {len(cells)} cells, {len(done)} done, {len(missing)} to run; records: {records.path}")
         if not missing:
+            progress("nothing is run again that has a record; for records of your own, name another file by --records")
             return RunReport(0, {}, 0)
         crew = _Crew(partial(study.prepare, place, missing, quick=quick), place, writer, progress)
         return crew.work(missing, workers, together, seconds)

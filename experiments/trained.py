@@ -100,7 +100,10 @@ class Training:
         torch.backends.cudnn.benchmark = True
         names = dict.fromkeys(str(cell.settings["data"]) for cell in cells)
         if not quick and (place.data is None or not place.data.exists()):
-            raise InputError(f"--data must name the folder with the files of {', '.join(names)}; got {place.data}.")
+            raise InputError(
+                f"--data must name the folder with the files of {', '.join(names)} (docs/reproduce.md lists them, "
+                f"--download fetches them); got {place.data}."
+            )
         folder, device = place.data or Path(), torch.device("cpu" if quick else place.device)
         datasets = {name: catalogue.datasets.parse(name).read(folder) for name in names}
         loaded: dict[tuple[object, ...], Loaded] = {}

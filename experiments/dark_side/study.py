@@ -11,7 +11,7 @@ from calibrant.metrics import AUROC, ECE, refinement_terms
 from experiments.dark_side.hypothetical import Side, hypothetical
 from experiments.dark_side.learned import learned_confidence
 from experiments.dark_side.results import numbers_of, page_of
-from experiments.runner import Cell, Place, RunCells, Scalar, Settings, Study, one_by_one
+from experiments.runner import Cell, Place, RunCells, Scalar, Settings, Study, Table, one_by_one
 
 __all__ = ["DARK_SIDE_STUDY"]
 
@@ -79,4 +79,9 @@ DARK_SIDE_STUDY = Study(
     prepare=_prepare,
     numbers=numbers_of,
     page=page_of,
+    tables=(
+        Table("Fig. 1a to c", ("what=hypothetical",)),
+        Table("Section 2.1, overconfident bins", ("what=bins",)),
+        Table("Section 4, ConfidNet by number of samples", ("what=confidnet",)),
+    ),
 )

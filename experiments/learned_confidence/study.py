@@ -21,7 +21,7 @@ from calibrant.training.data import PADDING, StoredSamples
 from calibrant.training.record import features_of, logits_of
 from experiments.evaluation import differences_of, rounded, with_intervals
 from experiments.learned_confidence.results import numbers_of, page_of
-from experiments.runner import Scalar, Study
+from experiments.runner import Scalar, Study, Table
 from experiments.trained import Network, Training, network_of
 
 __all__ = ["LEARNED_CONFIDENCE_STUDY", "random_moves"]
@@ -137,4 +137,5 @@ LEARNED_CONFIDENCE_STUDY = Study(
     prepare=Training(_evaluated, when="after all").prepare,
     numbers=numbers_of,
     page=page_of,
+    tables=(Table("Table 4, CIFAR-10", ("data=cifar10",)), Table("Table 4, CIFAR-100", ("data=cifar100",))),
 )

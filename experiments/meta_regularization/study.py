@@ -18,7 +18,7 @@ from calibrant.training.record import features_of
 from calibrant.training.session import selected_epoch
 from experiments.evaluation import calibrated_rows, rounded
 from experiments.meta_regularization.results import numbers_of, page_of
-from experiments.runner import Scalar, Settings, Study
+from experiments.runner import Scalar, Settings, Study, Table
 from experiments.trained import Network, Training
 
 __all__ = ["META_REGULARIZATION_STUDY"]
@@ -106,4 +106,5 @@ META_REGULARIZATION_STUDY = Study(
     prepare=Training(_evaluated, divide=_divided, keep=_keep, recipe="meta-regularization").prepare,
     numbers=numbers_of,
     page=page_of,
+    tables=(Table("Tables 1 and 2, CIFAR-100"),),
 )

@@ -40,7 +40,7 @@ from experiments.neural_clamping.ablation import Ablation, ablation_of
 from experiments.neural_clamping.graphed import Graphed
 from experiments.neural_clamping.results import numbers_of, page_of
 from experiments.neural_clamping.theory import efficient_clamping
-from experiments.runner import Cell, Place, RunCells, Scalar, Study, one_by_one
+from experiments.runner import Cell, Place, RunCells, Scalar, Study, Table, one_by_one
 
 __all__ = ["NEURAL_CLAMPING_STUDY", "pack"]
 
@@ -346,4 +346,13 @@ NEURAL_CLAMPING_STUDY = Study(
     prepare=_prepare,
     numbers=numbers_of,
     page=page_of,
+    tables=(
+        Table(
+            "Table 4; appendices D and E",
+            ("method=baselines", "method=clamping", "gamma=1.0", "gamma=None", "start=random", "start=None"),
+        ),
+        Table("Fig. 2, γ", ("method=clamping", "start=random")),
+        Table("Fig. 3, starts", ("method=clamping", "gamma=1.0")),
+        Table("Appendix F, efficient variant", ("method=baselines", "method=efficient")),
+    ),
 )

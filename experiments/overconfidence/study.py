@@ -18,7 +18,7 @@ from calibrant.predictions import Predictions
 from calibrant.training import EpochRecord, TrainingData
 from experiments.evaluation import calibrated_rows, rounded
 from experiments.overconfidence.results import numbers_of, page_of
-from experiments.runner import Scalar, Settings, Study
+from experiments.runner import Scalar, Settings, Study, Table
 from experiments.trained import Network, Training
 
 __all__ = ["OVERCONFIDENCE_STUDY"]
@@ -118,6 +118,18 @@ def _in_short(record: EpochRecord) -> dict[str, float]:
     return {"epoch": record.epoch} | {name: rounded(value) for name, value in numbers.items()}
 
 
+def _tables() -> Iterator[Table]:
+    titles = {"cifar100": "CIFAR-100", "newsgroups": "20 Newsgroups", "cifar10": "CIFAR-10", "svhn": "SVHN"}
+    for data, coefficients in COEFFICIENTS.items():
+        methods = ("CE", *(f"{name} ({value})" for name, value in zip(LOSSES, coefficients, strict=True)))
+        whole = ("train_samples=None",) if data == "cifar10" else ()
+        only = (f"data={data}", *(f"method={method}" for method in methods), *whole)
+        yield Table(f"Tables 1 and 2, {titles[data]}", only)
+
+
+FIGURE_1 = Table("Fig. 1a to c, coefficients", ("seed=0", "train_samples=None"))
+FIGURE_1D = Table("Fig. 1d, training samples", tuple(f"train_samples={size}" for size in SIZES))
+FIGURE_6 = Table("Fig. 6, inverse focal loss", ("data=cifar100", "method=CE", *(f"method={name}" for name in OTHERS)))
 OVERCONFIDENCE_STUDY = Study(
     name="overconfidence",
     title="Do Not Be Afraid of Overconfidence, Wang et al. 2021",
@@ -127,4 +139,5 @@ OVERCONFIDENCE_STUDY = Study(
     prepare=Training(_evaluated, divide=_divided).prepare,
     numbers=numbers_of,
     page=page_of,
+    tables=(*_tables(), FIGURE_1, FIGURE_1D, FIGURE_6),
 )

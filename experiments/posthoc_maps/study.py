@@ -18,7 +18,7 @@ from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Brier, Entrop
 from calibrant.predictions import Predictions
 from experiments.posthoc_maps.descent import Kind, Reduction, descend
 from experiments.posthoc_maps.results import numbers_of, page_of
-from experiments.runner import Cell, Place, RunCells, Scalar, Settings, Study, one_by_one
+from experiments.runner import Cell, Place, RunCells, Scalar, Settings, Study, Table, one_by_one
 
 __all__ = ["POSTHOC_MAPS_STUDY"]
 
@@ -97,4 +97,5 @@ POSTHOC_MAPS_STUDY = Study(
     prepare=_prepare,
     numbers=numbers_of,
     page=page_of,
+    tables=(Table("Table 2, ResNet-110: the baselines"),),
 )

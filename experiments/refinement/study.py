@@ -17,7 +17,7 @@ from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Brier, Metric
 from calibrant.training import TrainingData
 from experiments.evaluation import calibrated_rows, rounded
 from experiments.refinement.results import numbers_of, page_of
-from experiments.runner import Scalar, Settings, Study
+from experiments.runner import Scalar, Settings, Study, Table
 from experiments.trained import Network, Training, holdout
 
 __all__ = ["REFINEMENT_STUDY"]
@@ -69,11 +69,12 @@ def _quick_grid() -> Iterator[dict[str, Scalar]]:
 def _with_shifted(dataset: Dataset, cell: Settings, folder: Path) -> TrainingData:
     """Return the data with every shifted set that lies beside CIFAR-10 held out too."""
     data = holdout(dataset, cell, folder)
-    shifted = {
-        name: read_shifted(folder / file, n_classes=dataset.n_classes)
-        for name, file in SHIFTED.items()
-        if dataset.name == "cifar10" and (folder / file).exists()
-    }
+    shifted = {}
+    for name, file in SHIFTED.items() if dataset.name == "cifar10" else ():
+        if (folder / file).exists():
+            shifted[name] = read_shifted(folder / file, n_classes=dataset.n_classes)
+        else:
+            print(f"there is no {file} in {folder}: these networks will have no numbers of {name}", flush=True)
     return replace(data, held_out={**data.held_out, **shifted})
 
 
@@ -107,4 +108,10 @@ REFINEMENT_STUDY = Study(
     prepare=Training(_evaluated, divide=_with_shifted).prepare,
     numbers=numbers_of,
     page=page_of,
+    tables=(
+        Table("Table 2, VGG-16", ("network=vgg16_bn",)),
+        Table("Table 2, ResNet-50", ("network=resnet50",)),
+        Table("Table 2, DenseNet-121", ("network=densenet121",)),
+        Table("Table 3, CIFAR-10.1 and CIFAR-10.2", ("network=vgg16_bn", "data=cifar10")),
+    ),
 )

@@ -8,6 +8,7 @@ import pytest
 from experiments.__main__ import STUDIES
 from experiments.conclusions import PAGE, page_of_results
 from experiments.records import Records
+from experiments.reproduce import GUIDE, page_of_guide
 from experiments.runner import finished
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,12 @@ def test_the_conclusions_are_what_the_records_of_all_studies_give(tmp_path):
     figures = sorted(path.name for path in tmp_path.iterdir())
     assert len(figures) == 5
     assert all(f"(images/{name})" in page and (PAGE.parent / "images" / name).exists() for name in figures)
+
+
+def test_the_page_of_commands_is_what_the_studies_and_their_records_give():
+    assert GUIDE.read_text(encoding="utf-8") == page_of_guide(list(STUDIES.values())), (
+        "run `python -m experiments reproduce`"
+    )
 
 
 def test_the_page_of_the_tabular_study_is_the_one_its_records_give(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ import counting_study
 import pytest
 from counting_study import Counting, place
 from experiments.records import Records
-from experiments.runner import Cell, finished, run_cells
+from experiments.runner import Cell, finished, run_cells, selected
 
 from calibrant.errors import InputError
 
@@ -161,8 +161,28 @@ def test_a_worker_that_dies_costs_all_its_cells_and_is_replaced(tmp_path, record
 
 def test_only_the_cells_that_are_asked_for_run(tmp_path, records):
     study = study_of(tmp_path, *({"seed": seed} for seed in range(4)))
-    assert run(study, records, only=lambda cell: cell.settings["seed"] > 1)[0].done == 2
+    assert run(study, records, only=["seed=2", "seed=3"])[0].done == 2
     assert begun(tmp_path) == {"2": 1, "3": 1}
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [("seed", "names seed, size"), ("sede=1", "names seed, size"), ("seed=7", "value of the grid: 1, 2")],
+)
+def test_a_condition_that_no_cell_meets_is_refused_with_what_there_is(condition, message):
+    with pytest.raises(InputError, match=message):
+        selected([Cell({"seed": 1}), Cell({"seed": 2, "size": 3})], [condition])
+
+
+def test_none_selects_the_cells_without_a_setting():
+    cells = [Cell({"seed": 1}), Cell({"seed": 2}), Cell({"seed": 1, "size": 3})]
+    assert selected(cells, ["size=None", "seed=1"]) == cells[:1]
+
+
+def test_a_run_with_nothing_left_says_how_to_have_records_of_ones_own(tmp_path, records):
+    study = study_of(tmp_path, {"seed": 1})
+    run(study, records)
+    assert any("--records" in line for line in run(study, records)[1])
 
 
 def test_data_that_are_not_there_are_reported(tmp_path, records):
