@@ -22,6 +22,8 @@ def bin_index(values: Tensor, n_bins: int) -> Tensor:
         >>> bin_index(torch.tensor([0.0, 0.1, 0.2, 0.21, 1.0]), 10).tolist()
         [0, 0, 1, 2, 9]
     """
+    if n_bins == 1:
+        return torch.zeros_like(values, dtype=torch.int32)
     scaled = (values - _ON_THE_EDGE).mul_(n_bins)
     return scaled.ceil_().sub_(1).clamp_(0, n_bins - 1).int()
 
@@ -33,6 +35,8 @@ def inner_edges(n_bins: int, device: torch.device | None = None) -> Tensor:
 
 def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:
     """Sum the last dimension of ``values`` (..., m) by ``index`` (m,), giving (..., size) in float64."""
+    if size == 1:
+        return values.sum(-1, keepdim=True, dtype=torch.float64)
     is_batch = index.device.type != "cpu" and len(index) <= _BATCH
     if values.ndim == 1 and not is_batch and not (values.is_cuda and torch.are_deterministic_algorithms_enabled()):
         return torch.bincount(index, weights=values, minlength=size).double()
@@ -42,6 +46,9 @@ def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:
 
 def counts_by(index: Tensor, flag: Tensor, size: int, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Count each index, and each index with the flag set, (size,) each in float64, in one pass; or add up weights."""
+    if size == 1 and weights is None:
+        right = flag.count_nonzero().double()[None]
+        return torch.full_like(right, len(flag)), right
     place = torch.add(flag.to(index.dtype), index, alpha=2)
     if weights is None and place.device.type != "cpu" and len(place) <= _BATCH:
         weights = torch.ones_like(place, dtype=torch.float64)
