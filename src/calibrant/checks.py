@@ -80,17 +80,16 @@ def check_finite(values: Tensor, name: str) -> None:
     raise InputError(f"{name} must be finite; got {value} at {where}. Remove the row{hint}.")
 
 
-def check_unit_interval(values: Tensor, name: str, *hint: str | Argument) -> None:
-    """Check that every number lies in 0..1; a hint may end the message for numbers above."""
+def check_unit_interval(values: Tensor, name: str, hint: str, *above: str | Argument) -> None:
+    """Check that every number lies in 0..1; a hint ends the message, and more of it if none is below 0."""
     low, high = torch.aminmax(values)
     if low >= 0 and high <= 1:
         return
     check_finite(values, name)
     index = ((values < 0) | (values > 1)).nonzero()[0].tolist()
     raise InputError(
-        f"{name} must lie in 0..1; got {values[tuple(index)].item():.7g} at row {index[0]}. "
-        "If these are logits, pass them as logits.",
-        *(hint if low >= 0 else ()),
+        f"{name} must lie in 0..1; got {values[tuple(index)].item():.7g} at row {index[0]}. {hint}",
+        *(above if low >= 0 else ()),
     )
 
 
@@ -132,10 +131,11 @@ def check_labels(labels: Tensor, n_classes: int) -> Tensor:
     outside = ((labels < 0) | (labels >= n_classes)).nonzero()
     if outside.numel():
         row = int(outside[0])
-        hint = " If labels start at 1, subtract 1." if labels[row] == n_classes and labels.min() >= 1 else ""
+        from_one = labels[row] == n_classes and labels.min() >= 1
+        hint = " If they start at 1, subtract 1; in a table, the columns of the scores may start at 1 too." * from_one
         raise InputError(
-            f"labels must lie in 0..{n_classes - 1} ({n_classes} classes from the logits); "
-            f"got {int(labels[row])} at row {row}.{hint}"
+            f"labels must lie in 0..{n_classes - 1}, as there are {n_classes} classes; got {int(labels[row])} at row "
+            f"{row}.{hint}"
         )
     return labels
 

@@ -14,7 +14,7 @@ from calibrant import calibrators as calibrators_module
 from calibrant import load
 from calibrant.calibrators import BinMeanShift, Calibrator, Chain, DensityRatioCalibration
 from calibrant.errors import CalibrantWarning
-from calibrant.files.save import Scores, save_scores
+from calibrant.files.save import Scores, save_score_batches
 from calibrant.maps import TopLabelMap
 from calibrant.predictions import Predictions
 
@@ -121,7 +121,7 @@ def test_ties_stay_ties_with_features_where_those_are_equal(method):
 def test_ties_stay_ties_in_a_file(method, n, dtype, tmp_path):
     test = votes(n, 10, seed=1, dtype=dtype)
     calibrated = fit(method, test).transform(test)
-    save_scores(Scores(calibrated, "probs", labelled=True), tmp_path / "calibrated.csv")
+    save_score_batches(iter([Scores(calibrated, "probs", labelled=True)]), tmp_path / "calibrated.csv")
     loaded = load(tmp_path / "calibrated.csv", kind="probs")
     assert_ties_stay(test, loaded)
     assert torch.allclose(loaded.confidence, calibrated.confidence, rtol=0, atol=4 * torch.finfo(dtype).eps)

@@ -93,8 +93,20 @@ class TestBadProbabilities:
         with refused("probs must lie in 0..1", "If these are logits, pass them as logits"):
             Predictions.from_probs(LOGITS, LABELS)
 
+    def test_given_as_logits_they_are_a_warning(self):
+        with pytest.warns(CalibrantWarning, match="sum to one, as probabilities do"):
+            Predictions.from_logits(np.tile(PROBS, (4, 1)), np.tile(LABELS, 4))
+        for others in (1.01 * PROBS, np.eye(3), np.zeros((3, 3)), PROBS - 1 / 3):
+            Predictions.from_logits(np.tile(others, (4, 1)), np.tile(LABELS, 4))  # a warning would be an error
+
     def test_a_sample_that_does_not_sum_to_one_is_named(self):
-        with refused("each row of probs must sum to one", "got 1.2 at row 2", "1 such rows", "pass normalise=True"):
+        with refused(
+            "each row of probs must sum to one",
+            "got 1.2 at row 2",
+            "1 such rows",
+            "pass normalise=True",
+            "one at a time",
+        ):
             Predictions.from_probs(changed(PROBS, 2, 1, 0.7), LABELS)
 
     def test_rounding_of_half_precision_is_forgiven(self):
@@ -232,7 +244,7 @@ class TestDense:
 
 class TestBadLabels:
     def test_one_beyond_the_last_class_is_named_with_its_row(self):
-        with refused(r"labels must lie in 0\.\.2 \(3 classes from the logits\); got 7 at row 1") as caught:
+        with refused(r"labels must lie in 0\.\.2, as there are 3 classes; got 7 at row 1") as caught:
             Predictions.from_logits(LOGITS, [0, 7, 1])
         assert "subtract" not in str(caught.value)
 
@@ -241,7 +253,7 @@ class TestBadLabels:
             Predictions.from_logits(LOGITS, [0, 2, -1])
 
     def test_labels_that_start_at_one_are_recognised(self):
-        with refused(r"labels must lie in 0\.\.2", "got 3 at row 1", "If labels start at 1, subtract 1"):
+        with refused(r"labels must lie in 0\.\.2", "got 3 at row 1", "subtract 1"):
             Predictions.from_logits(LOGITS, LABELS + 1)
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -307,6 +319,10 @@ class TestBadTopLabels:
     def test_a_confidence_outside_zero_and_one_is_named_with_its_row(self, value, told):
         with refused(f"confidence must lie in 0..1; got {told} at row 1"):
             TopLabel([0.5, value], [True, False])
+
+    def test_log_probabilities_are_no_confidences(self):
+        with refused("got -0.5 at row 0", "exponential"):
+            TopLabel([-0.5, -0.1], [True, False])
 
     @pytest.mark.parametrize("value", [math.nan, math.inf])
     def test_a_confidence_that_is_not_finite_is_named_with_its_row(self, value):

@@ -59,12 +59,6 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
     return typer.Option(name, help=text, rich_help_panel=panel, show_default=False)
 
 
-PredictionsFile: TypeAlias = Annotated[
-    Path,
-    argument(
-        "FILE", "File of predictions and labels: csv, tsv, jsonl, npz, npy, parquet, feather, arrow, safetensors or pt."
-    ),
-]
 _SCORES = "Column or array of the scores; or their columns: a list 'a,b,c', a pattern 'p_*' or a prefix."
 _SPLIT = (
     "Column that divides the samples, with its values for calibration and test unless they are called so: "

@@ -351,12 +351,6 @@ class Applied(NamedTuple):
     notes: tuple[str, ...] = ()  # warnings
 
 
-def save_scores(scores: Scores, path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Save the scores of a whole file by :func:`save_score_batches`; return the columns that the format cannot hold."""
-    left = save_score_batches(iter([scores]), path).left
-    return tuple(name for name in left if name not in scores.left)
-
-
 def save_score_batches(
     batches: Iterator[Scores], path: str | os.PathLike[str], *, made_from: str | None = None
 ) -> Applied:

@@ -386,6 +386,11 @@ def _checked_span(logits: Tensor) -> float:
             f"logits must not differ by more than {logits.dtype} can hold, added up over the samples; "
             f"got {low:.3g} and {high:.3g}. Clip them: differences above about 1e4 change no probability."
         )
+    if low >= 0 and high <= 1 and scores.look_like_probs(logits):
+        warn(
+            "The logits of every sample lie in 0..1 and sum to one, as probabilities do. If they are probabilities, "
+            "give them as such: a second softmax makes any classifier underconfident."
+        )
     return span
 
 

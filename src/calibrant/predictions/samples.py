@@ -102,7 +102,9 @@ class TopLabel(Samples):
             )
         check_same_length(confidence, "confidence", correct, "correct")
         check_rows(confidence.shape[0])
-        check_unit_interval(confidence, "confidence")
+        check_unit_interval(
+            confidence, "confidence", "Divide percentages by 100, and take the exponential of log-probabilities."
+        )
         if correct.dtype != torch.bool:
             stray = ((correct != 0) & (correct != 1)).nonzero()
             if stray.numel():

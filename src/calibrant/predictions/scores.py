@@ -27,11 +27,14 @@ _MANY = 1e-3  # share of zeros from which a floor is chosen
 
 # How far a row of probabilities may be from one. Float16 rows of a thousand classes stay within it.
 SUM_TOLERANCE = 2e-3
+_FEW = 10  # samples whose logits may sum to one by chance
 _SUM_RATIO = 1.2  # between the largest and the smallest sum of rows that rounding to digits explains
 _NORMALISE = Argument("normalise", "True", is_literal=False)
+_ONE_COLUMN = Argument("positive", "NAME", is_literal=False)
+_AS_LOGITS = "If these are logits, pass them as logits."
 _ONE_PROBABILITY = (
     "For the probability p of the second class alone, use from_binary_probs(p, labels); of a file: ",
-    Argument("positive", "NAME", is_literal=False),
+    _ONE_COLUMN,
     ".",
 )
 
@@ -78,7 +81,7 @@ def read_probs(probs: Any, labels: Any, *, normalise: bool) -> tuple[Tensor, Ten
     if normalise:
         probs = _normalised(probs)
     else:
-        check_unit_interval(probs, "probs", " For percentages, or counts, pass ", _NORMALISE, ".")
+        check_unit_interval(probs, "probs", _AS_LOGITS, " For percentages, or counts, pass ", _NORMALISE, ".")
     sums = probs.sum(dim=1, dtype=torch.float64)
     off = ((sums - 1).abs() > SUM_TOLERANCE).nonzero()
     if off.numel():
@@ -86,11 +89,22 @@ def read_probs(probs: Any, labels: Any, *, normalise: bool) -> tuple[Tensor, Ten
         raise InputError(
             f"each row of probs must sum to one (within {SUM_TOLERANCE}); got {float(sums[row]):.6g} at row {row} "
             f"({off.numel()} such rows). If they were rounded, pass ",
-            *(_NORMALISE, ", which divides each row by its sum; if they are logits, pass them as logits; "),
-            "if scores of some classes are missing, add them.",
+            *(
+                _NORMALISE,
+                "; if they are logits, pass them as logits; if classes are missing, add them; if a sample can ",
+            ),
+            *("have several classes, evaluate one at a time with from_binary_probs, or of a file ", _ONE_COLUMN, "."),
         )
     probs = probs.to(working_dtype(probs))
     return probs.clamp(min=PROB_FLOOR).log(), probs
+
+
+def look_like_probs(logits: Tensor) -> bool:
+    """Return whether numbers in 0..1, (n, k), are probabilities by their sums; not if they are few, or all 0 or 1."""
+    if len(logits) < _FEW:
+        return False
+    sums = logits.sum(dim=1, dtype=torch.float64)
+    return bool(((sums - 1).abs() <= SUM_TOLERANCE).all() and (logits > 0).sum() > len(logits))
 
 
 def _normalised(probs: Tensor) -> Tensor:
@@ -100,14 +114,11 @@ def _normalised(probs: Tensor) -> Tensor:
     low, high = float(sums.min()), float(sums.max())
     if probs.min() < 0 or low <= 0:
         what, row = ("at least 0", (probs < 0).any(1)) if probs.min() < 0 else ("not all 0 in a row", sums <= 0)
-        raise InputError(
-            f"probs must be {what} to be normalised; row {int(row.nonzero()[0])} is not. "
-            "If these are logits, pass them as logits."
-        )
+        raise InputError(f"probs must be {what} to be normalised; row {int(row.nonzero()[0])} is not. {_AS_LOGITS}")
     if high > _SUM_RATIO * low:
         warn(
             f"The rows of probabilities summed to {low:.4g} up to {high:.4g} before each was divided by its sum, and "
-            "rounding does not explain as much. Are the scores of a class missing?"
+            "rounding does not explain as much. Are scores of a class missing, or can a sample have several classes?"
         )
     return (probs / sums[:, None]).to(probs.dtype)
 
@@ -116,7 +127,7 @@ def read_binary_probs(given: Any) -> tuple[Tensor, Tensor]:
     """Return log-probabilities with a floor and probabilities, (n, 2), from those of class 1, (n,) or (n, 1)."""
     single = one_column(given, "probs")
     check_rows(len(single))
-    check_unit_interval(single, "probs")
+    check_unit_interval(single, "probs", _AS_LOGITS)
     p = single.to(working_dtype(single))
     log_probs = torch.stack([(-p).log1p(), p.log()], 1).clamp(min=math.log(PROB_FLOOR))
     return log_probs, torch.stack([1 - p, p], 1)

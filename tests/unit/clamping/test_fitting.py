@@ -501,7 +501,7 @@ class TestBadInput:
 
     def test_labels_out_of_range_are_refused(self):
         inputs, labels = data()
-        assert "labels must lie in 0..3 (4 classes from the logits); got 4" in refusal(
+        assert "labels must lie in 0..3, as there are 4 classes; got 4" in refusal(
             EXACT, network(), (inputs, labels + 1)
         )
         assert "labels must be at least 0; got -1" in refusal(EXACT, network(), (inputs, labels - 1))

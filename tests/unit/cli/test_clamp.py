@@ -403,7 +403,7 @@ def test_bad_files_are_reported_in_one_line_and_named(clamp, files, tmp_path):
         "odd.npz": "has x, y. Name the arrays: --inputs NAME",
         "pixels.npz": "Give --pixels to scale 0..255",
         "tokens.npz": "δ has no meaning for tokens",
-        "four.npz": "labels must lie in 0..2 (3 classes from the logits); got 3",
+        "four.npz": "labels must lie in 0..2, as there are 3 classes; got 3",
         "words.npz": "'labels' must be numbers; it is text",
         "pickled.npz": "could run code when read",
         "nan.npz": "must be finite; got nan at row 0",

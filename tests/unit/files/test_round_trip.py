@@ -154,7 +154,7 @@ def test_only_predictions_are_saved(tmp_path):
 def test_tensors_are_written_as_by_their_library(tmp_path):
     from safetensors.torch import save_file
 
-    from calibrant.files.save import load_scores, save_scores
+    from calibrant.files.save import load_scores, save_score_batches
 
     kinds = (
         torch.bool,
@@ -169,5 +169,6 @@ def test_tensors_are_written_as_by_their_library(tmp_path):
     columns = {f"{place % 3} {kind} é": torch.arange(6).reshape(3, 2).to(kind) for place, kind in enumerate(kinds)}
     tensors = {"logits": torch.eye(3), "labels": torch.arange(3), **columns, "none": torch.empty(3, 0)}
     save_file(tensors, tmp_path / "in.safetensors", {"about": "a run"})
-    assert save_scores(load_scores(tmp_path / "in.safetensors"), tmp_path / "out.safetensors") == ()
+    given = load_scores(tmp_path / "in.safetensors")
+    assert save_score_batches(iter([given]), tmp_path / "out.safetensors").left == given.left
     assert (tmp_path / "out.safetensors").read_bytes() == (tmp_path / "in.safetensors").read_bytes()
