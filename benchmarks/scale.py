@@ -205,7 +205,7 @@ def _difference_of_temperatures(folder: Path) -> float:
     shards = find_shards([parts])
     streamed = fit_streamed(TemperatureScaling(), shards, Plan.of(shards[0], LoadOptions()))
     joined = pa.concat_tables([pq.read_table(shard.path) for shard in shards])
-    in_memory = TemperatureScaling().fit(load(joined))  # type: ignore[arg-type]
+    in_memory = TemperatureScaling().fit(load(joined))
     return abs(float(streamed.map.temperature) - float(in_memory.temperature))  # type: ignore[union-attr]
 
 

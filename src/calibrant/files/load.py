@@ -84,7 +84,7 @@ def load(  # noqa: PLR0913  # the options of the command line
     separator: str | None = None,
     where: Mapping[str, str | Sequence[str]] | None = None,
     weights: str | None = None,
-) -> Predictions | TopLabel:
+) -> Predictions | Any:
     """Load predictions. Names or options decide whether scores are logits or probabilities; values never do.
 
     Without options: ``logits`` (or ``logit_0``, ``logit_1``, ...) with ``labels``, else ``probs`` (or ``prob_0``, ...)
@@ -114,7 +114,7 @@ def load(  # noqa: PLR0913  # the options of the command line
         weights: Name of the column of the samples' weights; without it, all samples count alike.
 
     Returns:
-        TopLabel for "top-label", else Predictions.
+        TopLabel for "top-label", else Predictions; the source decides, which no type checker knows.
 
     Raises:
         InputError: If names are missing or options contradict each other; a FileError if a file cannot be read.

@@ -23,7 +23,6 @@ from calibrant.maps import Scale
 from calibrant.metrics import accuracy, auroc, ece, nll
 from calibrant.models import DigitsCNN, build_model
 from calibrant.models.zoo import model_shapes
-from calibrant.predictions import Predictions
 from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 from calibrant.training.data import Standardise, TrainingData, store_of
 from calibrant.training.folder import RunFolder
@@ -191,8 +190,6 @@ class RunMetrics:
 def run_metrics(folder: Path) -> RunMetrics:
     """Evaluate a finished run before and after temperature scaling, from the folder that :func:`train_runs` wrote."""
     calibration, test = (load(folder / f"{part}.npz") for part in ("calibration", "test"))
-    assert isinstance(calibration, Predictions)
-    assert isinstance(test, Predictions)
     metrics = RunMetrics(float(accuracy(test)), float(nll(test)), float(ece(test)), float(auroc(test)))
     try:
         fitted = TemperatureScaling().fit(calibration)
