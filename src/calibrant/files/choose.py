@@ -5,11 +5,12 @@ Names and options decide; values never do.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import groupby
+from os.path import commonprefix
 from typing import final, get_args
 
 from calibrant.errors import Argument, InputError, UnknownNameError
@@ -26,7 +27,7 @@ _PREFIXES: dict[Kind, tuple[str, ...]] = {
     "logits": (PREFIXES["logits"], "logits_", "logprob_", "log_prob_", *(f"{name}." for name in _SCORES["logits"])),
     "probs": (PREFIXES["probs"], "probs_", *(f"{name}." for name in _SCORES["probs"])),
 }  # with a point: an object by class in a line of JSON
-_SEPARATORS = "_-. :"  # between what the names of columns share and the name of their class
+_SEPARATORS = "_. :-"  # between what the names of columns share and the name of their class
 
 
 @final
@@ -71,7 +72,7 @@ def choose(content: Content, options: LoadOptions) -> ColumnChoice:
     if options.positive is not None:
         return _choose_positive(content, options)
     kinds = _kinds(options)
-    incomplete: list[tuple[Kind, bool]] = []  # kinds of which only one half is present; True: the scores
+    incomplete: list[Kind] = []  # kinds of which only one half is present
     for kind in kinds:
         choice = ColumnChoice(kind, (), None)
         if kind != "top-label":
@@ -85,12 +86,12 @@ def choose(content: Content, options: LoadOptions) -> ColumnChoice:
         if choice.scores and (labels or not options.labels_needed):
             return replace(choice, labels=labels)
         if choice.scores or (labels and kind == "top-label"):
-            incomplete.append((kind, bool(choice.scores)))
-    if incomplete:
-        kind, has_scores = incomplete[0]
-        raise _missing_columns_error(content, (kind,), lacks_scores=not has_scores, lacks_labels=has_scores)
-    lacks_labels = options.labels_needed and _find_column(content, _LABELS, options.labels, "labels") is None
-    raise _missing_columns_error(content, kinds, lacks_labels=lacks_labels, labels_needed=options.labels_needed)
+            incomplete.append(kind)
+    if incomplete and incomplete[0] != "top-label":
+        raise _missing_labels_error(content)
+    raise _missing_columns_error(
+        content, incomplete[:1] or kinds, labels_needed=options.labels_needed and not options.labels
+    )
 
 
 def _of_one_array(content: Content, options: LoadOptions) -> LoadOptions:
@@ -125,7 +126,7 @@ def _choose_positive(content: Content, options: LoadOptions) -> ColumnChoice:
     column = _find_column(content, (), options.positive, "positive")
     labels = _find_column(content, _LABELS, options.labels, "labels")
     if column is None or (labels is None and options.labels_needed):
-        raise _missing_columns_error(content, ("probs",), lacks_scores=False)
+        raise _missing_labels_error(content)
     return ColumnChoice(options.kind or "probs", (column,), labels, positive=True)
 
 
@@ -262,15 +263,8 @@ def _listed(content: Content, kind: Kind, names: list[str]) -> ColumnChoice:
         numbers = [whole_number(end) for end in ends]
         class_names = None if numbers == list(range(len(names))) else tuple(map(str, numbers))
         return ColumnChoice(kind, tuple(names), None, class_names, tuple(names))
-    shared = next((name for name in _starts(names[0]) if all(other.startswith(name) for other in names)), "")
+    shared = re.sub(rf"[^{_SEPARATORS}]*$", "", commonprefix(names))  # noqa: RUF071 - by character is meant
     return ColumnChoice(kind, tuple(names), None, tuple(names), tuple(name.removeprefix(shared) for name in names))
-
-
-def _starts(name: str) -> Iterator[str]:
-    """Yield the parts of a name that end in a separator, the longest first."""
-    for place in range(len(name) - 1, 0, -1):
-        if name[place - 1] in _SEPARATORS:
-            yield name[:place]
 
 
 def _stem(name: str) -> str:
@@ -340,41 +334,38 @@ _LIKE = {
 }
 
 
-def _missing_columns_error(
-    content: Content,
-    kinds: Sequence[Kind],
-    *,
-    lacks_scores: bool = True,
-    lacks_labels: bool = True,
-    labels_needed: bool = True,
-) -> InputError:
+def _missing_labels_error(content: Content) -> InputError:
+    likely = _like(content, "labels")
+    return content.error(
+        f"{content.title} must have labels beside the scores, as {content.noun} {', '.join(map(repr, _LABELS))}; found "
+        f"{shown_names(content)}. {content.hint}".rstrip()
+        + " Pass ",
+        *(_suggested("labels", likely), "." if likely else ", or add them: without labels only apply works."),
+    )
+
+
+def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_needed: bool = True) -> InputError:
     """Return the error for a source without a complete set of names; it suggests likely ones."""
     needed = ", or ".join(_NEEDED[kind] + " with 'labels'" * (labels_needed and kind != "top-label") for kind in kinds)
     options: list[str | Argument] = []
+    one_column: tuple[str | Argument, ...] = ()
     if list(kinds) == ["top-label"]:
         for name in ("confidence", "correct"):
             if name not in content.names:
                 options += [", ", _suggested(name, _like(content, name))]
     else:
-        if lacks_scores and len(kinds) > 1:
+        likely, is_table = _like(content, "labels"), content.noun == "column"
+        if len(kinds) > 1:
             options += [", ", Argument("kind", "logits"), " (or ", Argument("kind", "probs"), ")"]
-        if lacks_scores:
-            options += [
-                ", ",
-                _suggested("scores", _scores_like(content), "A,B,C" if content.noun == "column" else "NAME"),
-            ]
-        if lacks_labels:
-            options += [", ", _suggested("labels", _like(content, "labels"))]
-    hint = f" {content.hint}" if content.hint else ""
-    found = f"{content.title} must have {content.noun}s {needed}; found {shown_names(content)}.{hint} "
-    one_column: tuple[str | Argument, ...] = ()
-    if lacks_scores and "probs" in kinds and content.noun == "column":
-        one_column = (
-            " If one column has the scores of two classes: ",
-            Argument("positive", "NAME", is_literal=False),
-            ".",
-        )
-    return content.error(found, "Rename the intended one, or pass ", *options[1:], ".", *one_column)
+        options += [", ", _suggested("scores", _scores_like(content), "A,B,C" if is_table else "NAME")]
+        if labels_needed and likely not in _LABELS:
+            options += [", ", _suggested("labels", likely)]
+        if "probs" in kinds and is_table:
+            others = [name for name in content.names if name != likely]
+            column = _suggested("positive", others[0] if len(others) == 1 else None)
+            one_column = (" If one column has the scores of two classes: ", column, ".")
+    found = f"{content.title} must have {content.noun}s {needed}; found {shown_names(content)}. {content.hint}".rstrip()
+    return content.error(found, " Rename the intended one, or pass ", *options[1:], ".", *one_column)
 
 
 def shown_names(content: Content) -> str:
@@ -397,7 +388,7 @@ def _suggested(option: str, value: str | None, unknown: str = "NAME") -> Argumen
 
 def _scores_like(content: Content) -> str | None:
     """Return the name of the only matrix, or what numbered names have in common, that could be the scores."""
-    ends = Counter(match[1] for name in content.names if (match := re.fullmatch(r"(.*\D)\d+", name)))
+    ends = Counter(match[1] for name in content.names if (match := re.fullmatch(r"(.*[^\W\d]\D*)\d+", name)))
     if ends and ends.most_common(1)[0][1] > 1:
         prefix = ends.most_common(1)[0][0]
         return None if prefix in PREFIXES.values() else prefix

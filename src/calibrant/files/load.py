@@ -63,9 +63,11 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
     suffix = next((suffix for suffix in OPENERS if Path(path).name.lower().endswith(suffix)), None)
     if suffix is not None:
         return suffix
+    instead = {".json": "Write one object a line, as .jsonl.", ".xlsx": "Save the sheet as CSV in UTF-8."}
+    hint = instead.get(Path(path).suffix.lower(), "Convert the file, or load it yourself and pass the arrays.")
     raise FileError(
         f"the name of a file of predictions must end in one of {', '.join(OPENERS)}; {os.fspath(path)} ends in "
-        f"{Path(path).suffix!r}. Convert the file, or load it yourself and pass the arrays."
+        f"{Path(path).suffix!r}. {hint}"
     )
 
 
@@ -278,6 +280,12 @@ def assemble(content: Content, choice: ColumnChoice, options: LoadOptions) -> Pr
     class_names = _class_names(content, choice, options)
     is_single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
     is_positive = choice.positive or (is_single and choice.scores == ("predictions",))  # netcal's two-class records
+    if is_single and not is_positive and choice.kind == "probs":
+        raise InputError(
+            f"{choice.scores[0]!r} must hold the probability of every class; it has one a row. If that is the positive "
+            "class of two, pass ",
+            *(Argument("positive", choice.scores[0]), "."),
+        )
     if labels is None:
         placeholders = (
             scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype != torch.bool and not scores.is_complex()

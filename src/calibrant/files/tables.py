@@ -346,7 +346,8 @@ def content_of(path: Path | None, schema: Any, select: Callable[[list[str]], Any
 
     def shape(name: str) -> tuple[int | None, ...]:
         kind = schema.field(name).type
-        return (None, getattr(kind, "list_size", None)) if _is_list(kind) else (None,)
+        is_matrix = _is_list(kind) and not pa.types.is_struct(kind.value_type)
+        return (None, getattr(kind, "list_size", None)) if is_matrix else (None,)
 
     try:
         features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features")

@@ -79,6 +79,7 @@ def _csv_form(path: Path, separator: str | None) -> tuple[str, Any, Any]:
     with reading(path, _CSV), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
         # A block must hold a whole line, and those of many classes are long.
         header = file.readline(_LONGEST_HEADER)
+        _check_text(path, header)
         block = max(_BLOCK, len(header) + _LONGEST_NUMBER * (header.count(mark.encode()) + 1))
         options = csv.ReadOptions(block_size=min(block, _MOST_BLOCK))
     # Before parsing: with decimal commas, the rows have other numbers of commas than the first.
@@ -90,7 +91,18 @@ def _csv_form(path: Path, separator: str | None) -> tuple[str, Any, Any]:
             f"{_MARKS[others[0]]}. Pass ",
             *(Argument("separator", word), "."),
         )
+    if mark.encode() + b" " in header and b'"' not in header:  # Arrow would keep the spaces of "a, b"
+        options.column_names = [name.strip() for name in header.decode("utf-8-sig", "replace").split(mark)]
+        options.skip_rows = 1
     return mark, options, csv.ParseOptions(delimiter=mark, newlines_in_values=True)
+
+
+def _check_text(path: Path, start: bytes) -> None:
+    """Check by its first bytes that a file is not of another format."""
+    forms = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK\x03\x04": "an Excel file or another zip archive"}
+    form = next((form for mark, form in {**forms, b"\x1f\x8b": "compressed"}.items() if start.startswith(mark)), None)
+    if form is not None:
+        raise FileError(f"{path} must be text in UTF-8; it is {form}. Save it as UTF-8, or name it by its format.")
 
 
 def csv_batches(
@@ -257,9 +269,11 @@ def open_jsonl(path: Path) -> Content:
     with reading(path, _JSON):
         with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
             first = file.readline(_LONGEST_HEADER)
+            _check_text(path, first)
         if not _is_gzip(path):
             check_memory(path, 2 * path.stat().st_size)
-        _check_nesting(path)
+        for _ in _json_chunks(path):  # before Arrow parses them: it calls itself for every level of a line
+            pass
         table = _flat(_json_table(lambda: _csv_text(path), max(_BLOCK, _LONGER * len(first))))
         return content_of(path, table.schema, table.select)  # older pyarrow decodes the names of columns only here
 
@@ -289,7 +303,7 @@ def _json_schema(path: Path, _known: Any) -> Any:
 
 
 def _json_chunks(path: Path) -> Iterator[bytes]:
-    """Yield whole lines of a file, some megabytes at a time."""
+    """Yield whole lines of a file, some megabytes at a time, none of which is nested so deeply that a parser fails."""
     with reading(path, _JSON), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
         given, size, lines = 0, 0, list[bytes]()
         while line := file.readline(_LONGEST_HEADER):
@@ -325,18 +339,6 @@ def _flat(table: Any) -> Any:
     while any(pa.types.is_struct(column.type) for column in table.schema):
         table = table.flatten()
     return table
-
-
-def _check_nesting(path: Path) -> None:
-    """Check that no line is nested so deeply that the parser, which calls itself, would end the process."""
-    size, checked = 0, 0
-    with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
-        while line := file.readline(_LONGEST_HEADER):
-            size += len(line)
-            if size - checked >= _CHECKED_EVERY:
-                checked = size
-                check_expansion(path, size)
-            _check_line(line, path)
 
 
 def _check_line(line: bytes, path: Path) -> None:

@@ -40,7 +40,7 @@ def test_logits_have_two_names(name, tmp_path):
 
 def test_the_probability_of_one_class_is_refused_with_the_option_that_reads_it(tmp_path):
     (tmp_path / "binary.csv").write_text("prob,label\n0.5,1\n0.25,0\n")
-    with pytest.raises(FileError, match="of a file: positive=NAME"):
+    with pytest.raises(FileError, match="pass positive='prob'"):
         load(tmp_path / "binary.csv")
 
 
@@ -121,16 +121,11 @@ def test_words_in_names_are_class_names_and_labels_may_be_those():
             "must have arrays 'probs'...found 'softmax_out' (2 x 3), 'y' (2)...pass scores='softmax_out', labels='y'.",
         ),
         ({"out": PROBS, "labels": LABELS}, {}, InputError, "pass kind='logits' (or kind='probs'), scores='out'."),
-        ({"logits": LOGITS, "Labels": LABELS}, {}, InputError, "found 'logits'...'Labels'...pass labels='Labels'."),
+        ({"logits": LOGITS, "Labels": LABELS}, {}, InputError, "found 'logits'...'Labels'...Pass labels='Labels'."),
         ({"p_0": LABELS, "p_1": LABELS, "labels": LABELS}, {"kind": "probs"}, InputError, "pass scores='p_'."),
         ({"conf": [0.5], "correct": [1]}, {"kind": "top-label"}, InputError, "pass confidence='conf'."),
         ({"logits": LOGITS, "labels": LABELS}, {"kind": "probs"}, InputError, "must have arrays 'probs'"),
-        (
-            {"logits": LOGITS},
-            {},
-            InputError,
-            "must have arrays 'logits'...'labels'; found 'logits'...pass labels=NAME.",
-        ),
+        ({"logits": LOGITS}, {}, InputError, "must have labels...found 'logits'...Pass labels=NAME, or add them"),
         ({"labels": LABELS}, {}, InputError, "or 'confidence' with 'correct'; found 'labels' (2)...scores=NAME."),
         (
             {"confidence": [0.5], "is_correct": [1]},

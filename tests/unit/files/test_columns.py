@@ -1,5 +1,6 @@
 """Columns of scores by list, pattern and prefix; one column of two classes; labels by name and by number."""
 
+import gzip
 import json
 import re
 
@@ -178,9 +179,43 @@ def test_decimal_commas_are_named(tmp_path):
         load(tmp_path / "p.csv", separator=";")
 
 
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("prob_0,prob_1,label\n0.2,0.8,1\n".encode("utf-16"), "it is UTF-16"),
+        (b"PK\x03\x04 something", "Excel"),
+        (gzip.compress(b"prob_0,prob_1,label\n"), "compressed"),
+        (b"prob_0,prob_1\n0.2,0.8\n", "without labels only apply works"),
+        (b"prob_0,prob_1,y_true\n0.2,0.8,1\n", "Pass labels='y_true'."),
+        (b"prob,label\n0.2,cat\n0.3,dog\n", "positive='prob'"),
+        (b"score,label\n0.2,0\n0.3,1\n", "positive='score'"),
+        (b".2,.8,1\n.3,.7,0\n", "scores=A,B,C"),
+    ],
+)
+def test_what_a_csv_lacks_is_named_with_what_helps(tmp_path, text, part):
+    (tmp_path / "p.csv").write_bytes(text)
+    with refused(part, error=FileError):
+        load(tmp_path / "p.csv")
+
+
+def test_spaces_beside_separators_are_not_part_of_names(tmp_path):
+    (tmp_path / "p.csv").write_text("prob_cat, prob_dog , label\n0.2, 0.8, dog\n0.9, 0.1, cat\n")
+    loaded = load(tmp_path / "p.csv")
+    assert (loaded.class_names, loaded.labels.tolist(), len(loaded)) == (("cat", "dog"), [1, 0], 2)
+
+
+@pytest.mark.parametrize(("name", "part"), [("p.json", "as .jsonl"), ("p.xlsx", "as CSV"), ("p.pkl", "Convert")])
+def test_other_formats_are_refused_with_what_to_write_instead(tmp_path, name, part):
+    (tmp_path / name).write_text("{}")
+    with refused(part, error=FileError):
+        load(tmp_path / name)
+
+
 def test_the_error_for_unknown_columns_names_the_options_that_could_read_them(tmp_path):
     (tmp_path / "p.csv").write_text("y_pred_proba,target\n0.5,1\n")
-    with refused("pass", "labels='target'", "one column has the scores of two classes: positive=NAME", error=FileError):
+    with refused(
+        "pass", "labels='target'", "one column has the scores of two classes: positive='y_pred_proba'", error=FileError
+    ):
         load(tmp_path / "p.csv")
     (tmp_path / "p.csv").write_text("0,1,target\n0.5,0.5,1\n")
     with refused("scores='[0-9]*', labels='target'", error=FileError):
