@@ -307,7 +307,13 @@ def _json_chunks(path: Path) -> Iterator[bytes]:
     with reading(path, _JSON), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
         given, size, lines = 0, 0, list[bytes]()
         while line := file.readline(_LONGEST_HEADER):
-            _check_line(line, path)
+            if line.count(b"[") + line.count(b"{") > _DEEPEST:
+                marks = np.frombuffer(_QUOTED.sub(b"", line), dtype=np.uint8)
+                steps = np.isin(marks, list(b"[{")).astype(np.int32) - np.isin(marks, list(b"]}"))
+                if steps.cumsum().max() > _DEEPEST:
+                    raise FileError(
+                        f"{path} must have lines of numbers, text, lists and objects; one is nested too deeply."
+                    )
             lines.append(line)
             size += len(line)
             if size >= _JSON_CHUNK:
@@ -339,14 +345,6 @@ def _flat(table: Any) -> Any:
     while any(pa.types.is_struct(column.type) for column in table.schema):
         table = table.flatten()
     return table
-
-
-def _check_line(line: bytes, path: Path) -> None:
-    if line.count(b"[") + line.count(b"{") > _DEEPEST:
-        marks = np.frombuffer(_QUOTED.sub(b"", line), dtype=np.uint8)
-        steps = np.isin(marks, list(b"[{")).astype(np.int32) - np.isin(marks, list(b"]}"))
-        if steps.cumsum().max() > _DEEPEST:
-            raise FileError(f"{path} must have lines of numbers, text, lists and objects; one is nested too deeply.")
 
 
 def write_text(batches: Iterable[Mapping[str, Any]], form: Form, file: Path) -> tuple[str, ...]:

@@ -32,11 +32,6 @@ _SUM_RATIO = 1.2  # between the largest and the smallest sum of rows that roundi
 _NORMALISE = Argument("normalise", "True", is_literal=False)
 _ONE_COLUMN = Argument("positive", "NAME", is_literal=False)
 _AS_LOGITS = "If these are logits, pass them as logits."
-_ONE_PROBABILITY = (
-    "For the probability p of the second class alone, use from_binary_probs(p, labels); of a file: ",
-    _ONE_COLUMN,
-    ".",
-)
 
 
 class ZeroCells(NamedTuple):
@@ -73,7 +68,9 @@ def read_probs(probs: Any, labels: Any, *, normalise: bool) -> tuple[Tensor, Ten
     probs = as_tensor(probs, "probs")
     if probs.ndim != 2 or probs.shape[1] < 2:
         raise InputError(
-            f"probs must have shape (n, k) with at least two classes; got {tuple(probs.shape)}. ", *_ONE_PROBABILITY
+            f"probs must have shape (n, k) with at least two classes; got {tuple(probs.shape)}. For the probability p "
+            "of the second class alone, use from_binary_probs(p, labels); of a file: ",
+            *(_ONE_COLUMN, "."),
         )
     check_rows(probs.shape[0])
     check_rows_are_samples(probs, labels)
