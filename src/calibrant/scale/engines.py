@@ -75,7 +75,7 @@ def start_local(workers: int) -> Iterator[Run]:
     if workers <= 1:
         yield lambda work, tasks: (attempt(work, task) for task in tasks)
         return
-    made = [_Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
+    made = [_Worker() for _ in range(workers)]
     idle = made.copy()
 
     def answer(work: "Work[T]", task: T) -> Answer:
@@ -100,8 +100,8 @@ def start_local(workers: int) -> Iterator[Run]:
 class _Worker:
     """A process with a pipe of its own, which ends with it: one that is killed in the middle of an answer, too."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads, self._lock, self._ended = threads, threading.Lock(), False
+    def __init__(self) -> None:
+        self._lock, self._ended = threading.Lock(), False
         self.process: Any = None
 
     def answer(self, work: "Work[T]", task: T) -> Answer:
@@ -133,7 +133,7 @@ class _Worker:
             if self._ended:
                 raise CancelledError
             self.pipe, other = context.Pipe()
-            self.process = context.Process(target=_serve, args=(other, self._threads), daemon=True)
+            self.process = context.Process(target=_serve, args=(other,), daemon=True)
             self.process.start()
             other.close()
 
@@ -146,12 +146,12 @@ class _Worker:
             self.process.join()
 
 
-def _serve(pipe: "Connection[Any, Any]", threads: int) -> None:
+def _serve(pipe: "Connection[Any, Any]") -> None:
     """Answer tasks until the process that gives them closes the pipe, or dies."""
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # that process gets it, too, and ends this one
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)  # the processes are the parallelism; of a batch, threads would be slower than one
     threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:

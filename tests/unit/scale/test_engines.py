@@ -70,7 +70,7 @@ def workers() -> list[int]:
 
 
 def test_a_worker_may_be_killed_in_the_middle_of_an_answer():
-    worker = engines._Worker(threads=1)
+    worker = engines._Worker()
     worker._start()
     worker.pipe.send((bytes, 50_000_000))
     assert worker.pipe.recv() is None
