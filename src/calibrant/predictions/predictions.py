@@ -388,8 +388,8 @@ def _checked_span(logits: Tensor) -> float:
         )
     if low >= 0 and high <= 1 and scores.look_like_probs(logits):
         warn(
-            "The logits of every sample lie in 0..1 and sum to one, as probabilities do. If they are probabilities, "
-            "give them as such: a second softmax makes any classifier underconfident."
+            "The logits of every sample lie in 0..1 and sum to one, as probabilities do. If they are, give them as "
+            "probabilities: a second softmax makes any classifier underconfident."
         )
     return span
 

@@ -98,10 +98,8 @@ def read_probs(probs: Any, labels: Any, *, normalise: bool) -> tuple[Tensor, Ten
 
 def look_like_probs(logits: Tensor) -> bool:
     """Return whether numbers in 0..1, (n, k), are probabilities by their sums; not if they are few, or all 0 or 1."""
-    if len(logits) < _FEW:
-        return False
-    sums = logits.sum(dim=1, dtype=torch.float64)
-    return bool(((sums - 1).abs() <= SUM_TOLERANCE).all() and (logits > 0).sum() > len(logits))
+    off = (logits.sum(dim=1, dtype=torch.float64) - 1).abs().max()
+    return len(logits) >= _FEW and bool(off <= SUM_TOLERANCE and (logits > 0).sum() > len(logits))
 
 
 def _normalised(probs: Tensor) -> Tensor:

@@ -184,11 +184,12 @@ def _escaped(text: str) -> str:
 
 
 def _html_paragraph(kind: str, text: str) -> str:
-    return f'<p class="{kind}">{_escaped(text)}</p>'
+    return f'<p class="{kind}">{_escaped(text)}</p>'.replace(" %", "&nbsp;%")  # no line begins with a percent sign
 
 
 def _html_list(items: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{_escaped(item)}</li>' for item in items)}</ul>" if items else ""
+    listed = "".join(f"<li>{_escaped(item)}</li>" for item in items).replace(" %", "&nbsp;%")
+    return f"<ul>{listed}</ul>" if items else ""
 
 
 def _html_section(section: Section) -> str:
