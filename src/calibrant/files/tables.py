@@ -105,6 +105,7 @@ def _no_value(name: str, row: int) -> InputError:
 _ARROW, _PARQUET = "Feather (version 2) or Arrow file", "Parquet file"
 _ROWS = 1 << 16  # of a record batch that is written
 _BATCH = 1 << 22  # numbers of a Parquet file that are decoded together
+_SMALL_FILE = 1 << 25  # bytes
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # kinds of Arrow messages
 
 
@@ -126,8 +127,10 @@ def parquet_file(path: Path) -> Any:
     """Open a Parquet file to be read in batches; page checksums are verified where it has them."""
     import pyarrow.parquet as pq
 
-    # Without these all row groups that are asked for are held, as they are stored, until the last is read.
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 18, page_checksum_verification=True)
+    # Otherwise all row groups that are asked for are held, as they are stored, until the last is read. But a buffer
+    # grows to the size that a page claims, up to two gigabytes: a small file, which may be damaged, is read without.
+    buffer = 1 << 18 if path.stat().st_size > _SMALL_FILE else 0
+    return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer, page_checksum_verification=True)
 
 
 def open_parquet(path: Path) -> Content:

@@ -102,6 +102,21 @@ def test_parquet_checksums_find_a_changed_number(tmp_path):
         load(path)
 
 
+def test_a_page_that_claims_two_gigabytes_does_not_get_them(tmp_path):
+    path = tmp_path / "p.parquet"
+    save(Predictions.from_logits(torch.rand(12, 3), torch.arange(12) % 3), path)
+    whole = path.read_bytes()
+    assert whole[4:10:2] == b"\x15\x15\x15"  # the first page: its type, and its sizes before and after compression
+    path.write_bytes(whole[:9] + b"\xfe\xff\xff\xff\x0f" + whole[10:])  # 2**31 - 1
+    code = (
+        "import sys, pyarrow; from calibrant import errors, load\n"
+        "try: load(sys.argv[1])\n"
+        "except errors.FileError: print(pyarrow.default_memory_pool().max_memory())"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 1 << 24
+
+
 def test_objects_in_an_npz_are_refused(tmp_path):
     np.savez(tmp_path / "a.npz", logits=np.array([[1, None]], dtype=object), labels=[0])
     with pytest.raises(FileError, match=r"'logits' must be an array of numbers.*\(a pickle\).*run code"):
