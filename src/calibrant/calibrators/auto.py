@@ -1,6 +1,7 @@
 """The calibrator that suits the data best, chosen by cross-validation, and averaged with a partner where that helps."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, final, get_args
 
 from calibrant.calibrators.affine import (
@@ -29,8 +30,7 @@ _MATRIX_WORK = 2e9
 _SAMPLES_PER_WEIGHT = 2
 # Dirichlet calibration chooses its penalties by cross-validation, which needs more samples and takes longer.
 _SAMPLES_PER_SEARCHED_WEIGHT = 5
-# With so few samples of so few classes cross-validation cannot distinguish methods; the default one and its partner are
-# averaged.
+# With so few samples of so few classes cross-validation cannot distinguish many methods; all of a few are averaged.
 _FEW_SAMPLES, _FEW_CLASSES = 500, 10
 # A curve for each class needs samples of each; so does a network that sees which class is which.
 _SAMPLES_PER_CURVE = 20
@@ -38,18 +38,18 @@ _SAMPLES_PER_SEEN_CLASS = 50
 
 
 class CandidateSet(NamedTuple):
-    """Methods to choose from, the one that is chosen unless another is clearly better, and the one to average it with.
+    """Methods to choose from, the one that is chosen unless another is clearly better, and those to average it with.
 
     Without a default, the first candidate near the best is chosen.
     """
 
     candidates: tuple[Calibrator, ...]
     default: Calibrator | None = None
-    partner: Calibrator | None = None
+    partners: tuple[Calibrator, ...] = ()
 
 
 def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
-    """Return the methods that ``auto`` chooses from, each the best on some data; the default candidate; its partner.
+    """Return the methods that ``auto`` chooses from, each the best on some data; the default one; its partners.
 
     First the structured family: no calibration, temperature, structured vector scaling and structured matrix scaling
     (if n k² is at most 2·10⁹); each equals the one before it as long as the samples do not show more. Then the
@@ -64,8 +64,8 @@ def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
     kind of map with penalties that are searched, if that is a candidate.
 
     With at most 500 samples of ten classes, Platt scaling is the only alternative: the lowest of many scores would be
-    luck. It is also the partner: it fits every class separately, and errs where structured matrix scaling, which fits
-    all of them together, does not.
+    luck. All four are averaged: the two simplest hold back the two others where these follow noise, and Platt scaling,
+    which fits every class separately, errs where structured matrix scaling, which fits all of them together, does not.
 
     If a class has no samples, only methods without parameters for single classes are left, and a temperature is the
     default: the others would learn that the class never occurs, and no held-out sample shows the harm.
@@ -79,8 +79,8 @@ def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
         >>> [method.name for method in candidate_set(5000, 2).candidates]
         ['uncalibrated', 'temperature', 'svs', 'sms', 'platt', 'beta', 'quadratic', 'ets', 'isotonic', 'venn_abers']
         >>> sets = candidate_set(100, 3), candidate_set(5000, 10), candidate_set(5000, 100)
-        >>> [(found.default.name, found.partner and found.partner.name) for found in sets]
-        [('sms', 'platt'), ('sms', 'dirichlet_odir'), ('svs', None)]
+        >>> [" & ".join(method.name for method in (found.default, *found.partners)) for found in sets]
+        ['sms & uncalibrated & temperature & platt', 'sms & dirichlet_odir', 'svs']
     """
     simplest = (Uncalibrated(), TemperatureScaling())
     pooled = (IsotonicPooled(), Chain((TemperatureScaling(), IsotonicPooled())))
@@ -91,21 +91,21 @@ def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
     has_default_matrix = is_matrix_affordable and n >= _SAMPLES_PER_WEIGHT * k * k
     default = StructuredMatrixScaling() if has_default_matrix else StructuredVectorScaling()
     if n <= _FEW_SAMPLES and k <= _FEW_CLASSES:
-        return CandidateSet((*simplest, default, PlattScaling()), default, PlattScaling())
+        return CandidateSet((*simplest, default, PlattScaling()), default, (*simplest, PlattScaling()))
     structured = (*simplest, StructuredVectorScaling(), *((StructuredMatrixScaling(),) if is_matrix_affordable else ()))
     if k == 2:
         scaled = (PlattScaling(), BetaCalibration(), QuadraticScaling(), *symmetric)
         return CandidateSet((*structured, *scaled, IsotonicRegression(), VennAbers()), default)
     has_partner = is_matrix_affordable and n >= _SAMPLES_PER_SEARCHED_WEIGHT * k * k
-    partner = DirichletODIR() if has_partner else None
+    partners = (DirichletODIR(),) if has_partner else ()
     alternatives = (
         *symmetric,
         IsotonicOneVsRest() if n >= _SAMPLES_PER_CURVE * k else None,
         OrderInvariant(),
         OrderPreserving() if n >= _SAMPLES_PER_SEEN_CLASS * k else None,
-        partner,
+        *partners,
     )
-    return CandidateSet((*structured, *(method for method in alternatives if method is not None)), default, partner)
+    return CandidateSet((*structured, *(method for method in alternatives if method is not None)), default, partners)
 
 
 _BREIMAN = Paper("Breiman et al.", 1984, "Classification and Regression Trees", "doi:10.1201/9781315139470",
@@ -120,10 +120,10 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
     One of the methods that are tried (:func:`candidate_set`) is the default candidate: structured matrix or vector
     scaling, which is seldom far behind the best whatever the model is. It is chosen unless another is better by three
     standard errors: with few samples that keeps noise from picking a flexible method; with many it finds the best one.
-    The default candidate has a partner if there are enough samples; if they cannot decide between the two, the
-    log-probabilities of both are averaged, with weights from their scores. With 500 samples or fewer only these two,
-    temperature scaling and no calibration are tried. Of candidates that were given, the first, from simple to complex,
-    that is within one standard error of the best is chosen. No calibration is always a candidate.
+    The default candidate may have partners: the log-probabilities of all that the samples cannot tell apart are
+    averaged, with weights from their scores. With 500 samples or fewer of ten classes these are all that is tried: no
+    calibration, temperature, structured and Platt scaling. Of candidates that were given, the first, from simple to
+    complex, that is within one standard error of the best is chosen. No calibration is always a candidate.
 
     The choice is made by log-loss (or Brier score), never by ECE, which is lowest for maps that give every sample the
     same confidence; a warning says where ECE, or the other proper score, would have chosen otherwise. The test set
@@ -133,9 +133,9 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
     default candidate in the first fold are tried in no other. It fails if the calibration samples are not
     representative: the choice is then as wrong as every fit.
 
-    Formula: m* = the default m₀, or the lowest m with CV(m) − CV(m₀) < −3 se(CV(m) − CV(m₀)); of m₀ and its partner m₁,
-        q ∝ q₀^w q₁^(1 − w), w/(1 − w) = exp(n (CV(m₁) − CV(m₀))/4)
-    Samples: at least two per fold; a hundred or more to distinguish methods. With fewer the default candidate is kept.
+    Formula: m* = the default m₀, or the lowest m with CV(m) − CV(m₀) < −3 se(CV(m) − CV(m₀)); of m₀ and its partners,
+        q ∝ Π_i q_i^w_i, w_i ∝ exp(−n CV(m_i)/4)
+    Samples: at least two per fold; a hundred or more to distinguish methods. With fewer they are averaged.
 
     Args:
         candidates: From simple to complex; None takes those of :func:`candidate_set`, with a warning if some were left
@@ -163,8 +163,8 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
         """Rank the candidates by their score on samples they were not fitted on."""
         n, k, absent = int(predictions.effective_size), predictions.n_classes, len(absent_classes(predictions))
         given = candidate_set(n, k, absent=absent) if self.candidates is None else CandidateSet(self.candidates)
-        how = {"default": given.default, "partner": given.partner}
-        return rank(predictions, given.candidates, score=self.score, folds=self.folds, seed=self.seed, **how)
+        ranked = partial(rank, predictions, score=self.score, folds=self.folds, seed=self.seed)
+        return ranked(given.candidates, default=given.default, partners=given.partners)
 
     def choose(self, predictions: Predictions) -> tuple[Ranking, CandidateResult, Map]:
         """Rank the candidates and fit the chosen one on all samples, or the next by score where that fails."""
@@ -222,7 +222,7 @@ def _notes(ranking: Ranking, taken: CandidateResult) -> list[str]:
     averaged: tuple[Calibrator, ...] = ()
     if isinstance(taken.calibrator, LogOpinionPool):
         averaged = taken.calibrator.members
-        weights = " and ".join(f"{weight:.2f}" for weight in taken.calibrator.weights)
+        weights = ", ".join(f"{weight:.2f}" for weight in taken.calibrator.weights)
         lines.append(f"the log-probabilities of {taken.name} are averaged, with weights {weights}")
     if taken is ranking.chosen and ranking.temperature_is_enough:
         about = f"{taken.name} is not clearly better ({taken.to_temperature})"

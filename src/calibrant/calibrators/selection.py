@@ -95,9 +95,7 @@ class CandidateResult:
     to_uncalibrated: CrossValidatedDifference = _UNKNOWN  # its score minus that without calibration: below 0 it helps
     to_temperature: CrossValidatedDifference = _UNKNOWN  # its score minus that of temperature scaling
     to_default: CrossValidatedDifference = _UNKNOWN  # its score minus that of the default candidate
-    other_to_uncalibrated: CrossValidatedDifference = (
-        _UNKNOWN  # in the other proper score: brier for nll, nll for brier
-    )
+    other_to_uncalibrated: CrossValidatedDifference = _UNKNOWN  # in the other proper score: brier for nll
     ece: float = math.nan
     to_lowest_ece: CrossValidatedDifference = _UNKNOWN
     folds: int = 0  # in which it was tried
@@ -141,7 +139,7 @@ class Ranking:
         """The candidate to take.
 
         The default candidate, unless another is lower by more than three standard errors: among many the lowest score
-        is partly luck. If there is a mean of the default candidate and its partner, it is taken instead of either.
+        is partly luck. If there is a mean of the default candidate and its partners, it is taken in place of any.
         Without a default, the simplest candidate that is no more than one standard error above the best.
 
         Standard errors are those of the paired differences, which are far smaller than that of either score. Above the
@@ -205,8 +203,8 @@ _BINS = 15  # of the calibration error
 # Pseudo-samples that are added to every candidate's log-loss, labelled with the runner-up class. (Jeffreys' prior adds
 # half a failure.) No error among n samples does not rule out one later. It matters with a hundred samples or fewer.
 _PSEUDO_SAMPLES = 0.5
-# The default candidate and its partner have weights e^(-loss / 4), with the total loss of the held-out samples in nats:
-# far apart if the samples decide, and about equal if they cannot. One with less than the second number is left out.
+# The default candidate and its partners have weights e^(-loss / 4), with the total loss of held-out samples in nats:
+# far apart if the samples decide, and about equal if they cannot. Below the second number times the largest: left out.
 _WEIGHT_TEMPERATURE, _MIN_WEIGHT = 4.0, 0.02
 # With more samples methods that differ by less than matters could be distinguished; the method taken is fitted on all.
 _MOST = 100_000
@@ -226,7 +224,7 @@ def rank(
     folds: int = 5,
     seed: int = 0,
     default: Calibrator | None = None,
-    partner: Calibrator | None = None,
+    partners: Sequence[Calibrator] = (),
 ) -> Ranking:
     """Cross-validate the candidates and rank them by a proper score; the uncalibrated model is always among them.
 
@@ -239,8 +237,8 @@ def rank(
 
     With a default candidate, those given after it are dropped after the first fold in which they do not lead it: what
     is behind on a fifth of the samples seldom ends far ahead on all. Of more than 100,000 samples, as many are drawn.
-    The default candidate's partner is tried in all folds, unless it is far behind; then the mean of the two, weighted
-    by their scores, is ranked as well.
+    The default candidate's partners are tried in all folds, unless they are far behind; then the mean of all of these,
+    weighted by their scores, is ranked as well.
 
     Args:
         predictions: The calibration samples, at least two per fold.
@@ -250,7 +248,7 @@ def rank(
         seed: Random seed of the fold assignment.
         default: The candidate that is chosen unless another is clearly better (:attr:`Ranking.chosen`); None: the
             simplest near the best is chosen.
-        partner: The candidate that the default one may be averaged with.
+        partners: The candidates that the default one may be averaged with.
 
     Example:
         >>> logits = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
@@ -269,7 +267,7 @@ def rank(
         drawn = torch.randperm(len(predictions), generator=torch.Generator().manual_seed(seed))[:_MOST]
         predictions = predictions[drawn.to(predictions.labels.device)]
     predictions = predictions.with_positive_weights()
-    averaged = () if partner is None else (default, partner, Uncalibrated())
+    averaged = (default, *partners, Uncalibrated()) if partners else ()
     tried = [_OutOfFold(one, predictions, score, is_averaged=one in averaged) for one in candidates]
     uncalibrated = next(candidate for candidate in tried if isinstance(candidate.calibrator, Uncalibrated))
     uncalibrated.eligible = predictions.zero_cells is None or not predictions.zero_cells.cells
@@ -285,8 +283,8 @@ def rank(
                 candidate.dropped = True
                 continue
             candidate.try_fold(*parts, uncalibrated)
-            candidate.dropped = _is_behind(candidate, tried, first, partner)
-    first = _with_pool(tried, first, partner, predictions)
+            candidate.dropped = _is_behind(candidate, tried, first, partners)
+    first = _with_pool(tried, first, partners, predictions)
     return _ranked(tried, first, uncalibrated, folds)
 
 
@@ -387,37 +385,39 @@ def _why_not_tried(candidate: _OutOfFold, tried: Sequence[_OutOfFold], default: 
 
 
 def _is_behind(
-    candidate: _OutOfFold, tried: Sequence[_OutOfFold], default: _OutOfFold | None, partner: Calibrator | None
+    candidate: _OutOfFold, tried: Sequence[_OutOfFold], default: _OutOfFold | None, partners: Sequence[Calibrator]
 ) -> bool:
     """Whether the folds so far are reason enough not to try a candidate in the others."""
-    if default is None:
+    if default is None or tried.index(candidate) <= tried.index(default):
         return False
-    if candidate.calibrator == partner:
+    if candidate.calibrator in partners:
         return candidate.has_negligible_weight(default)
-    return tried.index(candidate) > tried.index(default) and not candidate.leads(default)
+    return not candidate.leads(default)
 
 
 def _with_pool(
-    tried: list[_OutOfFold], first: _OutOfFold | None, partner: Calibrator | None, predictions: Predictions
+    tried: list[_OutOfFold], first: _OutOfFold | None, partners: Sequence[Calibrator], predictions: Predictions
 ) -> _OutOfFold | None:
-    """Add the mean of the default candidate and its partner, and return the new default candidate.
+    """Add the mean of the default candidate and its partners, and return the new default candidate.
 
-    If one of the two would have next to no weight, there is no mean, and the other is the default.
+    Those that would have next to no weight are left out; if one is left, there is no mean, and it is the default.
     """
-    second = next((candidate for candidate in tried if candidate.calibrator == partner), None)
-    if first is None or second is None or second.dropped or first.failure or second.failure:
+    if first is None or first.failure:
         return first
-    if first.has_negligible_weight(second):
-        return second
-    if not second.has_negligible_weight(first):
-        lead = second.loss_to(first) / _WEIGHT_TEMPERATURE
-        weights = 1 / (1 + math.exp(-lead)), 1 / (1 + math.exp(lead))
-        pooled = _OutOfFold(LogOpinionPool((first.calibrator, second.calibrator), weights), predictions, first.score)
-        mean = weights[0] * first.log_probs + weights[1] * second.log_probs
+    averaged = [one for one in tried if one is first or one.calibrator in partners]
+    able = [one for one in averaged if one.eligible and not one.dropped and not one.failure]
+    best = min(able, key=lambda one: one.loss_to(first))
+    members = [one for one in able if not one.has_negligible_weight(best)]
+    if len(members) > 1:
+        losses = torch.tensor([one.loss_to(best) for one in members], dtype=torch.float64)
+        weights = (-losses / _WEIGHT_TEMPERATURE).softmax(dim=0)
+        mean = torch.stack([one.log_probs for one in members], dim=-1) @ weights.to(first.log_probs)
+        pool = LogOpinionPool(tuple(one.calibrator for one in members), tuple(weights.tolist()))
+        pooled = _OutOfFold(pool, predictions, first.score)
         pooled.take(predictions.with_logits(mean.log_softmax(dim=1), normalised=True), slice(None))
         pooled.folds = first.folds
         tried.append(pooled)
-    return first
+    return first if first in members else best
 
 
 def _first(tried: Sequence[_OutOfFold], kind: type[Calibrator]) -> _OutOfFold | None:
