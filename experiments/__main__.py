@@ -93,6 +93,8 @@ def _check_quick(given: argparse.Namespace) -> None:
 
 
 def _list(given: argparse.Namespace) -> int:
+    if given.only and not given.paper:
+        raise InputError("--only must follow the study whose cells it names; got no study.")
     for study in [STUDIES[given.paper]] if given.paper else STUDIES.values():
         cells, done, strangers = _cells(study, given)
         print(f"{study.name}: {study.title}; {len(done)} of {len(cells)} cells have a record")

@@ -155,7 +155,8 @@ def test_only_the_first_process_writes_and_prints(run):
     assert not (out / "elsewhere").exists()
     assert (out / "cli" / "clamped.safetensors").exists()
     assert "Neural Clamping" in first[0]
-    assert not second[0]
+    # Of torch 2.10, gloo itself prints a line in every process when it connects.
+    assert [line for line in second[0].splitlines() if not line.startswith("[Gloo] ")] == []
 
 
 def test_one_process_shows_an_error_of_all(run):

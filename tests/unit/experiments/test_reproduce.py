@@ -82,6 +82,11 @@ def test_a_page_without_records_names_the_file_and_the_cells_that_it_has(records
     assert f"{records} has none" in said
 
 
+def test_conditions_need_a_study(capsys):
+    assert main(["list", "--only", "seed=0"]) == 2
+    assert "--only must follow the study" in capsys.readouterr().err
+
+
 def test_a_download_needs_a_folder(tmp_path, capsys):
     assert main(["run", "refinement", "--download", "--records", str(tmp_path / "records.jsonl")]) == 2
     assert "--data FOLDER" in capsys.readouterr().err
