@@ -14,6 +14,7 @@ from experiments.meta.page import TITLES
 from experiments.meta_regularization.results import lower_than_focal, numbers_of
 from experiments.page import joined, save
 from experiments.records import Record, Records
+from experiments.refinement.results import numbers_of as refinement_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,6 +83,12 @@ def _losses() -> Section:
         for method, name in (("CE", "cross-entropy"), ("Focal", "focal loss"), ("LS (0.05)", "label smoothing"))
         for uncalibrated, calibrated in [[long[f"paper.{method}.best.{row}.ece"].value for row in ("none", "TS")]]
     ]
+    both = refinement_numbers(_records("refinement"))
+    costs = [
+        f"{name} changes ECE by {ece.value:+.1f}, AUROC by {auc.value:+.1f} points ({auc.low:+.1f} … {auc.high:+.1f})"
+        for name, key in (("label smoothing", "LS - Baseline.none"), ("one temperature", "Baseline.TS - none"))
+        for ece, auc in [[both[f"cifar100.vgg16_bn.{key}.{metric}"] for metric in ("ece", "auroc")]]
+    ]
     better = [way for way in after if after[way] < after[plain]]
     text = f"""
 ## Which loss
@@ -93,7 +100,8 @@ temperature. Cross-entropy goes from {before[plain]:.1f} to {after[plain]:.1f}; 
 {auroc[plain]:.1f} for cross-entropy, lowest for {_extreme(auroc, min)} and highest for {_extreme(auroc, max)}. After
 350 epochs instead of 40 ([study](meta-regularization-study.md)) one temperature takes {", ".join(steps)}; a γ
 of focal loss that is learned for each sample has a lower ECE than γ = 1 in {sum(is_lower)} of {len(is_lower)} pairs of
-networks. So choose the loss by accuracy and log-loss, calibrate afterwards, and evaluate what is left.
+networks. Look at both: on VGG-16 ([study](refinement-study.md)) {"; ".join(costs)}. So choose the loss by
+accuracy and log-loss, calibrate afterwards, and evaluate what is left.
 """
 
     def draw(ax: "Axes", theme: "Theme") -> None:
