@@ -143,7 +143,7 @@ def test_what_cannot_be_is_refused(answers, smooth):
         theorem_gain(model, rows, delta=direction[:3])
     with pytest.raises(InputError, match="shape of one input"):
         lemma_residual(NOTHING, answers, delta=direction[:3])
-    with pytest.raises(InputError, match=r"labels must lie in 0\.\.5 .*; got 6"):
+    with pytest.raises(InputError, match=r"labels must lie in 0\.\.5, .*; got 6"):
         lemma_residual(NOTHING, (answers[0], answers[1] + 1))
     with pytest.raises(InputError, match=r"must be a tuple \(inputs, labels\)"):
         lemma_residual(NOTHING, answers[0])  # here labels do play a part
