@@ -229,6 +229,13 @@ class TestMaps:
         made, logits = fitted(calibrator, 5), hard_rows(5)[:50].round().long()
         assert torch.equal(made(logits), made(logits.float()))
 
+    @each_size
+    @each_calibrator
+    def test_it_takes_logits_in_any_layout_in_memory(self, calibrator, k):
+        made, logits = fitted(calibrator, k), hard_rows(k, torch.float32)
+        by_class = logits.T.contiguous().T
+        assert torch.allclose(made(by_class), made(logits), rtol=1e-5, atol=1e-5)
+
     @each_calibrator
     def test_it_runs_in_single_precision(self, calibrator):
         made, logits = copy.deepcopy(fitted(calibrator, 5)).float(), hard_rows(5, torch.float32)

@@ -160,13 +160,13 @@ def workspace(parts: int, size: int, dtype: torch.dtype, device: torch.device) -
 
 
 def top_leads(values: Tensor, *, relative: float, absolute: float, most: float) -> bool:
-    """Whether the largest entry of every row leads the others by a margin, on a CPU, (n, k) contiguous, few classes.
+    """Whether the largest entry of every row leads the others by a margin, on a CPU, (n, k) with few classes.
 
     The margin is ``relative`` times the entry's magnitude plus ``absolute``; no magnitude may exceed ``most``.
     """
     array, step = values.numpy(), 8192
     # Two float32 are moved as one number, which is faster.
-    lanes = 2 if array.shape[1] % 2 == 0 and array.dtype == np.float32 else 1
+    lanes = 2 if array.shape[1] % 2 == 0 and array.dtype == np.float32 and array.flags.c_contiguous else 1
     wide = array.view(np.float64) if lanes == 2 else array
     memory = workspace(1, step * array.shape[1], values.dtype, values.device)[0].numpy().view(wide.dtype)
     for start in range(0, len(wide), step):
