@@ -96,7 +96,10 @@ function rangeOf(dots: Dot[]): [number, number] {
   return [Math.min(...kept.map((dot) => dot.low ?? dot.value)), Math.max(...kept.map((dot) => dot.high ?? dot.value))];
 }
 
-export const signed = (value: number, digits: number) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;
+export const signed = (value: number, digits: number) => {
+  const size = Math.abs(value).toFixed(digits);
+  return `${Number(size) === 0 ? "" : value > 0 ? "+" : "−"}${size}`; // what rounds to 0 has no sign
+};
 
 /** Methods side by side, lowest log-loss first, with a warning where the accuracy falls. */
 export function MethodTable({ methods, baseline }: { methods: Method[]; baseline: string }) {
