@@ -191,6 +191,7 @@ def test_decimal_commas_are_named(tmp_path):
         (b"score,label\n0.2,0\n0.3,1\n", "positive='score'"),
         (b".2,.8,1\n.3,.7,0\n", "scores=A,B,C"),
     ],
+    ids=["utf-16", "excel", "gzip", "no labels", "y_true", "prob", "score", "no header"],
 )
 def test_what_a_csv_lacks_is_named_with_what_helps(tmp_path, text, part):
     (tmp_path / "p.csv").write_bytes(text)
