@@ -322,9 +322,8 @@ def _as_matrix(columns: Sequence[Tensor]) -> Tensor:
     if len({column.shape for column in columns}) > 1 or columns[0].ndim != 1:
         shapes = sorted({tuple(column.shape) for column in columns})
         raise InputError(f"scores of one class each must have one number a row, shape (n,); got shapes {shapes}.")
-    if len({column.dtype for column in columns}) > 1:
-        columns = [column.double() for column in columns]
-    return torch.stack(list(columns)).T.contiguous()
+    is_one_type = len({column.dtype for column in columns}) == 1
+    return torch.stack([column if is_one_type else column.double() for column in columns]).T.contiguous()
 
 
 def numbers_of(column: Column, name: str) -> Tensor:
@@ -340,6 +339,7 @@ def numbers_of(column: Column, name: str) -> Tensor:
 
     row, word = column.first(is_not_numeric) or (0, column.distinct[0])
     hint = " Write the decimal comma as a point." if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", word) else ""
+    hint = " Write 0.141 for 14.1%." if re.fullmatch(r"[\s\d.,]+%\s*", word) else hint
     if not word.strip():
         raise InputError(f"{name!r} must hold numbers; the cell at row {row} is empty. Fill it in, or remove the row.")
     raise InputError(f"{name!r} must hold numbers; got the text {word!r} at row {row}.{hint}")

@@ -171,12 +171,15 @@ def test_separators(tmp_path, separator, mark):
             load(tmp_path / "p.tsv")
 
 
-def test_decimal_commas_are_named(tmp_path):
+def test_decimal_commas_and_percent_signs_are_named(tmp_path):
     (tmp_path / "p.csv").write_text("prob_0;prob_1;label\n0,75;0,25;1\n")
     with refused("must have its columns separated by commas", "Pass separator=';'", error=FileError):
         load(tmp_path / "p.csv")
     with refused("got the text '0,75' at row 0. Write the decimal comma as a point", error=FileError):
         load(tmp_path / "p.csv", separator=";")
+    (tmp_path / "p.csv").write_text("prob_0,prob_1,label\n14.1%,85.9%,1\n")
+    with refused("got the text '14.1%' at row 0. Write 0.141 for 14.1%.", error=FileError):
+        load(tmp_path / "p.csv")
 
 
 @pytest.mark.parametrize(
