@@ -36,7 +36,7 @@ Name a file of your own by `--records`, as below: without it the records are tho
 not run again. `--together 4` trains four networks of one data set side by side on one GPU, `--workers 2` runs two cells
 in processes of their own, `--minutes 50` begins no cell after that time, `--device cuda:1` names the device. A cell
 that failed has a record with its error and runs again. `check` prints a verdict for every published number that your
-records have, and ends with status 1 where one is not that of our records.
+records have, and ends with status 1 where one contradicts that of our records.
 
 Times are those of our records: what a device spent, divided among the cells that ran on it at once. That of all cells
 of a table is given where every network and data set of it has a record.

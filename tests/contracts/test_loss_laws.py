@@ -306,7 +306,7 @@ class TestDropIn:
             (torch.zeros(2, 5).long(), torch.zeros(2).long(), "logits must be floating numbers"),
             (torch.zeros(2, 5), torch.zeros(3).long(), r"labels must have shape \(2,\)"),
             (torch.zeros(2, 5, 3), torch.zeros(2).long(), r"labels must have shape \(2, 3\)"),
-            (torch.zeros(2, 5), torch.tensor([0, 5]), r"labels must lie in 0\.\.4 .* got 5 at row 1"),
+            (torch.zeros(2, 5), torch.tensor([0, 5]), r"labels must lie in 0\.\.4, .* got 5 at row 1"),
             (torch.zeros(2, 5), torch.tensor([-100, 0]), "If -100 marks .* ignore_index=-100"),
         ],
     )

@@ -20,6 +20,7 @@ from calibrant.calibrators import (
     QuadraticScaling,
     TemperatureScaling,
 )
+from calibrant.errors import CalibrantWarning
 from calibrant.predictions import Predictions
 
 
@@ -84,7 +85,8 @@ def test_logits_that_look_like_probabilities_are_still_logits():
     generator = np.random.default_rng(3)
     logits = generator.dirichlet(np.ones(4), size=2_000)
     labels = (8 * logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
-    rows = Predictions.from_logits(logits, labels)
+    with pytest.warns(CalibrantWarning, match="lie in 0..1 and sum to one"):
+        rows = Predictions.from_logits(logits, labels)
     assert float(TemperatureScaling().fit(rows).temperature) == pytest.approx(1 / 8, rel=0.1)
     # The peer guesses that they are probabilities and takes their logarithm.
     assert temperature_of_sklearn(rows) > 2 / 8

@@ -166,12 +166,12 @@ class TestCheckFinite:
 
 class TestCheckUnitInterval:
     def test_the_ends_belong_to_it(self):
-        check_unit_interval(torch.tensor([0.0, 1.0]), "probs")
+        check_unit_interval(torch.tensor([0.0, 1.0]), "probs", "Divide by 100.")
 
     @pytest.mark.parametrize("bad", [-1e-6, 1.0001, 7.0])
     def test_what_lies_outside_is_named_with_its_row(self, bad):
-        with pytest.raises(InputError, match=r"probs must lie in 0\.\.1; got .* at row 2\."):
-            check_unit_interval(torch.tensor([0.0, 1.0, bad, bad]), "probs")
+        with pytest.raises(InputError, match=r"probs must lie in 0\.\.1; got .* at row 2\. Divide by 100\."):
+            check_unit_interval(torch.tensor([0.0, 1.0, bad, bad]), "probs", "Divide by 100.")
 
 
 class TestCheckLabels:

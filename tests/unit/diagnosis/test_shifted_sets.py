@@ -136,7 +136,7 @@ def test_texts_cannot_be_evaluated_on_images(runs, tmp_path):
 
 def test_sets_that_a_person_makes_are_checked_as_well(runs):
     images, labels = torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 3, 12])
-    with pytest.raises(InputError, match=r"mine: labels must lie in 0\.\.9 .* got 12 at row 2"):
+    with pytest.raises(InputError, match=r"mine: labels must lie in 0\.\.9, .* got 12 at row 2"):
         check_suits(Samples(images, labels), runs[0], "mine")
     with pytest.raises(InputError, match=r"torch\.float32"):
         check_suits(Samples(images.float(), labels), runs[0], "mine")
