@@ -8,6 +8,8 @@ import torch
 from calibrant import Predictions, catalogue, difference
 from calibrant.errors import CalibrantWarning
 from calibrant.evidence import estimate
+from calibrant.numerics import softmax
+from calibrant.numerics.softmax import SoftmaxRows, Wanted
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 
@@ -42,3 +44,44 @@ def test_every_calibrator_fits_the_same_map_on_an_accelerator(name, k):
     gap = (there(logits.cuda()).softmax(1).cpu() - here(logits).softmax(1)).abs().amax(dim=1)
     # A sample at the edge of a step may fall on either side.
     assert float((gap > 1e-5).double().mean()) <= 0.01
+
+
+@needs_cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("n", "k"), [(3000, 3), (100_001, 10), (5000, 100), (3001, 1000), (70, 8192)])
+def test_a_kernel_takes_the_sums_of_many_logits(n, k, dtype, monkeypatch):
+    pytest.importorskip("triton", reason="comes with torch for CUDA on Linux")
+    generator = torch.Generator().manual_seed(k)
+    logits = (3 * torch.randn(n, k, generator=generator)).to(dtype)
+    logits[0], logits[1, 2] = 1, logits[1].max()  # ties
+    logits[2] *= 40  # a confidence of 1 in float32
+    labels = torch.randint(k, (n,), generator=generator)
+    here = SoftmaxRows(logits, labels, Wanted(entropy=True, squares=True, above=1 / 15))
+    monkeypatch.setattr(softmax, "_KERNEL_LOGITS", 0)
+    monkeypatch.setattr(SoftmaxRows, "_pass_on_gpu", None)  # so that nothing else is used
+    there = SoftmaxRows(logits.cuda(), labels.cuda(), here.wanted)
+    assert torch.equal(there.top.cpu(), here.top)
+    for name in ("rest", "log_odds", "label_gap", "_weighted_gap", "_squares", "other_sums"):
+        torch.testing.assert_close(getattr(there, name).cpu(), getattr(here, name), rtol=1e-5, atol=1e-5)
+    listed, expected = (
+        sorted(zip(*map(torch.Tensor.tolist, rows.other_entries()), strict=True)) for rows in (there, here)
+    )
+    near = [entry for entry in (*listed, *expected) if abs(entry[2] - 1 / 15) > 1e-6]
+    assert len(near) == 2 * len({entry[:2] for entry in near})
+    again = SoftmaxRows(logits.cuda(), labels.cuda(), here.wanted)
+    assert torch.equal(again.rest, there.rest)
+    assert torch.equal(again.other_sums, there.other_sums)
+
+
+@needs_cuda
+def test_without_a_compiler_arrays_take_the_sums(monkeypatch):
+    kernel = pytest.importorskip("calibrant.numerics.softmax_kernel", reason="needs Triton", exc_type=ImportError)
+    monkeypatch.setattr(softmax, "_KERNEL_LOGITS", 0)
+    monkeypatch.setattr(kernel, "sum_rows", lambda *_: 1 / 0)
+    monkeypatch.setattr(SoftmaxRows, "_can_compile", True)
+    logits, labels = torch.randn(50, 10), torch.arange(50) % 10
+    here = SoftmaxRows(logits, labels, Wanted(above=0.1))
+    with pytest.warns(CalibrantWarning, match="C compiler"):
+        there = SoftmaxRows(logits.cuda(), labels.cuda(), Wanted(above=0.1))
+    assert not SoftmaxRows._can_compile
+    torch.testing.assert_close(there.rest.cpu(), here.rest)

@@ -5,12 +5,14 @@ import threading
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
-from typing import Self, final
+from typing import ClassVar, Self, final
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
+
+from calibrant.errors import one_line, warn
 
 _WORTH_THREADS = 1 << 15  # below this length torch does not divide a column among threads, either
 
@@ -188,6 +190,12 @@ def top_leads(values: Tensor, *, relative: float, absolute: float, most: float) 
 _FEW = 32  # classes up to which a block is transposed, on a CPU
 
 
+def is_by_class(logits: Tensor) -> bool:
+    """Whether logits, (n, k), of few classes are stored by columns, on a CPU."""
+    n, k = logits.shape
+    return k <= _FEW and logits.stride() != (k, 1) and logits.stride(0) == 1 and logits.device.type == "cpu" and n > 1
+
+
 @lru_cache(maxsize=1)
 def _cached_arange(n: int) -> Tensor:  # not to be changed
     return torch.arange(n)
@@ -210,7 +218,7 @@ class Layout:
     def lay_out(self, logits: Tensor, *, out: Tensor) -> Tensor:
         """Return the block in this layout; in ``out`` where it must be copied."""
         if self.transposed:
-            return columns_first(logits, out=out)
+            return logits.T if is_by_class(logits) else columns_first(logits, out=out)
         return logits if logits.is_contiguous() else out.copy_(logits)
 
     def reuse(self, memory: Tensor) -> Tensor:
@@ -270,6 +278,8 @@ class Layout:
 # Numbers in a block: few enough for a processor's last cache, many beside the cost of a call; on a GPU blocks bound
 # memory, by a quarter of the logits' own if that is more.
 _BLOCK, _GPU_BLOCK = 1 << 21, 1 << 26
+# Logits for which a kernel is compiled, which takes a second at its first use on a machine; classes that it can hold.
+_KERNEL_LOGITS, _KERNEL_CLASSES = 1 << 26, 1 << 13
 _ABOVE_ROUNDING = 1 + 2e-5  # exceeds the rounding of float32 logarithms near that of 1e-30
 _UNDERFLOW = 1e-30  # below this the sum of the other classes' exponentials has lost digits
 
@@ -340,6 +350,8 @@ class SoftmaxRows:
         group: Shape (n,), the group of samples in whose sums each is counted; one for all if None.
     """
 
+    _can_compile: ClassVar[bool] = True  # until Triton has failed
+
     def __init__(
         self,
         logits: Tensor,
@@ -358,9 +370,9 @@ class SoftmaxRows:
         self._least_rest = (k - 1) * floor * _ABOVE_ROUNDING
         self._most_nll = -math.log(least) if least else math.inf
         self.top = torch.empty(n, dtype=torch.int64, device=device)  # class of the largest logit, the first on a tie
-        # Sum of the others' exponentials; log-odds of the top class; label's logit minus the top one; all (n,).
+        # Log-odds of the top class; sum of the others' exponentials; label's logit minus the top one; all (n,).
         columns = torch.empty(5, n, dtype=dtype, device=device)
-        self.rest, self.log_odds, self.label_gap, self._weighted_gap, self._squares = columns
+        self.log_odds, self.rest, self.label_gap, self._weighted_gap, self._squares = columns
         n_groups = 0 if group is None or math.isinf(wanted.above) else int(group.max()) + 1
         # Of probabilities that are not the top one, for all samples and for each group.
         self.other_sums = torch.zeros(k, dtype=torch.float64, device=device)
@@ -374,7 +386,7 @@ class SoftmaxRows:
             memory = workspace(3, blocks[0].stop * k, dtype, device)
             for rows in blocks:
                 self._pass(logits[rows].to(dtype), labels[rows], rows, memory)
-        else:
+        elif not (n * k >= _KERNEL_LOGITS and self._passed_by_kernel(logits, labels, columns)):
             for rows in row_blocks(n, max(_GPU_BLOCK // k, n // 4)):
                 self._pass_on_gpu(logits[rows], labels[rows], rows)
         self.other_sums *= most
@@ -430,6 +442,28 @@ class SoftmaxRows:
         if self.wanted.entropy:
             information = torch.special.entr(others, out=others).sum(dim=1)  # Σ p (log total - gap)
             torch.sub(rest * rest.log1p(), information.mul_(rest + 1), out=self._weighted_gap[rows])
+
+    def _passed_by_kernel(self, logits: Tensor, labels: Tensor, columns: Tensor) -> bool:
+        """Whether one kernel took the sums; it is for logits as they are, and needs Triton and a compiler."""
+        plain = not self._normalised and self._weights is None and self.group is None
+        k, above = logits.shape[1], self.wanted.above
+        if not (self._can_compile and plain and logits.dtype != torch.float64 and 2 < k <= _KERNEL_CLASSES):
+            return False
+        try:
+            from calibrant.numerics.softmax_kernel import list_above, sum_rows  # Triton comes with torch for CUDA
+
+            sums, counts = sum_rows(logits, labels, self.top, columns[1:], above)
+            listed = [list_above(logits, self.top, self.rest, counts, above)] if above < math.inf else []
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  # of whatever kind Triton's are
+            SoftmaxRows._can_compile = False
+            if not isinstance(error, ImportError):
+                warn(f"a GPU kernel does not compile, so metrics are slower. Is there a C compiler? {one_line(error)}")
+            return False
+        self.other_sums, self._others_above = sums, listed  # not before both: arrays add to them
+        _log_odds(self.rest, logits, self.top, out=self.log_odds)
+        return True
 
     def _add_up_to_one(self, highest: Tensor, rest: Tensor) -> None:
         """Make the sums of the others those of the given confidences, if log-probabilities were given."""

@@ -1,11 +1,15 @@
 """The one pass over the logits, against a plain softmax in float64."""
 
+import sys
+import types
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calibrant.errors import CalibrantWarning
 from calibrant.numerics.softmax import Layout, SoftmaxRows, Wanted
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -199,3 +203,32 @@ class TestWanted:
     def test_nothing_is_served_by_anything(self):
         assert Wanted(entropy=True).covers(Wanted())
         assert Wanted().covers(Wanted())
+
+
+def broken_kernel(error):
+    """A kernel whose sums are there, and whose list is not."""
+
+    def fail(*_):
+        raise error
+
+    kernel = types.ModuleType("softmax_kernel")
+    kernel.sum_rows = lambda logits, *_: (torch.ones(logits.shape[1], dtype=torch.float64), None)
+    kernel.list_above = fail
+    return kernel
+
+
+def test_a_kernel_that_fails_says_so_and_leaves_the_sums_to_arrays(monkeypatch):
+    logits, labels, columns = torch.randn(20, 3), torch.zeros(20, dtype=torch.long), torch.zeros(5, 20)
+    rows = SoftmaxRows(logits, labels, Wanted(above=0.1))
+    sums, listed = rows.other_sums.clone(), len(rows.other_entries()[0])
+    monkeypatch.setattr(SoftmaxRows, "_can_compile", True)
+    monkeypatch.setitem(sys.modules, "calibrant.numerics.softmax_kernel", broken_kernel(torch.cuda.OutOfMemoryError()))
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        rows._passed_by_kernel(logits, labels, columns)
+    assert SoftmaxRows._can_compile  # a smaller batch may fit
+    monkeypatch.setitem(sys.modules, "calibrant.numerics.softmax_kernel", broken_kernel(RuntimeError("no cc")))
+    with pytest.warns(CalibrantWarning, match=r"C compiler\? RuntimeError: no cc"):
+        assert not rows._passed_by_kernel(logits, labels, columns)
+    assert not rows._passed_by_kernel(logits, labels, columns)  # without another word
+    assert torch.equal(rows.other_sums, sums)
+    assert len(rows.other_entries()[0]) == listed
