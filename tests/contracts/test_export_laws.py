@@ -1,8 +1,10 @@
-"""Two laws for every map: in onnxruntime, and from an archive of torch.export, it gives what it gives in torch."""
+"""Three laws for every map: in onnxruntime, in NumPy, and from an archive of torch.export, it gives what torch does."""
 
+import ast
 import json
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from map_examples import EXAMPLES
@@ -16,7 +18,7 @@ from calibrant.predictions import Predictions
 from calibrant.testing import hard_logits, overconfident
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-pytest.importorskip("onnx", reason="onnx is not installed")
+onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 from calibrant.integrations import onnx as made  # noqa: E402
 
 K = 4
@@ -106,8 +108,10 @@ def test_graph_and_archive_give_what_torch_does(name, tmp_path):
     assert (off[0] > 1e-5).double().mean() <= 0.01
     if getattr(fitted, "keeps_predicted", False):
         assert torch.equal(result.argmax(1), logits.argmax(1))
-    (alone,) = session.run(None, {key: values[:1] for key, values in feed.items()})
-    assert torch.allclose(torch.from_numpy(alone), result[:1], rtol=1e-5, atol=1e-5)
+    for n in (0, 1):
+        (few,) = session.run(None, {key: values[:n] for key, values in feed.items()})
+        assert few.shape == (n, fitted.n_classes)
+        assert torch.allclose(torch.from_numpy(few), result[:n], rtol=1e-5, atol=1e-5)
 
     made.export(fitted, tmp_path / "map.pt2")
     files = {"calibrant.json": ""}
@@ -116,3 +120,51 @@ def test_graph_and_archive_give_what_torch_does(name, tmp_path):
     for n in (1, len(logits)):
         few = [values[:n] for values in given]
         assert torch.allclose(program(*few), fitted(*few), rtol=1e-5, atol=1e-5)
+
+
+def identity_graph(k, code):
+    """A network that gives what it is given."""
+    infos = [onnx.helper.make_tensor_value_info(name, code, ["n", k]) for name in ("given", "logits")]
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["given"], ["logits"])], "net", infos[:1], infos[1:]
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+
+
+def module_of(fitted, folder):
+    """The function of the Python module, which must import nothing but NumPy."""
+    made.export(fitted, folder / "map.py")
+    source = (folder / "map.py").read_text()
+    lines = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert {alias.name for line in lines for alias in line.names} <= {"numpy", "base64"}
+    assert all(len(line) < 200 for line in source.splitlines() if not line.startswith(("_C", "    'class_names'")))
+    names = {}
+    exec(source, names)  # noqa: S102  # our own
+    return names["calibrate"]
+
+
+@pytest.mark.usefixtures("traced_once")
+@pytest.mark.parametrize("name", MAPS)
+def test_in_double_precision_it_has_all_digits(name, tmp_path):
+    fitted = MAPS[name]
+    calibrate = module_of(fitted, tmp_path)
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(50, fitted.n_classes, generator=generator, dtype=torch.float64)
+    hard = torch.cat([logits, hard_logits(fitted.n_classes).double()])
+    given = arguments(fitted, hard)
+    expected = fitted(*given)
+    result = torch.from_numpy(calibrate(*(values.numpy() for values in given)))
+    results = [(result, expected)]
+    for n in (0, 1):
+        few = calibrate(*(values[:n].numpy() for values in given))
+        assert few.shape == (n, fitted.n_classes)
+        assert np.allclose(few, result[:n], rtol=1e-12)
+    if isinstance(fitted, Map):
+        grafted = made.graft(fitted, identity_graph(fitted.n_classes, onnx.TensorProto.DOUBLE))
+        session = onnxruntime.InferenceSession(grafted.SerializeToString())
+        results.append((torch.from_numpy(session.run(None, {"given": logits.numpy()})[0]), expected[:50]))
+    for result, wanted in results:
+        assert result.dtype == torch.float64
+        off = ((result - wanted).abs() / (1 + wanted.abs())).amax(dim=1)
+        digits = 1e-11 if isinstance(fitted, Map) else 1e-5  # distances of features are in float32
+        assert (off > digits).double().mean() <= 0.02  # a sample may lie at the edge of a step

@@ -1,4 +1,4 @@
-"""``calibrant export``: write a map as an ONNX graph or a torch.export archive, alone or on a network's graph."""
+"""``calibrant export``: write a map as an ONNX graph, a NumPy module or a torch.export archive."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,34 +14,36 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 calibrant export map.safetensors -o map.onnx
-calibrant export map.safetensors -o map.pt2 --outputs probabilities
+calibrant export map.safetensors -o map.py --outputs probabilities
 calibrant export map.safetensors --onto network.onnx -o calibrated.onnx
 calibrant export clamped/ --onto network.onnx -o clamped.onnx
 calibrant export clamped/ --model nets:build -o clamped.pt2"""
 
 _SOURCE = "Map written by `calibrant fit`, or a folder (or its clamped.safetensors) written by `calibrant clamp`."
 _INPUTS = "Scores that go into the map: logits or probabilities."
-_FITTED_ON = "those it was fitted on"
 _MODEL = "Network of a clamped folder, as for `calibrant clamp`, to write whole to .pt2."
 
 
 def export(
     source: Annotated[Path, argument("MAP", _SOURCE)],
-    out: Annotated[Path, option("FILE", "File to write: .onnx or .pt2 (torch.export).", names=("--out", "-o"))],
+    out: Annotated[
+        Path, option("FILE", "File to write: .onnx, .py (NumPy) or .pt2 (torch.export).", names=("--out", "-o"))
+    ],
     onto: Annotated[Path | None, option("FILE", "Graft the map onto the ONNX graph of the network.")] = None,
     output: Annotated[str | None, option("NAME", "Output of that graph that has the scores.")] = None,
     model: Annotated[str | None, option("NETWORK", _MODEL)] = None,
-    weights: Annotated[Path | None, option("FILE", "Weights of that network (.safetensors).")] = None,
-    inputs: Annotated[str | None, option("KIND", _INPUTS, show_default=_FITTED_ON)] = None,
+    weights: Annotated[Path | None, option("FILE", "Weights of that network (.safetensors, .pt, .pth).")] = None,
+    inputs: Annotated[str | None, option("KIND", _INPUTS, show_default="those it was fitted on")] = None,
     outputs: Annotated[
         str | None, option("KIND", "Scores that come out: logits or probabilities.", show_default="as the inputs")
     ] = None,
 ) -> None:
     """Export a map for use without calibrant.
 
-    The file takes scores (n, classes) in float32, for any n. With --onto, the map follows the network in one graph,
-    whose inputs and outputs keep their names; of a clamped network x + δ becomes the input. With --model, a .pt2 file
-    takes the inputs of a clamped network, and gives its calibrated scores.
+    The file takes scores (n, classes) in float32, for any n; a .py file needs NumPy alone, and computes in float64.
+    With --onto, the map follows the network in one graph, whose inputs and outputs keep their names; of a clamped
+    network x + δ becomes the input. With --model, a .pt2 file takes the inputs of a clamped network, and gives its
+    calibrated scores.
     """
     from calibrant.clamping import ClampedModel
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
@@ -59,10 +61,8 @@ def export(
     with print_warnings(err), spinner(err) as stage:
         stage(f"reading {source}")
         fitted, fitted_on, names = _read(source, model, weights)
-        given, wanted = (
-            _score_kind(inputs or fitted_on, "--inputs"),
-            _score_kind(outputs or inputs or fitted_on, "--outputs"),
-        )
+        given = _score_kind(inputs or fitted_on, "--inputs")
+        wanted = _score_kind(outputs or given, "--outputs")
         stage(f"writing {out}")
         if onto is not None:
             onnx.graft(fitted, onto, out, output=output, inputs=given, outputs=wanted, class_names=names)
@@ -73,9 +73,8 @@ def export(
             )
         else:
             onnx.export(fitted, out, inputs=given, outputs=wanted, class_names=names)
-    console = standard_output()
-    made = {".onnx": "an ONNX graph", ".pt2": "an archive of torch.export"}[suffix]
-    behind = "" if onto is None else f" behind {terminal_text(onto)}"
+    console, behind = standard_output(), "" if onto is None else f" behind {terminal_text(onto)}"
+    made = {".onnx": "an ONNX graph", ".py": "a Python module for NumPy", ".pt2": "an archive of torch.export"}[suffix]
     taken = given if model is None else f"inputs of {terminal_text(model)}"
     console.print(f"Exported {terminal_text(source)} as {made}{behind}: {taken} in, {wanted} out.")
     console.print(f"Wrote {terminal_text(out)}", style="dim")

@@ -1,4 +1,4 @@
-"""Deploy a fitted map without calibrant: as an ONNX graph, as an archive of torch.export, or grafted onto a network.
+"""Deploy a fitted map without calibrant: as an ONNX graph, a NumPy module, or an archive of torch.export.
 
 ``export`` writes a map alone, for a server that has the model's scores, or a clamped network whole, as ``.pt2``.
 ``graft`` puts a map behind the output of a network's ONNX graph, and for Neural Clamping δ before its input, so that
@@ -36,7 +36,7 @@ ScoreKind: TypeAlias = Literal["logits", "probabilities"]
 KEY = "calibrant"  # of the metadata
 _OPSET = 17
 _IR_VERSION = 8  # the one of opset 17: newer ones are refused by older runtimes
-_SUFFIXES = (".onnx", ".pt2")
+_SUFFIXES = (".onnx", ".py", ".pt2")
 _MOST_BYTES = 2**31 - 1  # of one protobuf message
 
 
@@ -48,11 +48,13 @@ def export(
     outputs: ScoreKind | None = None,
     class_names: tuple[str, ...] | None = None,
 ) -> None:
-    """Write a fitted map to a file that runs without calibrant: ``.onnx``, or ``.pt2`` for :func:`torch.export.load`.
+    """Write a fitted map to a file that runs without calibrant: ``.onnx``, ``.py``, or ``.pt2`` for torch.export.
 
     The graph takes scores (n, k) in float32 for any n, under the name of ``inputs``, and gives ``calibrated_logits`` or
     ``calibrated_probabilities``; a map that needs features takes ``features`` (n, d) too. The metadata has the method,
-    its options, calibrant's version and a digest of the fitted numbers, as JSON under the key ``calibrant``.
+    its options, calibrant's version and a digest of the fitted numbers, as JSON under the key ``calibrant``. The
+    Python module needs NumPy alone: its function ``calibrate`` computes the same in float64, and ``ABOUT`` has the
+    metadata.
 
     Of a :class:`~calibrant.clamping.ClampedModel` the ``.pt2`` file holds x + δ, the network and the map, for inputs of
     the network; as an ONNX graph it is written by :func:`graft`.
@@ -62,7 +64,7 @@ def export(
         path: Path of the file; the folder must exist, and an existing file is replaced.
         inputs: Kind of scores that the graph takes: that which the map was fitted on.
         outputs: Kind of scores that it gives; the same if not given.
-        class_names: Names of the classes, for the metadata.
+        class_names: Names of the classes, for the metadata; those of the map unless given.
 
     Raises:
         FileError: If the ending is another, or the file cannot be written.
@@ -84,13 +86,13 @@ def export(
     else:
         made = _Deployed(fitted, inputs, outputs or inputs)
         about = _about(made, class_names)
-    if suffix == ".onnx":
+    if suffix != ".pt2":
         if isinstance(made, _DeployedNetwork):
             raise InputError(
                 "a clamped network must be exported to .pt2, or grafted onto its own ONNX graph; got "
                 f"{os.fspath(path)}. Call graft(clamped, 'network.onnx', path)."
             )
-        content = _map_graph(made, about).SerializeToString()
+        content = _map_graph(made, about).SerializeToString() if suffix == ".onnx" else _module(made, about).encode()
         with atomic_path(path) as file:
             file.write_bytes(content)
     else:
@@ -134,7 +136,7 @@ def graft(
         output: Name of the graph's output that holds the scores; needed where it has several.
         inputs: Kind of scores that the network gives; the map must have been fitted on these.
         outputs: Kind of scores that the result gives; the same if not given.
-        class_names: Names of the classes, for the metadata.
+        class_names: Names of the classes, for the metadata; those of the map unless given.
     """
     if path is not None and check_suffix(path) != ".onnx":
         raise FileError(f"a map grafted onto an ONNX graph must be written to .onnx; got {os.fspath(path)}.")
@@ -148,8 +150,6 @@ def graft(
     grafted = _grafted(made, fitted if isinstance(fitted, ClampedModel) else None, model, output)
     _describe(grafted, _about(made, class_names, clamped=fitted if isinstance(fitted, ClampedModel) else None))
     if path is not None:
-        if grafted.ByteSize() > _MOST_BYTES:
-            raise FileError(f"{os.fspath(path)} must be below 2 GB, the limit of one ONNX file. Graft a smaller graph.")
         with atomic_path(path) as file:
             file.write_bytes(grafted.SerializeToString())
     return grafted
@@ -160,7 +160,7 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
     suffix = Path(path).suffix.lower()
     if suffix not in _SUFFIXES:
         raise FileError(
-            f"an exported map must be written to a file that ends in {' or '.join(_SUFFIXES)}; got {os.fspath(path)}."
+            f"an exported map must be written to a file that ends in .onnx, .py or .pt2; got {os.fspath(path)}."
         )
     return suffix
 
@@ -190,7 +190,7 @@ class _Deployed(nn.Module):
         scores = torch.rand(4, self.fitted.n_classes, generator=torch.Generator().manual_seed(0)).to(dtype)
         if isinstance(self.fitted, Map):
             return {self.inputs: scores}
-        return {self.inputs: scores, "features": torch.ones(4, self.fitted.reference.shape[1])}
+        return {self.inputs: scores, "features": torch.ones(4, self.fitted.reference.shape[1], dtype=dtype)}
 
 
 @final
@@ -275,6 +275,7 @@ def _about(
     """Return what the metadata says of a map, and of the δ of a clamped network."""
     summary, fitted = made.fitted.summary, made.fitted.state_dict()
     method = made.fitted.kind if summary is None else summary.method
+    names = made.fitted.class_names if class_names is None else class_names
     return {
         "calibrant": __version__,
         "method": method if clamped is None else f"neural_clamping(head={method})",
@@ -282,7 +283,7 @@ def _about(
         "digest": state_digest(fitted if clamped is None else fitted | {"delta": clamped.delta}),
         "inputs": made.inputs,
         "outputs": made.outputs,
-        "class_names": None if class_names is None else list(class_names),
+        "class_names": names if names is None else list(names),
     }
 
 
@@ -293,15 +294,25 @@ def _describe(model: "onnx.ModelProto", about: dict[str, Any]) -> None:
     model.metadata_props.add(key=KEY, value=json.dumps(about))
 
 
-def _map_graph(made: _Deployed, about: dict[str, Any]) -> "onnx.ModelProto":
+def _module(made: _Deployed, about: dict[str, Any]) -> str:
+    """Return a map alone as the source of a Python module."""
+    graph = _map_graph(made, about, torch.float64)
+    from calibrant.integrations.numpy_module import numpy_module
+
+    return numpy_module(graph, about)
+
+
+def _map_graph(made: _Deployed, about: dict[str, Any], dtype: torch.dtype = torch.float32) -> "onnx.ModelProto":
     """Return a map alone as an ONNX model."""
     onnx = _library()
-    from onnx import TensorProto, helper
+    from onnx import helper
 
-    examples, result = made.examples(), f"calibrated_{made.outputs}"
+    from calibrant.integrations.onnx_graph import TYPES
+
+    examples, result = made.examples(dtype), f"calibrated_{made.outputs}"
     nodes, constants = _written(made, examples, opset=_OPSET, result=result)
     sizes = {name: values.shape[1] for name, values in examples.items()} | {result: made.fitted.n_classes}
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in sizes.items()]
+    infos = [helper.make_tensor_value_info(name, TYPES[dtype], ["n", size]) for name, size in sizes.items()]
     graph = helper.make_graph(nodes, "calibrant", infos[:-1], infos[-1:], constants)
     imported = [helper.make_opsetid("", _OPSET)]
     model = helper.make_model(graph, opset_imports=imported, ir_version=_IR_VERSION, producer_name="calibrant")
@@ -316,7 +327,9 @@ def _library() -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise InputError('ONNX files must be written with the package onnx: pip install "calibrant[onnx]".') from error
+        raise InputError(
+            'ONNX files and Python modules must be written with the package onnx: pip install "calibrant[onnx]".'
+        ) from error
     return onnx
 
 
@@ -331,6 +344,11 @@ def _grafted(
     model = onnx.ModelProto()
     model.CopyFrom(given if isinstance(given, onnx.ModelProto) else _read(onnx, given))
     graph, types = model.graph, {code: dtype for dtype, code in TYPES.items()}
+    if (size := sum(len(weights.raw_data) for weights in graph.initializer)) > _MOST_BYTES:
+        raise InputError(
+            f"{where} must have less than 2 GB of weights, the limit of one ONNX file; it has {size:,} bytes. Export "
+            "the map alone, and feed it the network's scores."
+        )
     scores, opset, prefix = _scores(graph, output, made, where), _opset(model, where), _unused_prefix(graph)
     place, producer = next((i, node) for i, node in enumerate(graph.node) if scores.name in node.output)
     before = f"{prefix}uncalibrated"
@@ -398,9 +416,8 @@ def _input(graph: "onnx.GraphProto", clamped: ClampedModel, where: str) -> "onnx
 def _read(onnx: Any, path: "str | os.PathLike[str]") -> "onnx.ModelProto":
     file = existing_file(path, holding="an ONNX graph")
     with reading(file, "ONNX file"):
-        model = onnx.load(file)
-        onnx.checker.check_model(model)
-    return model
+        onnx.checker.check_model(str(file))  # in memory it could not be above 2 GB
+        return onnx.load(file)
 
 
 def _opset(model: "onnx.ModelProto", where: str) -> int:

@@ -1,9 +1,9 @@
 """Translate a program of :func:`torch.export.export` into an ONNX graph, operator by operator.
 
-A map's formula stands once, in its module; the graph is read off the traced program, so every map that torch exports
-reaches ONNX, plugins' too. What depends on fitted numbers alone is computed here, with their full precision, and
-becomes a constant. Only operators whose meaning is the same since opset 13 are written, so that a graph can be grafted
-onto those of other exporters.
+A map's formula stands once, in its module; the graph is read off the traced program, so maps of plugins reach ONNX,
+too. What depends on fitted numbers alone is computed here, with their full precision, and becomes a constant. Only
+operators whose meaning is the same since opset 13 are written, so that a graph can be grafted onto those of other
+exporters. Others are refused, as are options that a translation does not know.
 """
 
 import math
@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, final
 
-import numpy as np
 import onnx
 import torch
 from onnx import TensorProto, helper
@@ -73,18 +72,18 @@ class GraphWriter:
     def name(self, operand: Operand, dtype: torch.dtype) -> str:
         """Return the name of an operand in a type: a cast value, or a constant."""
         if isinstance(operand, Value):
-            return operand.name if operand.dtype == dtype else self.cast(operand, dtype).name
-        array = torch.as_tensor(operand).detach().to(dtype).cpu().contiguous().numpy()
+            return self.cast(operand, dtype).name
+        digits = torch.float64 if isinstance(operand, float) else None
+        array = torch.as_tensor(operand, dtype=digits).detach().to(dtype).cpu().contiguous().numpy()
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._known:
             self._known[key] = f"{self.prefix}constant_{len(self._known)}"
-            self.constants.append(onnx.numpy_helper.from_array(np.ascontiguousarray(array), self._known[key]))
+            self.constants.append(onnx.numpy_helper.from_array(array, self._known[key]))
         return self._known[key]
 
-    def cast(self, value: Operand, dtype: torch.dtype) -> Value:
-        """Return the value in another type."""
-        own = value.dtype if isinstance(value, Value | Tensor) else dtype
-        return self.add("Cast", self.name(value, own), dtype=dtype, to=TYPES[dtype])
+    def cast(self, value: Value, dtype: torch.dtype) -> Value:
+        """Return the value in a type."""
+        return value if value.dtype == dtype else self.add("Cast", value.name, dtype=dtype, to=TYPES[dtype])
 
     def apply(self, operator: str, *operands: Operand, dtype: torch.dtype, of: torch.dtype | None = None) -> Value:
         """Append a node without attributes whose inputs have one type: that of the result, or ``of``."""
@@ -96,7 +95,8 @@ class GraphWriter:
         if operator == "ReduceSum" or self.opset >= _AXES_ARE_INPUTS:
             axes_name = self.name(torch.tensor(axes), torch.int64)
             return self.add(operator, name, axes_name, dtype=dtype, keepdims=int(keep))
-        return self.add(operator, name, dtype=dtype, keepdims=int(keep), axes=list(axes))
+        along: dict[str, Any] = {"axes": list(axes)} if axes else {}  # along all without
+        return self.add(operator, name, dtype=dtype, keepdims=int(keep), **along)
 
     def shape(self, sizes: Sequence[Operand]) -> str:
         """Return the name of a shape whose sizes are numbers or values."""
@@ -137,18 +137,19 @@ class GraphWriter:
     def _call(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
         target: Any = node.target
         leaves = torch.utils._pytree.tree_leaves((args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Value))
-        if not any(isinstance(leaf, Value) for leaf in leaves):
-            return target(*args, **kwargs)  # of fitted numbers alone
-        if not isinstance(target, torch._ops.OpOverload):
-            return target(*args, **kwargs) if target.__name__ == "getitem" else _size_arithmetic(self, target, args)
-        operator = _name(node)
-        if operator not in _TRANSLATIONS:
+        if target.__name__ == "getitem" or not any(isinstance(leaf, Value) for leaf in leaves):
+            return target(*args, **kwargs)  # one of several values, or of fitted numbers alone
+        operator, result = _name(node), node.meta.get("val")
+        if operator in _ALONG_AXES and len(args) > 1 and isinstance(args[1], int | list):
+            rank = node.all_input_nodes[0].meta["val"].ndim  # onnxruntime takes no negative axis of an empty batch
+            args = (args[0], (torch.tensor(args[1]) % rank).tolist(), *args[2:])
+        try:
+            dtype = result.dtype if isinstance(result, Tensor) else torch.int64
+            return _TRANSLATIONS[operator](self, dtype, *args, **kwargs)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # another operator, option or type
             raise InputError(
                 f"a map for ONNX must be made of operators that can be written; {target} cannot. Export it as .pt2."
-            )
-        result = node.meta.get("val")
-        dtype = result.dtype if isinstance(result, Tensor) else torch.int64
-        return _TRANSLATIONS[operator](self, dtype, *args, **kwargs)
+            ) from error
 
 
 def _name(node: torch.fx.Node) -> str:
@@ -175,12 +176,6 @@ def _is_writable(program: ExportedProgram) -> bool:
     return True
 
 
-def _size_arithmetic(writer: GraphWriter, target: Any, args: Any) -> Value:
-    """Sizes that are computed from others, such as the number of samples times the number of classes."""
-    operators = {"mul": "Mul", "add": "Add", "sub": "Sub", "floordiv": "Div"}
-    return writer.apply(operators[target.__name__], *args, dtype=torch.int64)
-
-
 def _translates(*operators: str) -> Callable[[Translation], Translation]:
     def register(function: Translation) -> Translation:
         _TRANSLATIONS.update(dict.fromkeys(operators, function))
@@ -191,25 +186,17 @@ def _translates(*operators: str) -> Callable[[Translation], Translation]:
 
 # Operators that ONNX has as such. Each translation gets the writer, the type of the result, and ATen's own arguments.
 
-_UNARY = {"abs": "Abs", "ceil": "Ceil", "exp": "Exp", "floor": "Floor", "log": "Log", "neg": "Neg", "round": "Round"}
-_UNARY |= {"reciprocal": "Reciprocal", "relu": "Relu", "sigmoid": "Sigmoid", "sqrt": "Sqrt", "tanh": "Tanh"}
-_UNARY |= {"logical_not": "Not", "bitwise_not": "Not", "erf": "Erf"}
-_BINARY = {"mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min", "pow": "Pow"}
-_BINARY |= {"logical_and": "And", "logical_or": "Or", "bitwise_and": "And", "bitwise_or": "Or"}
-_VIEWS = {
-    "view",
-    "_unsafe_view",
-    "reshape",
-    "expand",
-    "expand_as",
-    "permute",
-    "unsqueeze",
-    "squeeze",
-    "slice",
-    "select",
-}
-_VIEWS |= {"unbind", "getitem", "alias", "detach", "to", "contiguous", "movedim", "transpose", "t", "numpy_T"}
+_DIRECT = {"abs": "Abs", "ceil": "Ceil", "exp": "Exp", "floor": "Floor", "log": "Log", "neg": "Neg", "round": "Round"}
+_DIRECT |= {"reciprocal": "Reciprocal", "relu": "Relu", "sigmoid": "Sigmoid", "sqrt": "Sqrt", "tanh": "Tanh"}
+_DIRECT |= {"logical_not": "Not", "bitwise_not": "Not", "erf": "Erf", "sign": "Sign"}
+_DIRECT |= {"mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min", "pow": "Pow"}
+_DIRECT |= {"logical_and": "And", "logical_or": "Or", "bitwise_and": "And", "bitwise_or": "Or"}
+_DIRECT |= {"mm": "MatMul", "bmm": "MatMul", "matmul": "MatMul", "floordiv": "Div"}  # the last, of sizes
 _COMPARISONS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
+_REDUCTIONS = {"amax": "ReduceMax", "amin": "ReduceMin", "mean": "ReduceMean", "sum": "ReduceSum"}
+_ALONG_AXES = {*_REDUCTIONS, "argmax", "logsumexp", "max"}
+_VIEWS = {"view", "_unsafe_view", "reshape", "expand", "expand_as", "permute", "unsqueeze", "squeeze", "select"}
+_VIEWS |= {"slice", "unbind", "getitem", "alias", "detach", "to", "contiguous", "movedim", "transpose", "t", "numpy_T"}
 
 
 @_translates("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
@@ -218,13 +205,14 @@ def _assert(_writer: GraphWriter, _dtype: torch.dtype, /, *_args: Any, **_option
 
 
 def _direct(operator: str) -> Translation:
-    def translate(writer: GraphWriter, dtype: torch.dtype, /, *operands: Operand, **_options: Any) -> Value:
-        return writer.apply(operator, *operands, dtype=dtype)
+    def translate(writer: GraphWriter, dtype: torch.dtype, /, *operands: Operand) -> Value:
+        is_both = operator == "Mul" and dtype == torch.bool
+        return writer.apply("And" if is_both else operator, *operands, dtype=dtype)
 
     return translate
 
 
-_TRANSLATIONS |= {ours: _direct(theirs) for ours, theirs in (_UNARY | _BINARY).items()}
+_TRANSLATIONS |= {ours: _direct(theirs) for ours, theirs in _DIRECT.items()}
 
 
 @_translates("alias", "clone", "detach", "contiguous")
@@ -232,21 +220,21 @@ def _same(_writer: GraphWriter, _dtype: torch.dtype, /, x: Operand, **_options: 
     return x
 
 
-@_translates("add")
-def _add(writer: GraphWriter, dtype: torch.dtype, /, a: Operand, b: Operand, *, alpha: float = 1) -> Value:
-    return writer.apply("Add", a, b if alpha == 1 else writer.apply("Mul", b, alpha, dtype=dtype), dtype=dtype)
+def _sum(operator: str) -> Translation:
+    def translate(writer: GraphWriter, dtype: torch.dtype, /, a: Operand, b: Operand, *, alpha: float = 1) -> Value:
+        b = b if alpha == 1 else writer.apply("Mul", b, alpha, dtype=dtype)
+        return writer.apply(operator, a, b, dtype=dtype)
+
+    return translate
 
 
-@_translates("sub")
-def _subtract(writer: GraphWriter, dtype: torch.dtype, /, a: Operand, b: Operand, *, alpha: float = 1) -> Value:
-    return writer.apply("Sub", a, b if alpha == 1 else writer.apply("Mul", b, alpha, dtype=dtype), dtype=dtype)
+_TRANSLATIONS |= {"add": _sum("Add"), "sub": _sum("Sub")}
 
 
 def _comparison(operator: str) -> Translation:
     def translate(writer: GraphWriter, dtype: torch.dtype, /, a: Operand, b: Operand) -> Value:
-        types = [operand.dtype for operand in (a, b) if isinstance(operand, Value | Tensor)]
-        common = types[0] if len(types) == 1 else torch.promote_types(*types)
-        return writer.apply(operator, a, b, dtype=dtype, of=common)
+        like: list[Any] = [torch.empty(1, dtype=one.dtype) if isinstance(one, Value) else one for one in (a, b)]
+        return writer.apply(operator, a, b, dtype=dtype, of=torch.result_type(*like))
 
     return translate
 
@@ -265,7 +253,7 @@ def _where(writer: GraphWriter, dtype: torch.dtype, /, condition: Operand, a: Op
     return writer.add("Where", *names, dtype=dtype)
 
 
-@_translates("clamp")
+@_translates("clamp", "clamp_min")
 def _clamp(
     writer: GraphWriter, dtype: torch.dtype, /, x: Operand, low: Operand | None = None, high: Operand | None = None
 ) -> Operand:
@@ -289,17 +277,15 @@ def _log1p(writer: GraphWriter, dtype: torch.dtype, /, x: Operand) -> Value:
 
 @_translates("expm1")
 def _expm1(writer: GraphWriter, dtype: torch.dtype, /, x: Operand) -> Value:
-    """Write exp(x) - 1 to all digits, as 2 sinh(x / 2) exp(x / 2)."""
-    half = writer.apply("Mul", x, 0.5, dtype=dtype)
-    sinh = writer.apply("Sinh", half, dtype=dtype)
-    return writer.apply(
-        "Mul", writer.apply("Mul", sinh, 2, dtype=dtype), writer.apply("Exp", half, dtype=dtype), dtype=dtype
-    )
+    """Write exp(x) - 1 to all digits, as tanh(x / 2) (exp(x) + 1)."""
+    tanh = writer.apply("Tanh", writer.apply("Mul", x, 0.5, dtype=dtype), dtype=dtype)
+    power = writer.apply("Exp", x, dtype=dtype)
+    return writer.apply("Mul", tanh, writer.apply("Add", power, 1, dtype=dtype), dtype=dtype)
 
 
 @_translates("_to_copy", "to")
-def _convert(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, *_how: Any, **_options: Any) -> Operand:
-    return x if isinstance(x, Value) and x.dtype == dtype else writer.cast(x, dtype)
+def _convert(writer: GraphWriter, dtype: torch.dtype, /, x: Value, *_how: Any, **_options: Any) -> Value:
+    return writer.cast(x, dtype)
 
 
 @_translates("log_sigmoid")
@@ -316,7 +302,7 @@ def _square(writer: GraphWriter, dtype: torch.dtype, /, x: Operand) -> Value:
 
 @_translates("rsub")
 def _subtract_from(writer: GraphWriter, dtype: torch.dtype, /, a: Operand, b: Operand, *, alpha: float = 1) -> Value:
-    return _subtract(writer, dtype, b, a, alpha=alpha)
+    return _TRANSLATIONS["sub"](writer, dtype, b, a, alpha=alpha)
 
 
 @_translates("lerp")
@@ -328,11 +314,6 @@ def _interpolate(writer: GraphWriter, dtype: torch.dtype, /, start: Operand, end
     backwards = writer.apply("Sub", end, writer.apply("Mul", left, length, dtype=dtype), dtype=dtype)
     is_near = writer.apply("Less", writer.apply("Abs", share, dtype=dtype), 0.5, dtype=torch.bool, of=dtype)
     return _where(writer, dtype, is_near, forwards, backwards)
-
-
-@_translates("clamp_min")
-def _clamp_min(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, low: Operand) -> Operand:
-    return _clamp(writer, dtype, x, low)
 
 
 # Along axes.
@@ -372,7 +353,6 @@ def _reduction(operator: str) -> Translation:
     return translate
 
 
-_REDUCTIONS = {"amax": "ReduceMax", "amin": "ReduceMin", "mean": "ReduceMean", "sum": "ReduceSum"}
 _TRANSLATIONS |= {ours: _reduction(theirs) for ours, theirs in _REDUCTIONS.items()}
 
 
@@ -382,7 +362,9 @@ def _argmax(writer: GraphWriter, dtype: torch.dtype, /, x: Value, axis: int, kee
 
 
 @_translates("max")
-def _max(writer: GraphWriter, _dtype: torch.dtype, /, x: Value, axis: int, keep: bool = False) -> tuple[Value, Value]:
+def _max(writer: GraphWriter, dtype: torch.dtype, /, x: Any, axis: Any, keep: bool = False) -> Any:
+    if isinstance(axis, Value | Tensor):  # of two tensors
+        return writer.apply("Max", x, axis, dtype=dtype)
     highest = writer.reduce("ReduceMax", x, [axis], dtype=x.dtype, keep=keep)
     return highest, _argmax(writer, torch.int64, x, axis, keep)
 
@@ -392,7 +374,7 @@ def _norm(
     writer: GraphWriter, dtype: torch.dtype, /, x: Operand, order: float = 2, axes: Any = (), keep: bool = False
 ) -> Value:
     if order != 2:
-        raise InputError(f"a norm for ONNX must be of order 2; got {order}. Export the map as .pt2.")
+        raise ValueError("a norm must be of order 2")
     squares = writer.apply("Mul", x, x, dtype=dtype)
     return writer.apply("Sqrt", writer.reduce("ReduceSum", squares, list(axes), dtype=dtype, keep=keep), dtype=dtype)
 
@@ -442,22 +424,17 @@ def _expand(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, sizes: Seque
 
 @_translates("full")
 def _full(writer: GraphWriter, dtype: torch.dtype, /, sizes: Sequence[Any], fill: Operand, **_options: Any) -> Value:
-    return writer.add("Expand", writer.name(fill, dtype), writer.shape(sizes), dtype=dtype)
+    return _expand(writer, dtype, fill, sizes)
 
 
 @_translates("expand_as")
-def _expand_as(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, other: Value) -> Value:
+def _expand_as(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, other: Operand) -> Value:
     return writer.add("Expand", writer.name(x, dtype), writer.shape_of(other), dtype=dtype)
 
 
-@_translates("zeros_like")
-def _zeros_like(writer: GraphWriter, dtype: torch.dtype, /, x: Value, **_options: Any) -> Value:
-    return _full_like(writer, dtype, x, 0)
-
-
-@_translates("full_like")
-def _full_like(writer: GraphWriter, dtype: torch.dtype, /, x: Value, fill: Operand, **_options: Any) -> Value:
-    return writer.add("Expand", writer.name(fill, dtype), writer.shape_of(x), dtype=dtype)
+@_translates("full_like", "zeros_like")
+def _full_like(writer: GraphWriter, dtype: torch.dtype, /, x: Value, fill: Operand = 0, **_options: Any) -> Value:
+    return _expand_as(writer, dtype, fill, x)
 
 
 @_translates("permute")
@@ -527,39 +504,39 @@ def _gather(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, axis: int, p
 
 @_translates("scatter")
 def _scatter(
-    writer: GraphWriter, dtype: torch.dtype, /, x: Operand, axis: int, places: Value, source: Operand
+    writer: GraphWriter, dtype: torch.dtype, /, x: Operand, axis: int, places: Operand, source: Operand
 ) -> Value:
-    updates = writer.name(source, dtype)
-    if not isinstance(source, Value | Tensor):
-        updates = writer.add("Expand", updates, writer.shape_of(places), dtype=dtype).name
-    return writer.add("ScatterElements", writer.name(x, dtype), places.name, updates, dtype=dtype, axis=axis)
+    updates = source if isinstance(source, Value | Tensor) else _expand_as(writer, dtype, source, places)
+    names = (writer.name(x, dtype), writer.name(places, torch.int64), writer.name(updates, dtype))
+    return writer.add("ScatterElements", *names, dtype=dtype, axis=axis)
 
 
 @_translates("index")
-def _index(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, places: Sequence[Value | None]) -> Value:
+def _index(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, places: Sequence[Operand | None]) -> Value:
     name, known = writer.name(x, dtype), [place for place in places if place is not None]
     if len(known) == 1:
         axis = next(axis for axis, place in enumerate(places) if place is not None)
-        return writer.add("Gather", name, known[0].name, dtype=dtype, axis=axis)
+        return writer.add("Gather", name, writer.name(known[0], torch.int64), dtype=dtype, axis=axis)
     if len(known) < len(places):
-        raise InputError("an index for ONNX must name a place along every axis, or along one. Export the map as .pt2.")
+        raise ValueError("an index must name a place along every axis, or along one")
     columns = [_unsqueeze(writer, torch.int64, place, -1).name for place in known]
     return writer.add("GatherND", name, writer.add("Concat", *columns, dtype=torch.int64, axis=-1).name, dtype=dtype)
 
 
 @_translates("take")
-def _take(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, places: Value) -> Value:
+def _take(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, places: Operand) -> Value:
     line = writer.add("Reshape", writer.name(x, dtype), writer.shape([-1]), dtype=dtype)
-    return writer.add("Gather", line.name, places.name, dtype=dtype, axis=0)
+    return writer.add("Gather", line.name, writer.name(places, torch.int64), dtype=dtype, axis=0)
 
 
 @_translates("searchsorted")
 def _searchsorted(writer: GraphWriter, dtype: torch.dtype, /, edges: Tensor, x: Value, **options: Any) -> Value:
     """Write a binary search: from the highest power of two down, a step is taken if the edge there is below x."""
-    is_above = "GreaterOrEqual" if options.get("right") or options.get("side") == "right" else "Greater"
+    is_right = options.get("right") or options.get("side") == "right"
+    is_above, beyond = ("GreaterOrEqual", torch.nan) if is_right else ("Greater", torch.inf)  # x is not
     count = edges.shape[-1]
     steps = max(1, math.ceil(math.log2(count + 1)))
-    padding = edges.new_full((*edges.shape[:-1], 2**steps - 1 - count), torch.inf)
+    padding = edges.new_full((*edges.shape[:-1], 2**steps - 1 - count), beyond)
     padded = torch.cat([edges, padding], dim=-1)
     table = writer.name(padded, x.dtype)
     place = writer.add("Expand", writer.name(0, torch.int64), writer.shape_of(x), dtype=torch.int64)
@@ -570,15 +547,7 @@ def _searchsorted(writer: GraphWriter, dtype: torch.dtype, /, edges: Tensor, x: 
         edge = writer.add("Gather" if edges.ndim == 1 else "GatherElements", table, at, **lookup)
         taken = writer.apply(is_above, x, edge, dtype=torch.bool, of=x.dtype)
         place = _where(writer, torch.int64, taken, ahead, place)
-    return place if dtype == torch.int64 else writer.cast(place, dtype)
-
-
-# Products of matrices.
-
-
-@_translates("mm", "bmm", "matmul")
-def _product(writer: GraphWriter, dtype: torch.dtype, /, a: Operand, b: Operand) -> Value:
-    return writer.apply("MatMul", a, b, dtype=dtype)
+    return writer.cast(place, dtype)
 
 
 @_translates("addmm")

@@ -23,6 +23,7 @@ from calibrant.metrics import Metric
 from calibrant.predictions import Predictions
 
 with needed("scikit-learn", "sklearn"):
+    from sklearn import get_config
     from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, TransformerMixin, clone
     from sklearn.frozen import FrozenEstimator
     from sklearn.model_selection import check_cv
@@ -119,7 +120,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if weights is not None:
             weights = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
             _classes(y[weights > 0], "labels with a positive sample_weight")
-        params = process_routing(self, "fit", **fit_params) if _is_routed() else self._to_estimator(fit_params)
+        is_routed = get_config()["enable_metadata_routing"]
+        params = process_routing(self, "fit", **fit_params) if is_routed else self._to_estimator(fit_params)
         if self._is_prefit:
             check_is_fitted(self.estimator)
             self.classes_ = np.asarray(self.estimator.classes_)
@@ -218,7 +220,8 @@ class ProbabilityCalibrator(ClassifierMixin, TransformerMixin, BaseEstimator):  
     Args:
         method: An expression of the catalogue (``temperature``, ``ets``, ``temperature+isotonic``), or a calibrator.
         logits: Whether the scores are logits, not probabilities.
-        classes: Labels of the columns; None: the sorted labels of the fit, which must then be as many as the columns.
+        classes: Labels of the columns; None: the columns of a data frame, if all labels of the fit are among them, else
+            the sorted labels of the fit, which must then be as many as the columns.
 
     Attributes:
         classes_: Labels of the columns, (k,).
@@ -243,7 +246,11 @@ class ProbabilityCalibrator(ClassifierMixin, TransformerMixin, BaseEstimator):  
         check_classification_targets(y)
         y, scores = column_or_1d(y, warn=True), self._scores(P)
         columns = scores.values.shape[1] if scores.values.ndim == 2 else 2
-        self.classes_ = _classes(y) if self.classes is None else np.asarray(self.classes)
+        named = np.array(list(getattr(P, "columns", ())), dtype=object)
+        is_named = self.classes is None and len(named) > 1 and np.isin(_classes(y), named).all()
+        self.classes_ = (
+            named.astype(y.dtype) if is_named else np.asarray(_classes(y) if self.classes is None else self.classes)
+        )
         if len(self.classes_) != columns:
             shown = ", ".join(map(repr, self.classes_[:5].tolist()))
             raise InputError(
@@ -252,12 +259,17 @@ class ProbabilityCalibrator(ClassifierMixin, TransformerMixin, BaseEstimator):  
             )
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, P, dtype=np.float64)
         self.map_ = _fitted(calibrator, scores, _positions(y, self.classes_), self.classes_, weights)
-        self.n_features_in_ = columns if scores.values.ndim == 2 else 1
+        self.n_features_in_, self._columns = columns if scores.values.ndim == 2 else 1, named.tolist()
         return self
 
     def predict_proba(self, P: Any) -> NDArray[np.float64]:
         """Return calibrated probabilities, (n, k)."""
         check_is_fitted(self, "map_")
+        names, known = list(getattr(P, "columns", ())), getattr(self, "_columns", [])
+        if names and known and names != known:
+            raise InputError(
+                f"the columns must be those of the fit, {known[:5]}; got {names[:5]}. Put them in its order."
+            )
         return _calibrated(self.map_, self._scores(P))
 
     def transform(self, P: Any) -> NDArray[np.float64]:
@@ -431,9 +443,3 @@ def _positions(y: Labels, classes: Labels) -> NDArray[np.int64]:
             f"labels must be among the classes {shown}; got {y.tolist()[unknown[0]]!r} at row {unknown[0]}."
         )
     return positions.astype(np.int64)
-
-
-def _is_routed() -> bool:
-    from sklearn import get_config
-
-    return bool(get_config()["enable_metadata_routing"])

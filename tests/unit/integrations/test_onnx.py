@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import BetaCalibration, TemperatureScaling
 from calibrant.clamping import ClampedModel, InputSpace, load_clamped, save_clamped
 from calibrant.cli.main import run
 from calibrant.errors import FileError, InputError
@@ -16,6 +16,7 @@ from calibrant.files import save_map
 from calibrant.integrations.onnx import bytes_of, export, graft
 from calibrant.maps import Affine, Map, Scale
 from calibrant.predictions import Predictions
+from calibrant.testing import overconfident
 
 HALVED = Scale(torch.tensor(2.0), n_classes=3)
 SCORES = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.5, 0.0], [-30.0, 40.0, 1.0]])
@@ -76,6 +77,31 @@ def test_probabilities_go_in_and_out_as_predictions_read_them(onnxruntime):
     assert np.allclose(result, HALVED(SCORES).softmax(1), atol=1e-6)
 
 
+def test_a_module_of_numpy_checks_what_it_is_given(onnx, tmp_path):  # noqa: ARG001  # which writes it
+    names = ('a"""', "b\\", "c'\n")
+    export(HALVED, tmp_path / "map.py", inputs="probabilities", class_names=names)
+    module = {}
+    exec((tmp_path / "map.py").read_text(), module)  # noqa: S102  # our own
+    assert module["ABOUT"]["class_names"] == list(names)
+    probs = np.array([[1.0, 0.0, 0.0], [0.2, 0.3, 0.5]])
+    assert np.allclose(module["calibrate"](probs), HALVED.predict_proba(probs=probs), rtol=1e-12)
+    assert np.allclose(module["calibrate"](probs.tolist()), HALVED.predict_proba(probs=probs), rtol=1e-12)
+    for given, words in [
+        (probs[0], "shape"),
+        (probs[:, :2], r"\(n, 3\)"),
+        (-probs, "from 0 to 1"),
+        (probs * np.nan, "0 to"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            module["calibrate"](given)
+
+
+def test_a_map_with_one_number_of_a_column_is_exported(onnx):
+    assert onnx.load_from_string(bytes_of(Scale(torch.arange(4.0)[1::2][:1][0], n_classes=3)))
+    fitted = BetaCalibration().fit(overconfident(200, 2))
+    assert onnx.load_from_string(bytes_of(fitted))
+
+
 def test_an_archive_runs_in_torch_for_any_number_of_samples(tmp_path):
     export(HALVED, tmp_path / "map.pt2")
     files = {"calibrant.json": ""}
@@ -106,6 +132,54 @@ def test_values_changed_in_place_that_others_see_are_decomposed_first(onnxruntim
     fitted = Shared(3)
     (result,) = run_graph(onnxruntime, bytes_of(fitted), logits=SCORES)
     assert np.allclose(result, fitted(SCORES), rtol=1e-5)
+
+
+ORDER = torch.tensor([2, 0, 1])
+FORMULAS = {
+    "one class less": lambda z: z - z[:, 2][:, None],
+    "another order": lambda z: z[:, ORDER],
+    "the larger of two": lambda z: torch.max(z, torch.tensor([0.5])),
+    "a mean of all": lambda z: z - z.mean(),
+    "whole numbers": lambda z: z * (z.long() >= 0.5),
+    "both": lambda z: torch.where(z.isfinite(), z, 0.0),
+    "sizes": lambda z: z * (z.shape[0] * 2 - 1) + z.shape[0] // 2,
+    "places beyond all edges": lambda z: torch.searchsorted(torch.arange(4.0), z * 1e38 * 10, right=True).float(),
+    "thirds": lambda z: (z.double() / 3 * 0.3 - (z.double() / 10)).float() * 1e9,
+    "powers": lambda z: torch.expm1(z * 1e-3) + torch.expm1(z.double() * 1e-3).float(),
+}
+
+
+def map_of(formula):
+    class Plugin(Map, kind="plugin"):
+        def calibrated(self, logits):
+            return formula(logits)
+
+    return Plugin(3)
+
+
+@pytest.mark.parametrize("formula", FORMULAS.values(), ids=FORMULAS)
+def test_maps_of_plugins_give_what_they_do_in_torch(onnxruntime, formula):
+    (result,) = run_graph(onnxruntime, bytes_of(map_of(formula)), logits=SCORES)
+    assert result.shape == SCORES.shape
+    assert np.allclose(result, map_of(formula)(SCORES), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("onnx")
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda z: z // 0.3,
+        lambda z: torch.round(z, decimals=1),
+        lambda z: z / z.norm(p=3, dim=1, keepdim=True),
+        lambda z: z.bfloat16().float(),
+        lambda z: z + z.max(),
+        lambda z: torch.searchsorted(z.sort(1).values, z).float(),
+        torch.lgamma,
+    ],
+)
+def test_operators_and_options_that_cannot_be_written_are_refused(formula):
+    with pytest.raises(InputError, match=r"aten\.\w+\.\w+ cannot. Export it as .pt2"):
+        bytes_of(map_of(formula))
 
 
 class TestClampedArchive:
@@ -193,6 +267,11 @@ class TestGraft:
         (result,) = run_graph(onnxruntime, graft(clamped, network_graph(onnx)), x=inputs)
         assert np.allclose(result, clamped(inputs).detach(), atol=1e-5)
 
+    def test_more_weights_than_one_file_holds_are_refused(self, onnx, monkeypatch):
+        monkeypatch.setattr("calibrant.integrations.onnx._MOST_BYTES", 35)
+        with pytest.raises(InputError, match=r"less than 2 GB of weights.*it has 36 bytes"):
+            graft(HALVED, network_graph(onnx))
+
     def test_graphs_that_do_not_fit_are_refused(self, onnx):
         clamped = ClampedModel(network(), torch.zeros(4), HALVED)
         for fitted, options, said in (
@@ -277,7 +356,7 @@ class TestCommand:
         onnx.save(network_graph(onnx, outputs=("logits", "probs")), "two.onnx")
         (tmp_path / "cut.onnx").write_bytes(b"\x08\x07 not a graph")
         for arguments, said in (
-            (("map.safetensors", "-o", "map.txt"), "ends in .onnx or .pt2; got map.txt"),
+            (("map.safetensors", "-o", "map.txt"), "ends in .onnx, .py or .pt2; got map.txt"),
             (("map.safetensors", "-o", "no/map.onnx"), "there is no folder no"),
             (("two.onnx", "-o", "map.onnx"), "must be a map saved by calibrant"),
             (("map.safetensors", "--onto", "two.onnx", "-o", "m.onnx"), "Name the one with --output NAME"),
@@ -301,5 +380,5 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch):
 
 
 def test_other_endings_are_refused(tmp_path):
-    with pytest.raises(FileError, match=r"ends in .onnx or .pt2"):
+    with pytest.raises(FileError, match=r"ends in .onnx, .py or .pt2"):
         export(HALVED, tmp_path / "map.pb")

@@ -232,6 +232,14 @@ def test_arrays_of_probabilities_are_calibrated_with_their_own_labels(digits):
     ProbabilityCalibrator("temperature", classes=sorted(set(words))).fit(probs[few], words[200:][few])
 
 
+def test_the_columns_of_a_frame_are_classes_if_they_are_called_so():
+    probs, labels = [[0.2, 0.8], [0.7, 0.3], [0.1, 0.9], [0.4, 0.6]] * 5, ["ham", "spam", "ham", "spam"] * 5
+    frame = pd.DataFrame(probs, columns=["spam", "ham"])
+    calibrator = ProbabilityCalibrator("temperature").fit(frame, labels)
+    assert calibrator.classes_.tolist() == ["spam", "ham"]
+    assert calibrator.predict(frame[:2]).tolist() == ["ham", "spam"]
+
+
 def test_one_column_is_the_probability_of_the_second_class(two_digits):
     features, labels = two_digits
     model = LogisticRegression().fit(features[::2], labels[::2])
@@ -243,3 +251,12 @@ def test_one_column_is_the_probability_of_the_second_class(two_digits):
     np.testing.assert_allclose(
         logits.predict_proba(model.decision_function(features[1::2])), two.predict_proba(probs), atol=1e-6
     )
+
+
+def test_a_frame_in_another_order_than_that_of_the_fit_is_refused():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"ham": [0.9, 0.8, 0.3, 0.4] * 5, "spam": [0.1, 0.2, 0.7, 0.6] * 5})
+    calibrator = ProbabilityCalibrator("temperature").fit(frame, ["ham", "ham", "spam", "ham"] * 5)
+    assert (calibrator.predict_proba(frame) == calibrator.predict_proba(frame.to_numpy())).all()
+    with pytest.raises(InputError, match="columns must be those of the fit"):
+        calibrator.predict_proba(frame[["spam", "ham"]])
