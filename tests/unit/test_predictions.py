@@ -1,7 +1,9 @@
 """What may come in, what is refused and with which words, and what is derived from it."""
 
+import copy
 import dataclasses
 import math
+import pickle
 import warnings
 
 import numpy as np
@@ -179,12 +181,47 @@ class TestOneProbability:
             Predictions.from_binary_probs([0.5, 1.5], [0, 1])
 
 
+def test_log_probabilities_as_logits_of_one_class_are_a_warning():
+    labels = [0, 1] * 10
+    with pytest.warns(CalibrantWarning, match="log-probabilities"):
+        Predictions.from_binary_logits([-0.1, -2.0] * 10, labels)
+    Predictions.from_binary_logits([-0.1, 2.0] * 10, labels)
+    Predictions.from_binary_logits([-3.0, -2.0] * 10, [0] * 19 + [1])  # a rare class
+
+
 class TestLabelsInWords:
     @pytest.mark.parametrize("kind", [list, np.array, lambda words: np.array(words, dtype=object)])
     def test_they_are_looked_up_among_the_class_names(self, kind):
         names = ["cat", "dog", "eel"]
         for make, scores in ((Predictions.from_probs, PROBS), (Predictions.from_logits, LOGITS)):
             assert make(scores, kind(["cat", "eel", "dog"]), class_names=names).labels.tolist() == [0, 2, 1]
+
+    @pytest.mark.parametrize(
+        ("columns", "labels", "names"),
+        [
+            (["eel", "cat", "dog"], ["cat", "eel", "dog"], ("eel", "cat", "dog")),
+            (["prob_eel", "prob_cat", "prob_dog"], ["cat", "prob_eel", "dog"], ("eel", "cat", "dog")),
+            (["eel", "cat", "dog"], [1, 0, 2], ("eel", "cat", "dog")),
+            ([2, 0, 1], [0, 2, 1], ("2", "0", "1")),
+            ([1, 2, 3], [2, 1, 3], ("1", "2", "3")),
+            ([0, 1, 2], [1, 0, 2], None),
+        ],
+        ids=["words", "prefix", "numbers beside words", "another order", "from one", "usual"],
+    )
+    def test_columns_of_a_frame_are_called_as_their_classes(self, columns, labels, names):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame([[0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]], columns=columns)
+        for samples in (Predictions.from_probs(frame, labels), Predictions.from_logits(frame, labels)):
+            assert samples.labels.tolist() == [1, 0, 2]
+            assert samples.class_names == names
+        assert metrics.accuracy(probs=frame, labels=labels) == 1
+        with pytest.raises(InputError, match="class names"):
+            Predictions.from_probs(frame.set_axis([1, 2, 3], axis=1), [0, 1, 2])
+
+    @pytest.mark.parametrize("labels", [["a|b", "a"], [["a", "b"], ["a"]], [[1, 1], [1, 0]]])
+    def test_several_labels_of_a_sample_are_named(self, labels):
+        with pytest.raises(InputError, match=r"multi-label.*from_binary_probs"):
+            Predictions.from_probs([[0.4, 0.6], [0.5, 0.5]], labels, class_names=["a", "b"])
 
     def test_frames_of_pandas_are_taken(self):
         pandas = pytest.importorskip("pandas")
@@ -655,3 +692,23 @@ def test_what_people_type_first_is_answered_with_what_to_type():
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # predictions without labels say nothing about labels of probability 0
         assert fitted.predict_proba(probs=[[0.0, 1.0, 0.0]]).shape == (1, 3)
+
+
+def test_logits_of_a_table_stay_by_columns_until_rows_are_asked_for():
+    columns = torch.randn(5, 400, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(400) % 5
+    given, rows = Predictions(columns.T, labels), Predictions(columns.T.contiguous(), labels)
+    assert given.stored.data_ptr() == columns.data_ptr()
+    assert given[10:90].stored.data_ptr() == columns[:, 10:].data_ptr()
+    for part, same in ((given, rows), (given[10:90], rows[10:90]), (given[labels == 2], rows[labels == 2])):
+        assert torch.equal(part.confidence, same.confidence)
+        assert torch.equal(part.log_probs, same.log_probs)
+        assert part.span == same.span
+        assert part.logits.is_contiguous()
+        assert part.stored is part.logits
+    held = pickle.dumps(Predictions(columns.T, labels))
+    for copied in (copy.deepcopy(Predictions(columns.T, labels)), pickle.loads(held)):  # noqa: S301
+        assert repr(copied) == repr(rows)
+        assert torch.equal(copied.logits, rows.logits)
+    with pytest.raises(AttributeError, match="no attribute 'logit'"):
+        given.logit  # noqa: B018

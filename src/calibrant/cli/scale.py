@@ -220,7 +220,7 @@ class Source:
         if any(states) and not all(states):
             raise InputError("files must all be states, or none of them; got both. Make the others: calibrant state.")
         if all(states):
-            return cls(list(files), [])
+            return cls(find_states(files), [])
         shards = find_shards(files)
         return cls([shard.path for shard in shards], shards)
 
@@ -253,6 +253,18 @@ class Source:
         return self.paths[0].name if len(self.paths) == 1 else f"{len(self.paths)} files"
 
 
+def find_states(files: Sequence[Path]) -> list[Path]:
+    """Return the states that names, folders of states and patterns mean."""
+    from calibrant.scale import find_shards
+
+    paths: list[Path] = []
+    for file in files:
+        is_pattern = not file.is_file() and any(mark in str(file) for mark in "*?[")
+        in_folder = sorted(file.glob("*.state")) if file.is_dir() else []
+        paths += [shard.path for shard in find_shards([file])] if is_pattern else in_folder or [file]
+    return paths
+
+
 class Opened(NamedTuple):
     """Predictions in memory, or a uniform sample of those behind a state."""
 
@@ -267,7 +279,7 @@ class Opened(NamedTuple):
         held = state.sample.columns(state.design.by, [value for _, value in state.slices.rows])
         if unknown := [name for name in slicing.names if name not in held]:
             known = ", ".join(map(repr, held)) or "nothing"
-            raise InputError(f"states must be gathered by {unknown[0]!r} to be sliced by it; these are by {known}.")
+            raise InputError(f"states must be gathered with --by {unknown[0]} to be sliced so; these are by {known}.")
         return cls(state.sample.predictions, {name: held[name] for name in slicing.names}, gathered, baseline)
 
     def evaluate(self, *, n_bins: int, resamples: int, seed: int, progress: Progress) -> "Evaluation":

@@ -9,6 +9,7 @@ import typer
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, flag, option
+from calibrant.cli.scale import find_states
 from calibrant.errors import FileError, InputError
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ calibrant trend 'day*.state' --figures figures --html trend.html"""
 
 
 def trend(
-    files: Annotated[list[Path], argument("STATE", "States in the order of time, or a quoted pattern of them.")],
+    files: Annotated[
+        list[Path], argument("STATE", "States in the order of time, a folder or a quoted pattern of them.")
+    ],
     metric: Annotated[list[str] | None, option("NAME", "Metric to follow; ece, accuracy, nll unless given.")] = None,
     fail_if_worse: Annotated[
         bool, flag("--fail-if-worse", "Exit with 1 if a metric became worse in the last period.")
@@ -75,13 +78,8 @@ def trend(
 
 
 def _in_order(files: Sequence[Path]) -> list[Path]:
-    """Return states as they were given; a pattern, or what a shell made of one, by the numbers in the names."""
-    from calibrant.scale import find_shards
-
-    paths: list[Path] = []
-    for file in files:
-        is_pattern = not file.is_file() and any(mark in str(file) for mark in "*?[")
-        paths += [shard.path for shard in find_shards([file])] if is_pattern else [file]
+    """Return states as they were given; a folder, or what a shell made of a pattern, by the numbers in the names."""
+    paths = find_states(files)
     for path in paths:
         if path.suffix.lower() != ".state":
             raise FileError(f"{path} must be a state (.state). Make one: calibrant state {path} -o {path.stem}.state")

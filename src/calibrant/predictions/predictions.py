@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self, TypedDict, final
+from typing import TYPE_CHECKING, Any, Self, TypedDict, final
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from calibrant.checks import (
 )
 from calibrant.errors import InputError, warn
 from calibrant.labels import as_words, class_numbers
-from calibrant.numerics.softmax import TOP_LABEL, Normalised, SoftmaxRows, Wanted, working_dtype
+from calibrant.numerics.softmax import TOP_LABEL, Normalised, SoftmaxRows, Wanted, is_by_class, working_dtype
 from calibrant.numerics.uniform_share import choose_share, floored
 from calibrant.predictions import scores
 from calibrant.predictions.samples import ROWS_AT_ONCE, Samples, TopLabel, check_rows_are_samples, select, set_fields
@@ -86,7 +86,29 @@ class Predictions(Samples):
         check_same_length(logits, "logits", labels, "labels")
         labels = check_labels(as_whole_numbers(labels.to(logits.device)), logits.shape[1])
         weights = None if self.weights is None else check_weights(self.weights, logits)
-        set_fields(self, logits=logits.contiguous(), labels=labels, class_names=names, weights=weights, span=span)
+        set_fields(self, labels=labels, class_names=names, weights=weights, span=span)
+        del self.__dict__["logits"]
+        self._keep(logits)
+
+    def _keep(self, logits: Tensor) -> None:
+        """Keep logits; those of a table by columns, as they are, until rows are asked for."""
+        by_class = is_by_class(logits)
+        set_fields(self, **{"_by_class" if by_class else "logits": logits if by_class else logits.contiguous()})
+
+    if not TYPE_CHECKING:  # for which any name would be one
+
+        def __getattr__(self, name: str) -> Tensor:
+            """Lay logits out by rows."""
+            if name == "logits" and (by_class := self.__dict__.get("_by_class")) is not None:
+                set_fields(self, logits=by_class.contiguous())
+                self.__dict__.pop("_by_class", None)
+            return super().__getattribute__(name)
+
+    @property
+    def stored(self) -> Tensor:
+        """The logits, (n, k), by rows or by columns, as they are in memory."""
+        by_class: Tensor | None = self.__dict__.get("_by_class")
+        return self.logits if by_class is None else by_class
 
     def _with(
         self, logits: Tensor, labels: Tensor, weights: Tensor | None, *, normalised: Normalised | None = None
@@ -95,14 +117,20 @@ class Predictions(Samples):
         made, is_same = object.__new__(type(self)), normalised is None
         known = {"normalised": self.normalised if is_same else normalised, "class_names": self.class_names}
         given_as_probs = self.given_as_probs and is_same
-        set_fields(made, logits=logits, labels=labels, weights=weights, given_as_probs=given_as_probs, **known)
+        set_fields(made, labels=labels, weights=weights, given_as_probs=given_as_probs, **known)
+        made._keep(logits)
         return made
 
     @classmethod
     def from_logits(
         cls, logits: Any, labels: Any, *, class_names: Sequence[str] | None = None, weights: Any = None
     ) -> Self:
-        """Build from unnormalised scores, shape (n, k): the output of a network before its softmax."""
+        """Build from unnormalised scores, shape (n, k): the output of a network before its softmax.
+
+        Without ``class_names``, the columns of a data frame are called as their classes: ``cat`` or ``logit_cat``.
+        """
+        if class_names is None and not isinstance(logits, Tensor):
+            labels, class_names = scores.by_columns(logits, labels)
         return cls(logits, labels, class_names, weights=weights)  # type: ignore[arg-type]  # made a tuple there
 
     @classmethod
@@ -124,6 +152,8 @@ class Predictions(Samples):
         :attr:`zero_cells` counts the zeros.
         """
         given = scores.read_probs(probs, labels, normalise=normalise)
+        if class_names is None:
+            labels, class_names = scores.by_columns(probs, labels)
         return cls._from_log_probs(*given, labels, class_names, weights)
 
     @classmethod
@@ -163,7 +193,13 @@ class Predictions(Samples):
         """Build from one logit per sample, shape (n,) or (n, 1), of a two-class model: the log-odds of class 1."""
         single = scores.one_column(logits, "logits")
         both = torch.stack([torch.zeros_like(single), single], 1)
-        return cls.from_logits(both, labels, class_names=class_names, weights=weights)
+        made = cls.from_logits(both, labels, class_names=class_names, weights=weights)
+        if len(made) >= scores.FEW and single.max() <= 0 and made.labels.double().mean() > scores.NOT_RARE:
+            warn(
+                f"The logits of class 1 are all at most 0, as log-probabilities are, and {int(made.labels.sum()):,} of "
+                f"{len(made):,} labels are 1. If they are log-probabilities, give their exponentials as probabilities."
+            )
+        return made
 
     @classmethod
     def from_dense(
@@ -197,10 +233,10 @@ class Predictions(Samples):
         return cls.from_logits(*kept, class_names=class_names)
 
     def __len__(self) -> int:
-        return self.logits.shape[0]
+        return self.labels.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Self:
-        logits, weights = select(rows, self.logits, self.weights)
+        logits, weights = select(rows, self.stored, self.weights)
         made = self._with(logits, self.labels[rows], weights)
         kept = self.__dict__.get("_kept")
         if kept and isinstance(rows, slice):
@@ -239,10 +275,10 @@ class Predictions(Samples):
             raise InputError(f"logits must keep the shape {tuple(self.logits.shape)}; got {tuple(logits.shape)}.")
         check_finite(logits, "logits")
         known = None if normalised is None else Normalised(normalised)
-        return self._with(logits.contiguous(), self.labels, self.weights, normalised=known)
+        return self._with(logits, self.labels, self.weights, normalised=known)
 
     def with_weights(self, weights: Any) -> Self:
-        return self._with(self.logits, self.labels, None if weights is None else check_weights(weights, self.logits))
+        return self._with(self.stored, self.labels, None if weights is None else check_weights(weights, self.stored))
 
     def mixed_with_uniform(self, share: float) -> Self:
         """Return the samples with a share of the uniform distribution mixed in; confidences keep order and ties."""
@@ -253,17 +289,17 @@ class Predictions(Samples):
         return self.with_logits(mixed, normalised=True)
 
     def __repr__(self) -> str:
-        return f"Predictions(n={len(self)}, classes={self.n_classes}, {self.logits.dtype}, {self.logits.device})"
+        return f"Predictions(n={len(self)}, classes={self.n_classes}, {self.stored.dtype}, {self.stored.device})"
 
     @property
     def n_classes(self) -> int:
         """Number of classes, from the logits."""
-        return self.logits.shape[1]
+        return self.stored.shape[1]
 
     @property
     def _usual_rows(self) -> int:
         usual = min(2 * ROWS_AT_ONCE, max(ROWS_AT_ONCE, (1 << 21) // self.n_classes))
-        return usual if self.logits.device.type == "cpu" else _GPU_ROWS_AT_ONCE
+        return usual if self.stored.device.type == "cpu" else _GPU_ROWS_AT_ONCE
 
     def small_blocks(self) -> Iterator[Self]:
         """Yield the samples in pieces of some two million logits, for work with several numbers beside each of them."""
@@ -294,7 +330,7 @@ class Predictions(Samples):
             wanted = wanted if known is None else known.wanted | wanted
             least, floor = (scores.LABEL_FLOOR, scores.PROB_FLOOR) if self.given_as_probs else (0.0, 0.0)
             known = SoftmaxRows(
-                *(self.logits, self.labels, wanted),
+                *(self.stored, self.labels, wanted),
                 normalised=self.normalised,
                 least=least,
                 floor=floor,
@@ -316,7 +352,7 @@ class Predictions(Samples):
     @cached_property
     def span(self) -> float:
         """The largest difference of any two logits."""
-        low, high = _ends(self.logits)
+        low, high = _ends(self.stored)
         return high - low
 
     @cached_property
@@ -396,7 +432,7 @@ def _checked_span(logits: Tensor) -> float:
 
 def _ends(logits: Tensor) -> tuple[float, float]:
     """Return the smallest and the largest logit, NaN if one is."""
-    low, high = torch.stack(torch.aminmax(logits)).double().tolist()
+    low, high = torch.stack(torch.aminmax(logits.T if is_by_class(logits) else logits)).double().tolist()
     return low, high
 
 

@@ -4,17 +4,20 @@
 """
 
 import math
+import re
+from os.path import commonprefix
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from calibrant.checks import as_tensor, check_finite, check_real, check_rows, check_unit_interval
-from calibrant.errors import Argument, InputError, warn
+from calibrant.errors import MULTI_LABEL, Argument, InputError, warn
+from calibrant.labels import as_words, class_numbers, whole_number, words_of
 from calibrant.numerics.softmax import working_dtype
 from calibrant.predictions.samples import check_rows_are_samples
 
-__all__ = ["LABEL_FLOOR", "PROB_FLOOR", "SUM_TOLERANCE", "ZeroCells", "needs_floor"]
+__all__ = ["LABEL_FLOOR", "PROB_FLOOR", "SUM_TOLERANCE", "ZeroCells", "column_names", "needs_floor"]
 
 # Given probabilities below this are read as this in every type: float16 underflows far above it, float64 far below,
 # and the difference carries no information.
@@ -27,9 +30,11 @@ _MANY = 1e-3  # share of zeros from which a floor is chosen
 
 # How far a row of probabilities may be from one. Float16 rows of a thousand classes stay within it.
 SUM_TOLERANCE = 2e-3
-_FEW = 10  # samples whose logits may sum to one by chance
+FEW = 10  # samples whose logits may sum to one, or be negative, by chance
+NOT_RARE = 0.25  # share of a class that a model does not give less than one half for all samples
 _SUM_RATIO = 1.2  # between the largest and the smallest sum of rows that rounding to digits explains
 _NORMALISE = Argument("normalise", "True", is_literal=False)
+_PREFIX = re.compile(r"(logits?|(log_?)?probs?|proba|probabilit(y|ies)|column)[_.]")  # "column_": polars' own names
 _ONE_COLUMN = Argument("positive", "NAME", is_literal=False)
 _AS_LOGITS = "If these are logits, pass them as logits."
 
@@ -63,6 +68,30 @@ def needs_floor(zeros: float, cells: float, lowest: float, lowest_label: float) 
     return lowest < math.log(_TINY) and (zeros >= _MANY * cells or lowest_label < math.log(_TINY))
 
 
+def by_columns(scores: Any, labels: Any) -> tuple[Any, tuple[str, ...] | None]:
+    """Return the labels and the class names that the columns of a data frame give; without them, None for the names.
+
+    Columns are called as their classes, also after ``prob_`` or the like; 0, 1, ... are no names. Labels are looked up
+    among the names, and among numbers other than 0, 1, ... too; numbers beside words are class numbers.
+    """
+    full, names = column_names(scores)
+    if names is None:
+        return labels, None
+    words = None if isinstance(labels, Tensor) else as_words(labels)
+    if words is None and None not in map(whole_number, names):
+        words = words_of(as_tensor(labels, "labels"), "labels")
+    return labels if words is None else class_numbers(words, names, others=full), names
+
+
+def column_names(scores: Any) -> tuple[list[str], tuple[str, ...] | None]:
+    """Return the names of the columns of a data frame, and those of classes in them; None if there are none."""
+    columns = getattr(scores, "column_names", None) or getattr(scores, "columns", None)  # pyarrow; pandas, polars
+    full = [] if columns is None else [str(name) for name in columns]
+    prefix = _PREFIX.match(commonprefix(full))  # noqa: RUF071 - by character is meant
+    names = tuple(name.removeprefix(prefix[0] if prefix else "") for name in full)
+    return full, None if len(full) < 2 or [*map(whole_number, names)] == [*range(len(full))] else names
+
+
 def read_probs(probs: Any, labels: Any, *, normalise: bool) -> tuple[Tensor, Tensor]:
     """Return log-probabilities with a floor and probabilities, (n, k); an InputError unless every row sums to one."""
     probs = as_tensor(probs, "probs")
@@ -86,11 +115,8 @@ def read_probs(probs: Any, labels: Any, *, normalise: bool) -> tuple[Tensor, Ten
         raise InputError(
             f"each row of probs must sum to one (within {SUM_TOLERANCE}); got {float(sums[row]):.6g} at row {row} "
             f"({off.numel()} such rows). If they were rounded, pass ",
-            *(
-                _NORMALISE,
-                "; if they are logits, pass them as logits; if classes are missing, add them; if a sample can ",
-            ),
-            *("have several classes, evaluate one at a time with from_binary_probs, or of a file ", _ONE_COLUMN, "."),
+            *(_NORMALISE, "; if they are logits, pass them as logits; if classes are missing, add them. "),
+            *MULTI_LABEL,
         )
     probs = probs.to(working_dtype(probs))
     return probs.clamp(min=PROB_FLOOR).log(), probs
@@ -99,7 +125,7 @@ def read_probs(probs: Any, labels: Any, *, normalise: bool) -> tuple[Tensor, Ten
 def look_like_probs(logits: Tensor) -> bool:
     """Return whether numbers in 0..1, (n, k), are probabilities by their sums; not if they are few, or all 0 or 1."""
     off = (logits.sum(dim=1, dtype=torch.float64) - 1).abs().max()
-    return len(logits) >= _FEW and bool(off <= SUM_TOLERANCE and (logits > 0).sum() > len(logits))
+    return len(logits) >= FEW and bool(off <= SUM_TOLERANCE and (logits > 0).sum() > len(logits))
 
 
 def _normalised(probs: Tensor) -> Tensor:

@@ -119,7 +119,7 @@ def compare_streamed(
     )
     is_sample = len(sample) < first.n
     comparison = Comparison(
-        with_differences(results, state.metrics, values, partial(_difference, class_groups=state.class_groups)),
+        with_differences(results, state.metrics, values, partial(_difference, state=state)),
         n_calibration=first.n,
         n_test=state.n,
         n_classes=design.classes,
@@ -206,18 +206,14 @@ def _states(maps: Mapping[str, Map], design: Design) -> dict[str, EvaluationStat
     """Return a state for each method; only that of the uncalibrated model keeps a sample, which maps transform."""
     states = {}
     for name in maps:
-        is_plain = name == UNCALIBRATED
+        is_plain, in_group = name == UNCALIBRATED, len(maps) * (design.classes or 1) * design.n_bins
         state = EvaluationState(design if is_plain else replace(design, given_as_probs=False))
-        while state.class_groups > 16 and state.class_groups * len(maps) * _size(design) > _CLASS_NUMBERS:
+        while state.class_groups > 16 and state.class_groups * in_group > _CLASS_NUMBERS:
             state.class_groups //= 2
         if not is_plain:
             state.sample = Sample(0)
         states[name] = state
     return states
-
-
-def _size(design: Design) -> int:
-    return (design.classes or 1) * design.n_bins
 
 
 def _states_of_task(task: Task, *, plan: Plan, design: Design, maps: Mapping[str, Map]) -> bytes:
@@ -270,8 +266,7 @@ def state_differences(
         states = state.states()
         exact = {metric.name: float(metric.value(states[metric.statistic])) for metric in metrics}
         values.append(_resampled(state, exact, resamples, metrics))
-    groups = candidate.class_groups
-    differences = {m.name: _difference(m, *(one[m.name] for one in values), class_groups=groups) for m in metrics}
+    differences = {m.name: _difference(m, *(one[m.name] for one in values), state=candidate) for m in metrics}
     samples = baseline.sample.predictions, candidate.sample.predictions
     differences |= difference(*samples, sampled, resamples=resamples, seed=candidate.design.seed) if sampled else {}
     return {metric.name: differences[metric.name] for metric in candidate.metrics}
@@ -310,6 +305,6 @@ def _with_all(draws: Tensor) -> Tensor:
     return torch.cat([torch.ones_like(draws[:1]), draws])
 
 
-def _difference(metric: Metric, baseline: Tensor, candidate: Tensor, *, class_groups: int) -> Difference:
-    groups = GROUPS if isinstance(metric.statistic, TopStatistic) else class_groups
-    return paired_difference(metric, baseline, candidate, groups=groups)
+def _difference(metric: Metric, baseline: Tensor, candidate: Tensor, *, state: EvaluationState) -> Difference:
+    groups = GROUPS if isinstance(metric.statistic, TopStatistic) else state.class_groups
+    return paired_difference(metric, baseline, candidate, size=min(groups, _accuracy(state)[1]))

@@ -29,6 +29,7 @@ Work: TypeAlias = Callable[[T], bytes]
 Answer: TypeAlias = bytes | CalibrantError
 _LIVES = 4  # times that a task may lose its worker before it is given up
 _AHEAD = 2  # tasks given to each worker at a time
+_LAST_SECONDS = 5.0  # for a worker that closed its pipe to end by itself, and show its error
 
 
 class Run(Protocol):
@@ -114,8 +115,14 @@ class _Worker:
                 error: Exception | None = self.pipe.recv()
                 answer = self.pipe.recv_bytes() if error is None else error
             except (EOFError, OSError):
+                self.process.join(_LAST_SECONDS)
                 self.process.kill()
                 self.process.join()
+                if self.process.exitcode == 1:  # by an error, and a task's errors are answers
+                    raise CalibrantError(
+                        "workers must start, and one ended with the error above. Each worker imports the script that "
+                        'starts it: put what the script does under `if __name__ == "__main__":`.'
+                    ) from None
                 continue
             if isinstance(answer, bytes | CalibrantError):
                 return answer
@@ -133,8 +140,9 @@ class _Worker:
             if self._ended:
                 raise CancelledError
             self.pipe, other = context.Pipe()
-            self.process = context.Process(target=_serve, args=(other,), daemon=True)
-            self.process.start()
+            process = context.Process(target=_serve, args=(other,), daemon=True)
+            process.start()
+            self.process = process
             other.close()
 
     def end(self) -> None:

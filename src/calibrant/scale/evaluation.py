@@ -54,6 +54,7 @@ def evaluate_state(
     assert isinstance(bins, Bins)
     assert isinstance(moments, BinMoments)
     curve = corp_of_ranked(exact, floored=design.classes is None or design.given_as_probs, seed=design.seed)
+    sampled = tuple(metric.name for metric in state.metrics if isinstance(metric.statistic, KernelFeatures))
     return Evaluation(
         n=state.n,
         classes=design.classes,
@@ -68,9 +69,7 @@ def evaluate_state(
         worst_classes=_worst_classes(state),
         zeros=state.zeros,
         effective_n=float(exact.effective_n) if design.weighted else None,
-        streamed=Streamed(
-            *(shards, len(sample), _names_of_sampled(state), float(state.cells.auroc_error)), missing=tuple(missing)
-        ),
+        streamed=Streamed(*(shards, len(sample), sampled, float(state.cells.auroc_error)), missing=tuple(missing)),
     )
 
 
@@ -118,7 +117,9 @@ def estimate_state(
     exact = state.ranked()
     top = [metric for metric in summed if isinstance(metric.statistic, TopStatistic)]
     estimates = estimate_ranked(
-        *(top, values, exact, lambda _: _levels(state, draws)), n=state.n, resamples=resamples, seed=design.seed
+        *(top, values, exact, lambda _: Levels(state.levels()[0], resampled_levels(state, draws))),
+        resamples=resamples,
+        seed=design.seed,
     )
     rest = [metric for metric in summed if metric not in top]
     if rest:
@@ -141,11 +142,6 @@ def draw_counts(groups: int, resamples: int, seed: int) -> Tensor:
     return torch.from_numpy(drawn).double()
 
 
-def _levels(state: EvaluationState, draws: Tensor) -> Levels:
-    """Return the levels of confidence, and resamples of them by drawing groups of samples with replacement."""
-    return Levels(state.levels()[0], resampled_levels(state, draws))
-
-
 def resampled_levels(state: EvaluationState, draws: Tensor) -> Iterator[Ranked]:
     """Yield the levels of confidence, some resamples at a time, given how often each group was drawn, (r, groups)."""
     ranked, mass, squares = state.levels()
@@ -153,10 +149,6 @@ def resampled_levels(state: EvaluationState, draws: Tensor) -> Iterator[Ranked]:
         right, wrong = torch.tensordot(chunk, mass, dims=1).unbind(1)
         drawn = None if squares is None else chunk @ squares
         yield Ranked(ranked.log_odds, ranked.confidence, right, wrong, squared_weights=drawn)
-
-
-def _names_of_sampled(state: EvaluationState) -> tuple[str, ...]:
-    return tuple(metric.name for metric in state.metrics if isinstance(metric.statistic, KernelFeatures))
 
 
 def _worst_classes(state: EvaluationState) -> list[WorstClass]:

@@ -244,7 +244,7 @@ def _affine(
         return Point(value, gradient)
 
     theta, certificate = _descend(evaluate, theta, solve, softmax.parameter_sizes(inputs, theta, shape))
-    return softmax.AffineFit(*softmax.in_gauge(*softmax.unpack(theta, shape), ridge), certificate)
+    return softmax.AffineFit(*softmax.unpack(loss.levelled(theta), shape), certificate)
 
 
 def _samples(samples: Predictions, inputs_of: Callable[[Predictions], Tensor]) -> softmax.Samples:

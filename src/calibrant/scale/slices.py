@@ -153,9 +153,9 @@ def estimate_slice(sums: SliceSums, row: int, draws: Tensor, *, seed: int) -> di
     }
     by_formula = [m for m in sums.metrics if isinstance(m, RankMetric) or m.interval_method == "wilson"]
     resampled = [metric for metric in sums.metrics if metric not in by_formula]
-    n, resamples = int(sums.sums["gap"][0, row]), len(draws)
+    resamples = len(draws)
     estimates = estimate_ranked(
-        *(by_formula, values, ranked, lambda _: Levels(ranked, iter(()))), n=n, resamples=resamples, seed=seed
+        *(by_formula, values, ranked, lambda _: Levels(ranked, iter(()))), resamples=resamples, seed=seed
     )
     null: dict[str, list[Tensor]] = {}
     for calibrated in draw_correctness(ranked, resamples, seed):

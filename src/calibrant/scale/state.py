@@ -114,18 +114,11 @@ class Design:
     def like(self, samples: Predictions | TopLabel) -> Self:
         """Return the design for the same metrics of samples like these."""
         weighted = samples.weights is not None
-        if isinstance(samples, TopLabel):
-            return replace(
-                self, classes=None, class_names=None, given_as_probs=False, weighted=weighted, dtype="float64"
-            )
-        return replace(
-            self,
-            classes=samples.n_classes,
-            class_names=samples.class_names,
-            given_as_probs=samples.given_as_probs,
-            weighted=weighted,
-            dtype=str(samples.logits.dtype).removeprefix("torch."),
-        )
+        k, names, as_probs, dtype = None, None, False, "float64"
+        if isinstance(samples, Predictions):
+            k, names, as_probs = samples.n_classes, samples.class_names, samples.given_as_probs
+            dtype = str(samples.stored.dtype).removeprefix("torch.")
+        return replace(self, classes=k, class_names=names, given_as_probs=as_probs, weighted=weighted, dtype=dtype)
 
     def chosen(self) -> list[Metric]:
         """Return the metrics, those of ranks in bounded memory."""
@@ -179,11 +172,11 @@ class EvaluationState:
             design.n_bins, GROUPS, of_all_classes=design.classes is not None, weighted=design.weighted
         )
         self.sample = Sample(sample_size(design.classes))
-        self._metrics = design.chosen()
+        self.metrics = design.chosen()
         moments = BinnedMoments(design.n_bins)
         self._moments = (moments, Binned(design.n_bins), BinnedMoments(1), Binned(1))  # all follow from the first
         followed = {_CELLS, *self._moments}
-        statistics = {metric.name: metric.statistic for metric in self._metrics if metric.statistic not in followed}
+        statistics = {metric.name: metric.statistic for metric in self.metrics if metric.statistic not in followed}
         # By the name of the first metric that reads them; the kernel calibration error is that of the sample.
         named = {s: n for n, s in reversed(statistics.items()) if not isinstance(s, KernelFeatures)}
         named[moments] = "moments"
@@ -191,9 +184,8 @@ class EvaluationState:
         self.all_classes: dict[str, Statistic] = {n: s for s, n in named.items() if not isinstance(s, TopStatistic)}
         self._wanted = reduce(or_, (statistic.wanted for statistic in named), Wanted())
         self.class_groups = GROUPS
-        while (
-            self.class_groups > 16 and self.class_groups * (design.classes or 1) * design.n_bins > _MOST_CLASS_NUMBERS
-        ):
+        in_group = (design.classes or 1) * design.n_bins
+        while self.class_groups > 16 and self.class_groups * in_group > _MOST_CLASS_NUMBERS:
             self.class_groups //= 2
 
     def add(self, samples: Predictions | TopLabel, keys: Keys, columns: Mapping[str, Words] | None = None) -> None:
@@ -204,7 +196,7 @@ class EvaluationState:
             columns = {name: words[given.weights > 0] for name, words in columns.items()}
         self.n += len(samples)
         self.labelled = (self.labelled + _labelled(samples, keys)) % 2**64
-        group = torch.from_numpy((keys >> np.uint64(56)).astype(np.int64))
+        group = torch.from_numpy((keys >> np.uint64(56)).astype(np.int32))  # counted twice as fast as int64
         class_group = group % self.class_groups
         if isinstance(samples, Predictions):
             samples.softmax_rows(self._wanted, class_group)
@@ -223,13 +215,9 @@ class EvaluationState:
             self._add_numbers(f"{name}.{field.name}", more, rows=rows)
 
     def _add_numbers(self, name: str, numbers: Tensor, *, rows: int | None = None) -> None:
-        numbers = numbers.double()
-        if rows is None and name not in self.sums:
-            self.sums[name] = numbers.clone(memory_format=torch.contiguous_format).reshape(numbers.shape)
-            return
         if name not in self.sums:
-            assert rows is not None
-            self.sums[name] = numbers.new_zeros((rows, *numbers.shape[1:]))
+            shape = numbers.shape if rows is None else (rows, *numbers.shape[1:])
+            self.sums[name] = torch.zeros(shape, dtype=torch.float64)
         target = self.sums[name] if rows is None else self.sums[name][: len(numbers)]
         target += numbers
 
@@ -268,10 +256,7 @@ class EvaluationState:
         if different := self.design.difference(other.design):
             raise InputError(f"states must be gathered alike to add up; got {different}.")
         for name, numbers in other.sums.items():
-            if name in self.sums:
-                self.sums[name] += numbers
-            else:
-                self.sums[name] = numbers.clone()
+            self._add_numbers(name, numbers)
         self.n += other.n
         self.smallest = min(self.smallest, other.smallest)
         self.labelled = (self.labelled + other.labelled) % 2**64
@@ -283,10 +268,6 @@ class EvaluationState:
         """Return the state of that name, as its statistic gathers it."""
         kind = type(statistic(_ONE if isinstance(statistic, TopStatistic) else _ONE_OF_TWO))
         return kind(*(self.sums[f"{name}.{field.name}"] for field in fields(kind)))  # type: ignore[return-value,arg-type]
-
-    @property
-    def metrics(self) -> list[Metric]:
-        return self._metrics
 
     def states(self) -> dict[Statistic, Sums]:
         """Return the state of each statistic but that of the kernel calibration error, which the sample has."""
@@ -391,7 +372,7 @@ class EvaluationState:
             state.sums = {name: values.double() for name, values in tensors.items()}
             if state.n:
                 state.states(), state.levels(), state.group_states()
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
             raise FileError(f"{title} must be a whole state; {error} is missing or wrong. {FORMAT.advice}") from error
         return state
 
@@ -467,12 +448,14 @@ class Sample:
     def predictions(self) -> Predictions | TopLabel:
         """The sample, in the order of its keys, with weights that add up to their effective number."""
         self._trim()
+        if not self._parts:
+            raise InputError("a state must hold samples to be evaluated; it holds none.")
         return counted_samples(self._parts[0][1])
 
     def columns(self, by: Sequence[str], values: Sequence[str]) -> dict[str, Words]:
         """Return the columns to slice by, one entry per sample, given their names and the values of all slices."""
         self._trim()
-        slices = self._parts[0][2]
+        slices = self._parts[0][2] if self._parts else None
         return {} if slices is None else {c: Words(tuple(values), slices[:, i].long()) for i, c in enumerate(by)}
 
     def tensors(self) -> dict[str, Tensor]:

@@ -97,6 +97,8 @@ def measure_trend(
     periods: list[Period] = []
     for look, (name, state) in enumerate(states.items()):
         progress(f"measuring {name}")
+        if not state.n:
+            raise InputError(f"every state of a trend must hold samples; {name} holds none. Leave it out.")
         if different := first.design.difference(state.design):
             raise FileError(f"{name} must be gathered as {first_name} was; it has {different}.")
         changes = {}

@@ -167,6 +167,18 @@ def test_trend_puts_states_in_order(folder, calibrant):
     assert "0.npz must be a state" in error
 
 
+def test_states_are_given_as_a_folder_or_a_pattern_too(folder, calibrant):
+    (folder / "states").mkdir()
+    for number in range(3):
+        calibrant("state", folder / f"{number}.npz", "-o", folder / "states" / f"{number}.state")
+    code, shown, error = calibrant("trend", folder / "states", "--metric", "ece", "--resamples", 100)
+    assert code == 0, error
+    assert "3 periods" in shown
+    code, shown, error = calibrant("evaluate", folder / "states" / "*.state", "--resamples", 100)
+    assert code == 0, error
+    assert "streamed from 3 files" in " ".join(shown.split())
+
+
 def test_trend_fails_only_where_the_last_period_became_worse(folder, calibrant):
     worse = Predictions.from_logits(3 * SAMPLES.logits, SAMPLES.labels)
     for day, samples in enumerate((SAMPLES, worse, worse[:600])):

@@ -1,6 +1,7 @@
 """Comparisons of methods on shards, against those in memory."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 
@@ -70,6 +71,16 @@ def test_differences_are_paired(both):
     nll = streamed["svs"].differences["temperature"]["nll"]
     separate = streamed["svs"].metrics["nll"]
     assert nll.high - nll.low < (separate.high - separate.low) / 5  # what is common to both cancels
+
+
+def test_a_handful_of_streamed_test_samples_shows_no_difference(sets, tmp_path):
+    save(SAMPLES[N : N + 6], tmp_path / "few.parquet")
+    shards = find_shards([tmp_path / "few.parquet"])
+    few = ShardSet(shards, Plan.of(shards[0], LoadOptions()))
+    found = compare_streamed(sets[0], few, ()).comparison
+    assert found.recommended.name == "uncalibrated"
+    temperature = found.find("temperature").differences["uncalibrated"]
+    assert all(math.isnan(one.low) and math.isnan(one.p) for one in temperature.values())
 
 
 def test_a_sample_is_fitted_on_where_a_method_does_not_stream(sets, monkeypatch):

@@ -5,6 +5,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -124,6 +126,19 @@ def test_errors_of_a_task_are_raised_and_end_the_workers(task, kind, words):
         list(run(fail, [task, task]))
     assert "in fail" in raised.value.__notes__[0]
     assert not workers()
+
+
+def test_a_script_that_starts_workers_when_it_is_imported_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from calibrant.scale.engines import start_local\n"
+        "with start_local(2) as run:\n"
+        "    print(list(run(bytes, [1, 2])))\n"
+    )
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[-1].endswith('under `if __name__ == "__main__":`.')
+    assert "NoneType" not in run.stderr
 
 
 def test_places_are_looked_for_only_in_addresses_that_name_some():

@@ -14,7 +14,8 @@ from calibrant import Predictions, evaluate
 from calibrant.errors import FileError, InputError
 from calibrant.predictions import TopLabel
 from calibrant.scale import EvaluationState, evaluate_state
-from calibrant.scale.state import GROUPS, Design, Sample, sample_keys
+from calibrant.scale.state import FORMAT, GROUPS, Design, Sample, sample_keys
+from calibrant.scale.trend import measure_trend
 
 _RANKED = {"augrc", "aupr_error", "aupr_success", "aurc", "auroc", "e_aurc", "fpr95", "mmce"}  # in bounded memory
 
@@ -135,6 +136,24 @@ def test_a_state_is_saved_and_loaded(tmp_path, kind):
     loaded, notes = EvaluationState.load(path)
     assert notes == {"shards": [{"name": "a"}]}
     assert evaluate_state(loaded, resamples=100) == evaluate_state(state, resamples=100)
+
+
+def test_levels_of_another_length_are_refused(tmp_path):
+    path = tmp_path / "a.state"
+    state_of(predictions_of(200, 3), []).save(path)
+    document, whole = FORMAT.read(path)
+    FORMAT.write(path, document, whole | {"level.confidence": whole["level.confidence"][:-1]})
+    with pytest.raises(FileError, match="whole state"):
+        EvaluationState.load(path)
+
+
+def test_a_state_without_samples_is_refused_where_it_is_evaluated_or_followed():
+    samples = predictions_of(200, 3)
+    empty = EvaluationState(Design.of(samples))
+    with pytest.raises(InputError, match="it holds none"):
+        evaluate_state(empty)
+    with pytest.raises(InputError, match="today holds none"):
+        measure_trend({"yesterday": state_of(samples, []), "today": empty})
 
 
 def test_states_of_other_samples_do_not_add_up(tmp_path):
