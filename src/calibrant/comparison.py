@@ -157,7 +157,7 @@ def _fingerprints(samples: Predictions) -> tuple[np.ndarray, int]:
 UNCALIBRATED, TEMPERATURE = Uncalibrated.name, TemperatureScaling.name
 """The two baselines of every comparison."""
 
-# With fewer test samples nothing is decided: the interval of a handful is narrow by luck.
+# With fewer test samples it stays open whether a method helps: the interval of a handful is narrow by luck.
 _FEWEST = 30
 
 
@@ -276,16 +276,17 @@ class Comparison(HasReport):
             return None
         if len(self.fitted) == 1:
             return WhyUncalibrated.nothing_fitted
-        is_open = self.n_test < _FEWEST or self.undecided is not None
+        is_open = (self.effective_n_test or self.n_test) < _FEWEST or self.undecided is not None
         return WhyUncalibrated.too_few_samples if is_open else WhyUncalibrated.nothing_helps
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """Return a row per method: metrics, share of changed predictions, and the time or failure of the fit."""
+        """Return a row per method: metrics (``nll``, ``nll_low``, ``nll_high``), predictions changed, time, failure."""
+        ends = {"": "value", "_low": "low", "_high": "high"}
         return [
             {
                 "method": method.name,
                 "recommended": method is self.recommended,
-                **{name: estimated.value for name, estimated in method.metrics.items()},
+                **{f"{m}{end}": getattr(of, field) for m, of in method.metrics.items() for end, field in ends.items()},
                 "changed": method.changed,
                 "seconds": method.seconds,
                 "failure": method.failure,

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Unpack, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant import catalogue
-from calibrant.evidence import CorpSplit, Estimate, corp, estimate
+from calibrant.evidence import LEVEL, CorpSplit, Estimate, corp, estimate
 from calibrant.metrics import (
     Metric,
     Murphy,
@@ -41,9 +42,8 @@ _NUMBERS = 1 << 20  # logits that are read at a time
 _LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the model is miscalibrated
 WORTHWHILE = 0.01  # least relative change of a proper score that is worth a step, as `smallest_effect` has it
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
-_HIGH_FLOOR = 0.02  # a noise floor above this hides errors that would matter
+_HIGH_FLOOR = 0.02  # noise above this hides errors that would matter
 _POWER = 2.04  # factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)²
-_Z_99 = 2.576  # standard errors beyond which a gap is significant, two-sided at 1 %
 
 
 class NextStep(StrEnum):
@@ -64,7 +64,7 @@ class Reason(StrEnum):
     not_by_temperature = "not_by_temperature"  # miscalibrated, and no useful gain by a temperature is left possible
     gain_unknown = "gain_unknown"  # miscalibrated; only the top label, or too few samples, to tell what would help
     gain_open = "gain_open"  # the interval of the gain holds both none and one that would matter
-    floor_high = "floor_high"  # an error that would matter could hide below the noise floor
+    floor_high = "floor_high"  # an error that would matter could hide in noise
     too_small = "too_small"  # miscalibrated beyond noise, but by too little to matter
     calibrated = "calibrated"  # no sign of miscalibration, and samples enough to have seen one that matters
 
@@ -231,7 +231,8 @@ def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLa
 def score_splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, ScoreSplit]:
     """Split proper scores by a cross-fitted temperature; none where only top labels are known, or too few samples."""
     # A temperature has an optimum only if there are correct and wrong predictions; folds need enough samples.
-    if isinstance(predictions, TopLabel) or len(predictions) < 10 * _FOLDS or predictions.top.accuracy in (0.0, 1.0):
+    too_few = predictions.effective_size < 10 * _FOLDS
+    if isinstance(predictions, TopLabel) or too_few or predictions.top.accuracy in (0.0, 1.0):
         return {}
     return calibration_refinement(predictions, folds=_FOLDS, seed=seed)
 
@@ -254,10 +255,9 @@ def worst_classes(predictions: Predictions, *, most: int = 5) -> list[WorstClass
     """Return the predicted classes that add most to the calibration error, beyond noise, largest first."""
     samples = counted_samples(predictions)
     state = BinnedByPrediction(1)(samples)
-    squares = None
-    if samples.weights is not None:
-        squares = sums_by(samples.predicted, samples.weights.square(), samples.n_classes)
-    size = torch.bincount(samples.predicted, minlength=samples.n_classes)
+    weights, k = samples.weights, samples.n_classes
+    squares = None if weights is None else sums_by(samples.predicted, weights.square(), k)
+    size = torch.bincount(samples.predicted, minlength=k)
     return worst_of_classes(state, predictions.class_names, size=size, squared_weights=squares, most=most)
 
 
@@ -276,23 +276,27 @@ def worst_of_classes(
 def _largest_gaps(
     count: Tensor, confidence: Tensor, correct: Tensor, squared_weights: Tensor
 ) -> list[tuple[int, float, float, float]]:
-    """Return (index, count, summed confidence, correct) of the groups with a significant gap, largest first."""
+    """Return (index, count, summed confidence, correct) of the groups with a significant gap, largest first.
 
-    def is_significant(count: float, confidence: float, correct: float, squares: float) -> bool:
-        """Return whether calibrated predictions of this mean confidence would rarely deviate as much."""
-        mean = confidence / count
-        deviation = max(mean * (1 - mean) * squares, 1e-12) ** 0.5
-        return abs(correct - confidence) > _Z_99 * deviation + 0.5 * squares / count
+    Calibrated predictions would have as large a gap in any of the groups in at most 5 % of cases: twice the tail of the
+    binomial distribution of their effective number, at their mean confidence, times the number of groups (Bonferroni).
+    """
+    from scipy.special import betainc
 
-    columns = (column.tolist() for column in (count, confidence, correct, squared_weights))
-    groups = [group for group in zip(range(len(count)), *columns, strict=True) if group[1]]
-    beyond = [group[:4] for group in groups if is_significant(*group[1:])]
-    return sorted(beyond, key=lambda group: -abs(group[2] - group[3]))
+    seen = count.nonzero().flatten()
+    columns = (column[seen].double().cpu().numpy() for column in (count, confidence, correct, squared_weights))
+    count_of, confidence_of, correct_of, squares_of = columns
+    trials, mean = count_of**2 / squares_of, (confidence_of / count_of).clip(0, 1)
+    hits = (trials * correct_of / count_of).clip(0, trials)
+    fewer, more = betainc(trials - hits, hits + 1, 1 - mean), betainc(hits, trials - hits + 1, mean)
+    beyond = np.flatnonzero(2 * np.where(hits < trials * mean, fewer, more) * len(seen) <= LEVEL)
+    groups = [(int(seen[i]), float(count_of[i]), float(confidence_of[i]), float(correct_of[i])) for i in beyond]
+    return sorted(groups, key=lambda group: -abs(group[2] - group[3]))
 
 
-def is_beyond_noise(metrics: Mapping[str, Estimate]) -> bool:
+def is_beyond_noise(metrics: Mapping[str, Estimate], names: Sequence[str] = ("ece", "smece")) -> bool:
     """Return whether the binned or the bin-free error exceeds what a calibrated model would show."""
-    p_values = [metrics[name].p for name in ("ece", "smece")]
+    p_values = [metrics[name].p for name in names]
     return any(p is not None and p <= _LEVEL for p in p_values)
 
 
@@ -301,7 +305,7 @@ def advise(n: int, metrics: Mapping[str, Estimate], splits: Mapping[str, ScoreSp
     error, beyond = metrics["ece"], is_beyond_noise(metrics)
     matters = beyond and error.value >= _SMALL_ERROR
     if not splits:
-        return _without_splits(n, error, beyond=beyond, matters=matters)
+        return _without_splits(n, smallest_visible(metrics), beyond=beyond, matters=matters)
     shown = [split for split in splits.values() if split.calibration_low > 0]
     harmed = [split for split in splits.values() if split.calibration_high < 0]
     if harmed and any(split.calibration > 0 for split in splits.values()):
@@ -317,14 +321,21 @@ def advise(n: int, metrics: Mapping[str, Estimate], splits: Mapping[str, ScoreSp
     return Advice(NextStep.leave, Reason.too_small if beyond or shown else Reason.calibrated)
 
 
-def _without_splits(n: int, error: Estimate, *, beyond: bool, matters: bool) -> Advice:
+def smallest_visible(metrics: Mapping[str, Estimate]) -> float:
+    """Return the calibration error below which noise hides it.
+
+    The noise floor or, if larger, half the interval of the accuracy: few samples of high confidence have a low floor.
+    """
+    accuracy = metrics["accuracy"]
+    return max(metrics["ece"].floor or 0.0, (accuracy.high - accuracy.low) / 2)
+
+
+def _without_splits(n: int, visible: float, *, beyond: bool, matters: bool) -> Advice:
     if matters:
         return Advice(NextStep.recalibrate, Reason.gain_unknown)
-    if beyond:
-        return Advice(NextStep.leave, Reason.too_small)
-    if error.floor is not None and error.floor > _HIGH_FLOOR:  # the floor falls as 1/sqrt(n)
-        return Advice(NextStep.more_samples, Reason.floor_high, _rounded(n * (error.floor / _HIGH_FLOOR) ** 2))
-    return Advice(NextStep.leave, Reason.calibrated)
+    if not beyond and visible > _HIGH_FLOOR:  # it falls as 1/sqrt(n)
+        return Advice(NextStep.more_samples, Reason.floor_high, _rounded(n * (visible / _HIGH_FLOOR) ** 2))
+    return Advice(NextStep.leave, Reason.too_small if beyond else Reason.calibrated)
 
 
 def _needed(n: int, split: ScoreSplit) -> int:

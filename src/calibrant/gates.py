@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, final
 
 from calibrant.errors import Argument, InputError
 
@@ -19,19 +19,9 @@ if TYPE_CHECKING:
 
 Option: TypeAlias = Literal["fail_if", "fail_unless"]
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_CONDITION = re.compile(rf"\s*(worst\(([^()]+)\)\.)?(\w+)\s*([<>])=?\s*({_NUMBER})\s*")
+_CONDITION = re.compile(rf"\s*(worst\(([^()]+)\)\.)?(\w+)\s*([<>]=?)\s*({_NUMBER})\s*")
 _DIFFERENCE = "_difference"
-
-
-class Quantity(Protocol):
-    """A number with its interval: an estimate or a difference."""
-
-    @property
-    def value(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
+Quantity: TypeAlias = "Estimate | Difference"  # a number with its interval
 
 
 @final
@@ -45,6 +35,7 @@ class Gate:
     bound: float
     of_point: bool = False
     column: str = ""  # of the slices, where it is about them
+    or_equal: bool = False
 
     @classmethod
     def parse(cls, text: str, option: Option, *, of_point: bool = False) -> Self:
@@ -60,7 +51,7 @@ class Gate:
         if not prefix and name not in catalogue.metrics and name.lower().endswith(_DIFFERENCE):
             name, suffix = name[: -len(_DIFFERENCE)], _DIFFERENCE
         quantity = f"{prefix}{catalogue.metrics.parse(name).name}{suffix}"
-        return cls(option, quantity, sign == ">", float(bound), of_point, column)
+        return cls(option, quantity, sign[0] == ">", float(bound), of_point, column, sign[1:] == "=")
 
     @property
     def needs_baseline(self) -> bool:
@@ -97,7 +88,7 @@ class Gate:
             missing = f"{needed}; {self.quantity} has none here (too few samples, or undefined). "
             hint = () if self.of_point else ("To decide by the value alone: ", Argument("point"), ".")
             raise InputError(Argument(self.option), missing, *hint)
-        return nearest > self.bound if self.above else nearest < self.bound
+        return self.or_equal if nearest == self.bound else (nearest > self.bound) == self.above
 
     def fails(self, quantities: Mapping[str, Quantity]) -> bool:
         """Return whether the gate fails."""
@@ -106,7 +97,7 @@ class Gate:
     @property
     def condition(self) -> str:
         """The condition, spelled evenly."""
-        return f"{self.quantity} {'>' if self.above else '<'} {self.bound:g}"
+        return f"{self.quantity} {'>' if self.above else '<'}{'=' if self.or_equal else ''} {self.bound:g}"
 
     def outcome(self, quantities: Mapping[str, Quantity]) -> str:
         """Return whether the condition holds, or is shown to."""

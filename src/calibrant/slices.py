@@ -59,9 +59,7 @@ class Slice:
     corrected_p: float  # p-value of its calibration error for the number of slices; NaN with few samples
     to_rest: GapToRest
     weight: float | None = None  # its share of the weight of all samples; None where all count alike
-    auroc_error: float | None = (
-        None  # most by which ranks in bounded memory can change its AUROC; None where all are known
-    )
+    auroc_error: float | None = None  # most by which ranks in bounded memory can change its AUROC
 
     @property
     def gap(self) -> float:
@@ -164,20 +162,26 @@ def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
         for name in tested[0].metrics if tested else ():
             choose = min if catalogue.metrics[name].lower_is_better is False else max
             known = [one.metrics[name] for one in tested if not math.isnan(one.metrics[name].value)]
-            widened = [_widened(one, len(tested)) for one in known]
             if known:
-                low, high = (choose(bounds) for bounds in zip(*widened, strict=True))
+                bounds = zip(*(_widened(one, len(tested)) for one in known), strict=True)
+                # A slice without an interval leaves that of the worst unknown; max and min would drop it.
+                low, high = (math.nan if any(map(math.isnan, ends)) else choose(ends) for ends in bounds)
                 worst[f"worst({column}).{name}"] = Estimate(choose(one.value for one in known), low, high)
     return worst
 
 
 def _widened(estimate: Estimate, number: int) -> tuple[float, float]:
-    """Return an interval that covers with the 95 % of all ``number`` together; its bounds lie as many errors away."""
+    """Return an interval that covers with the 95 % of all ``number`` together.
+
+    A bound moves by its distance from the value, but at least by half the width, since that of a calibration error can
+    lie on the other side of it.
+    """
     from scipy.special import ndtri
 
-    factor = float(ndtri(1 - LEVEL / 2 / number) / ndtri(1 - LEVEL / 2))
-    low, high = (estimate.value + factor * (bound - estimate.value) for bound in (estimate.low, estimate.high))
-    return max(low, 0.0), high  # none of these metrics is negative
+    low, high, value = estimate.low, estimate.high, estimate.value
+    more = float(ndtri(1 - LEVEL / 2 / number) / ndtri(1 - LEVEL / 2)) - 1
+    below, above = (max((high - low) / 2, distance) for distance in (value - low, high - value))
+    return max(low - more * below, 0.0), high + more * above  # none of these metrics is negative
 
 
 def _codes(column: str, values: Any, n: int) -> tuple[list[str], np.ndarray]:
@@ -240,13 +244,13 @@ class GapSums(NamedTuple):
     def mean(self) -> tuple[float, float, float]:
         """Return the mean gap, its squared standard error, and its degrees of freedom.
 
-        The variance is at least that of calibrated predictions: where all are right, the samples show none.
+        The variance is at least that of calibrated predictions, and of half an error: right samples alone show none.
         """
         mean, size = self.gap / self.mass, self.mass**2 / self.squares
-        freedom = max(size - 1, 1.0)
+        freedom, half_error = max(size - 1, 1.0), 0.5 / (size + 1)
         spread = self.gap_squared - 2 * mean * self.squared_gap + mean**2 * self.squares
-        seen, calibrated = spread * size / freedom, self.calibrated
-        return mean, max(seen / self.mass**2, calibrated / self.mass**2, np.finfo(np.float64).tiny), freedom
+        variance = max(spread * size / freedom, self.calibrated) / self.mass**2
+        return mean, max(variance, half_error * (1 - half_error) / size), freedom
 
 
 def gap_terms(confidence: Tensor, correct: Tensor, weights: Tensor) -> Tensor:
@@ -258,12 +262,12 @@ def gap_terms(confidence: Tensor, correct: Tensor, weights: Tensor) -> Tensor:
 
 
 def _gap_to_rest(top: TopLabel, inside: Tensor) -> GapToRest:
-    return gap_to_rest(GapSums.of(top[inside]), GapSums.of(top[~inside]))
+    return GapToRest() if inside.all() else gap_to_rest(GapSums.of(top[inside]), GapSums.of(top[~inside]))
 
 
 def gap_to_rest(inside: GapSums, rest: GapSums) -> GapToRest:
-    """Compare the mean gap of a slice with that of all other samples; unknown where either has too few."""
-    if min(inside.n, rest.n) < FEW:
+    """Compare the mean gap of a slice with that of all other samples; unknown where either has too few, effectively."""
+    if any(one.n < FEW or one.mass**2 < FEW * one.squares * (1 - 1e-9) for one in (inside, rest)):
         return GapToRest()
     from scipy.special import stdtr, stdtrit
 

@@ -188,3 +188,53 @@ def test_importance_weights_recover_the_population_and_their_intervals_cover_it(
     assert np.mean(without) < truth["accuracy"] - 0.05  # unweighted, they would mislead
     assert all(count >= 0.85 * repeats for count in covered.values()), covered
     assert rejected <= 0.15 * repeats
+
+
+@pytest.mark.parametrize("n", [10, 20])
+def test_a_handful_of_samples_shows_a_difference_no_more_often_than_many(n):
+    rng = np.random.default_rng(n)
+    outside, repeats = 0, 200
+    for seed in range(repeats):
+        logits = torch.from_numpy(rng.normal(size=(n, 3)))
+        labels = (logits + torch.from_numpy(rng.gumbel(size=(n, 3)))).argmax(1)
+        # Two models of the same expected log-loss.
+        pair = [Predictions(logits + torch.from_numpy(rng.normal(size=(n, 3))), labels) for _ in range(2)]
+        found = difference(*pair, [NLL()], resamples=200, seed=seed)["nll"]
+        outside += not found.low <= 0 <= found.high
+    assert outside / repeats < 0.05 + 3 * (0.05 * 0.95 / repeats) ** 0.5
+
+
+@pytest.mark.parametrize(("spread", "share"), [(1.0, 0.9), (2.0, 0.9), (2.0, 0.98), (3.0, 0.9)])
+def test_the_interval_of_an_accuracy_of_uneven_weights_covers_it(spread, share):
+    rng = np.random.default_rng(int(10 * spread))
+    covered, repeats, n = 0, 200, 100
+    for _ in range(repeats):
+        weights = np.exp(spread * rng.normal(size=n))
+        top = TopLabel(np.full(n, 0.9), rng.random(n) < share, weights=weights)
+        found = estimate(top, [Accuracy()], resamples=2)["accuracy"]
+        covered += found.low <= share <= found.high
+    assert covered / repeats > 0.95 - 3 * (0.05 * 0.95 / repeats) ** 0.5
+
+
+@pytest.mark.parametrize("metric", [ECE(), ACE(), KS(), SmECE(), ECEL2Debiased()], ids=lambda metric: metric.name)
+def test_the_error_of_a_model_that_is_rarely_wrong_is_covered_also_where_no_sample_is_wrong(metric):
+    # A third of these sets have no wrong sample; no resample of them shows one.
+    rng = np.random.default_rng(0)
+    covered, repeats = 0, 150
+    for seed in range(repeats):
+        top = TopLabel([0.99] * 20, rng.random(20) < 0.95)
+        found = estimate(top, [metric], resamples=100, seed=seed)[metric.name]
+        covered += found.low <= 0.04 <= found.high + 1e-9
+    assert covered / repeats > 0.9
+
+
+@pytest.mark.parametrize("wrong", [2, 3, 4])
+def test_the_interval_of_the_auroc_of_a_few_errors_covers_it(wrong):
+    rng = np.random.default_rng(wrong)
+    truth, covered, repeats = stats.norm.cdf(1 / 2**0.5), 0, 200
+    for _ in range(repeats):
+        correct = np.arange(200) >= wrong
+        log_odds = rng.normal(2, 1, 200) + correct
+        found = estimate(TopLabel(1 / (1 + np.exp(-log_odds)), correct), [AUROC()], resamples=2)["auroc"]
+        covered += found.low <= truth <= found.high
+    assert covered / repeats > 0.95 - 3 * (0.05 * 0.95 / repeats) ** 0.5

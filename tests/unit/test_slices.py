@@ -6,16 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from scipy.stats import ttest_ind
 
 from calibrant import evaluate_slices
 from calibrant.errors import InputError
-from calibrant.evidence import estimate, holm
+from calibrant.evidence import Estimate, estimate, holm
+from calibrant.files.choose import LoadOptions
+from calibrant.files.load import load_detailed
 from calibrant.metrics import ECE, NLL
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.slices import _gap_to_rest, predicted_classes, samples_of, worst_slices
+from calibrant.slices import GapToRest, Slice, _gap_to_rest, predicted_classes, samples_of, worst_slices
 from calibrant.testing import overconfident
 
 
@@ -78,6 +82,13 @@ def test_weights_count_in_the_gap_to_the_rest():
     assert _gap_to_rest(doubled, torch.cat([inside] * 2)).high < weighted.high
 
 
+def test_the_only_slice_is_evaluated_and_has_no_rest():
+    (only,) = evaluate_slices(drawn(200, [0.2])[0], by={"region": ["north"] * 200}, resamples=100)
+    assert only.is_miscalibrated
+    assert math.isnan(only.to_rest.value)
+    assert not only.to_rest.is_significant
+
+
 def test_few_samples_are_listed_last_and_not_tested():
     top = TopLabel([0.9] * 102, [True] * 80 + [False] * 22)
     found = evaluate_slices(top, by={"g": ["big"] * 100 + ["tiny"] * 2}, resamples=50)
@@ -120,6 +131,18 @@ def test_bad_columns_are_refused(by, message):
         evaluate_slices(overconfident(600, 3), by=by)
 
 
+def test_missing_words_of_a_table_are_a_slice(tmp_path):
+    columns = {"confidence": [0.9] * 40, "correct": [True] * 40, "region": ["north", None] * 20}
+    for table in (pa.table(columns), pa.table({**columns, "region": pa.array(columns["region"]).dictionary_encode()})):
+        pq.write_table(table, tmp_path / "p.parquet")
+        loaded = load_detailed(tmp_path / "p.parquet", LoadOptions(extra=("region",)))
+        slices = evaluate_slices(loaded.predictions, by={"region": loaded.extra["region"]}, resamples=100)
+        assert {one.value: one.n for one in slices} == {"north": 20, "missing": 20}
+    pq.write_table(pa.table({**columns, "confidence": [0.9, None] * 20}), tmp_path / "p.parquet")
+    with pytest.raises(InputError, match="must have a value in every row"):
+        load_detailed(tmp_path / "p.parquet", LoadOptions())
+
+
 def test_predicted_classes_are_a_column():
     samples = Predictions.from_probs([[0.9, 0.1], [0.2, 0.8]], [0, 1], class_names=["cat", "dog"])
     assert predicted_classes(samples) == ["cat", "dog"]
@@ -135,6 +158,42 @@ def test_the_worst_of_several_slices_has_an_interval_that_covers_all_of_them():
     assert auroc.value == min(one.metrics["auroc"].value for one in found)
     assert ece.high > max(one.metrics["ece"].high for one in found)  # widened for three slices
     assert auroc.low < min(one.metrics["auroc"].low for one in found)
+
+
+def worst_of(*estimates):
+    slices = [Slice("g", str(i), 100, {"ece": one}, math.nan, GapToRest()) for i, one in enumerate(estimates)]
+    return worst_slices(slices)["worst(g).ece"]
+
+
+def test_the_interval_of_the_worst_slice_is_wider_also_where_it_lies_below_the_value():
+    below = Estimate(0.05, 0.01, 0.04)  # noise biases the value upwards
+    found = worst_of(below, below)
+    assert found.low < 0.01
+    assert found.high > 0.04
+
+
+def test_a_slice_without_an_interval_leaves_that_of_the_worst_unknown_in_any_order():
+    known, unknown = Estimate(0.1, 0.05, 0.15), Estimate(0.2, math.nan, math.nan)
+    for pair in ((known, unknown), (unknown, known)):
+        found = worst_of(*pair)
+        assert found.value == 0.2
+        assert math.isnan(found.low)
+        assert math.isnan(found.high)
+
+
+def test_a_slice_of_one_heavy_sample_is_not_compared_with_the_rest():
+    inside = torch.arange(200) < 50
+    weights = torch.where(torch.arange(200) == 0, 1e6, 1.0)
+    top = TopLabel([0.95] * 200, [False] * 50 + [True] * 150, weights=weights)
+    assert math.isnan(_gap_to_rest(top, inside).p)
+
+
+@pytest.mark.parametrize("n", [10, 30])
+def test_a_small_slice_that_is_all_right_does_not_differ_from_an_overconfident_rest(n):
+    # Slice and rest are drawn alike; three in four slices of ten have no error.
+    rng, inside = np.random.default_rng(n), torch.arange(500) < n
+    found = [_gap_to_rest(TopLabel([0.9999] * 500, rng.random(500) < 0.97), inside).p <= 0.05 for _ in range(200)]
+    assert np.mean(found) < 0.05 + 3 * (0.05 * 0.95 / 200) ** 0.5
 
 
 class TestCommand:

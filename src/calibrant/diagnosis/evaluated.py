@@ -245,9 +245,9 @@ def differences_from(
     samples = next(iter(first.tops(UNCALIBRATED).values()))
     bootstrap, n = PairedBootstrap(samples, metrics, resamples=resamples, seed=seed), samples.effective_size
     for map_name in evaluated.map_names if others else ():
-        first_drawn = _draw(bootstrap, first, map_name)
+        first_drawn = {run: bootstrap.values(top) for run, top in first.tops(map_name).items()}
         for candidate in others:
-            drawn = _draw(bootstrap, candidate, map_name)
+            drawn = {run: bootstrap.values(top) for run, top in candidate.tops(map_name).items()}
             means[candidate.name][map_name], by_seed[candidate.name][map_name] = {}, {}
             for metric in metrics:
                 ours, theirs = _known(drawn, metric), _known(first_drawn, metric)
@@ -260,10 +260,6 @@ def differences_from(
             for name, difference in corrected.items():
                 means[name][map_name][metric.name] = difference
     return BaselineDifferences(means, by_seed)
-
-
-def _draw(bootstrap: PairedBootstrap, candidate: EvaluatedCandidate, map_name: str) -> _Drawn:
-    return {seed: bootstrap.values(top) for seed, top in candidate.tops(map_name).items()}
 
 
 def _known(drawn: _Drawn, metric: Metric) -> dict[int, Tensor]:

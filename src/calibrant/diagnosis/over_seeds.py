@@ -90,14 +90,16 @@ def two_sample(baseline: Sequence[float], candidate: Sequence[float]) -> TwoSamp
         is_zero = abs(difference) <= math.sqrt(_SAME)
         reason = None if is_zero else "runs that are all the same show nothing about noise"
         return TwoSample(difference, math.nan, math.nan, 1.0 if is_zero else math.nan, "alike", reason)
+    from scipy.special import stdtr
+
     t = difference / math.sqrt(noise.variance)
-    p = _two_sided(t, noise.df)
+    p = 2 * float(stdtr(noise.df, -abs(t)))
     side: RunSide = "alike" if p > LEVEL else "higher" if difference > 0 else "lower"
     return TwoSample(difference, t, noise.df, p, side, None)
 
 
 class Noise(NamedTuple):
-    """Variance of a number, and the degrees of freedom of its estimate (infinite if it is known exactly)."""
+    """Variance of a number, and the degrees of freedom of its estimate."""
 
     variance: float
     df: float
@@ -128,12 +130,12 @@ def interval_of(value: float, noises: Sequence[Noise], *, bias: float = 0.0) -> 
     noise = _added(noises)
     if noise.variance <= _SAME:
         return value, value, 1.0 if abs(value) <= math.sqrt(_SAME) else math.nan
-    from scipy.special import stdtrit
+    from scipy.special import stdtr, stdtrit
 
     error = math.sqrt(noise.variance)
-    reach = (1.959963984540054 if math.isinf(noise.df) else float(stdtrit(noise.df, 1 - LEVEL / 2))) * error
+    reach = float(stdtrit(noise.df, 1 - LEVEL / 2)) * error
     low, high = sorted((value, value - bias))
-    return low - reach, high + reach, _two_sided((value - bias) / error, noise.df)
+    return low - reach, high + reach, 2 * float(stdtr(noise.df, -abs(value - bias) / error))
 
 
 def _added(noises: Sequence[Noise]) -> Noise:
@@ -141,9 +143,3 @@ def _added(noises: Sequence[Noise]) -> Noise:
     variance = sum(noise.variance for noise in noises)
     doubt = sum(noise.variance**2 / noise.df for noise in noises)
     return Noise(variance, variance**2 / doubt if doubt else math.inf)
-
-
-def _two_sided(t: float, df: float) -> float:
-    from scipy.special import ndtr, stdtr
-
-    return 2 * float(ndtr(-abs(t)) if math.isinf(df) else stdtr(df, -abs(t)))

@@ -315,7 +315,9 @@ def _name(options: Options, candidates: Sequence[Options], others: list[str]) ->
     paths = unusual or [path for path in of_loss if path in differing][:1]
     # A loss inside another goes by the option that it stands for.
     named = {path.removeprefix(_LOSS).removesuffix(".loss"): options[path] for path in paths}
-    short, words = loss, _lowered(known[loss].title) if loss in known else loss
+    title = known[loss].title if loss in known else loss
+    is_name = loss not in known or title.partition(" ")[0] in _PROPER_NOUNS or not title[1:2].islower()
+    short, words = loss, title if is_name else title[0].lower() + title[1:]  # as it stands within a sentence
     if named:
         bare = paths == of_loss[:1]  # the first option of a loss goes without its name: focal(3)
         listed = ", ".join(_text(value) if bare else f"{name}={_text(value)}" for name, value in named.items())
@@ -351,12 +353,6 @@ def _defaults(options: Options, known: Mapping[str, type[Loss | MetaLoss]], abov
         if path.endswith(".loss") and path.startswith(above) and inside.count(".") == above.count(".") + 1:
             usual |= {name: value for name, value in _defaults(options, known, inside).items() if name != path}
     return usual
-
-
-def _lowered(title: str) -> str:
-    """Return a title as it stands within a sentence."""
-    first = title.partition(" ")[0]
-    return title if first in _PROPER_NOUNS or not title[1:2].islower() else title[0].lower() + title[1:]
 
 
 def _differing(candidates: Sequence[Options]) -> list[str]:
@@ -401,10 +397,6 @@ def grouped(runs: Sequence[DiagnosedRun]) -> tuple[Candidate, ...]:
     )
 
 
-def _loss_of(options: Options) -> str:
-    return str(options[_GIVEN] if _GIVEN in options else options[_NAME])
-
-
 def baseline_of(candidates: Sequence[Candidate], name: str | None = None) -> Candidate:
     """Return the candidate that the others are compared with: the named one; else plain cross-entropy; else the first.
 
@@ -414,7 +406,11 @@ def baseline_of(candidates: Sequence[Candidate], name: str | None = None) -> Can
     if name is not None:
         check_known(name, [candidate.name for candidate in candidates], "a candidate")
         return next(candidate for candidate in candidates if candidate.name == name)
-    plain = (one for one in candidates if _loss_of(one.options) == "ce" and not one.options.get("recipe.mixup"))
+    plain = (
+        one
+        for one in candidates
+        if one.options.get(_GIVEN, one.options.get(_NAME)) == "ce" and not one.options.get("recipe.mixup")
+    )
     return next(plain, candidates[0])
 
 

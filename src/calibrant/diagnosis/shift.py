@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -70,8 +71,7 @@ def check_suits(samples: Samples, run: DiagnosedRun, what: str) -> None:
             f"least one; {what} has shape {tuple(images.shape)} in {images.dtype}, and {run.path} cannot take it. "
             "Resize them, or diagnose without them."
         )
-    peak = _peak_of(run)
-    if (most := int(images.max())) > peak:
+    if (most := int(images.max())) > (peak := _peak_of(run)):
         raise InputError(
             f"images of a shifted set must lie in 0..{peak}, as the pixels of {run.settings.dataset} do; {what} has "
             f"{most}. Scale them in the same way."
@@ -241,7 +241,9 @@ def stored_sets(
     names, side = runs[0].settings.class_names, runs[0].settings.input_shape[-1]
     read = partial(read_shifted, path, n_classes=len(names), layout=layout, class_names=names, size=side)
     samples = read()
-    title = _name_of(path) if name is None else name
+    file = Path(path[0] if isinstance(path, tuple | list) else path)
+    plain = re.sub(r"[_-](data|images)$", "", file.stem) if file.suffix.lower() in {".npy", ".npz"} else file.name
+    title = plain if name is None else name
     for run in runs:
         check_suits(samples, run, title)
     test, n = runs[0].test.labels, len(samples)
@@ -253,17 +255,6 @@ def stored_sets(
         return read()[(severity - 1) * len(test) : severity * len(test)]
 
     return tuple(ShiftedSet(title, severity, "file", partial(make, severity)) for severity in SEVERITIES)
-
-
-def _name_of(path: _PathLike | tuple[_PathLike, _PathLike]) -> str:
-    """Return the file's name without the endings that every such file has."""
-    file = Path(path[0] if isinstance(path, tuple | list) else path)
-    if file.suffix.lower() not in {".npy", ".npz"}:
-        return file.name
-    for ending in ("data", "images"):
-        if file.stem.endswith(("_" + ending, "-" + ending)):
-            return file.stem[: -len(ending) - 1]
-    return file.stem
 
 
 @final
@@ -368,18 +359,12 @@ def shift_levels(rows: Sequence[ShiftRow], baseline: str) -> tuple[ShiftLevel, .
         source, candidate, name, severity = key
         values, clean = means[key], means[source, candidate, name, 0]
         others = {} if candidate == baseline else means[source, baseline, name, severity]
-        levels.append(
-            ShiftLevel(
-                candidate=candidate,
-                map=name,
-                source=source,
-                severity=severity,
-                shifts=tuple(row.shift for row in groups[key]),
-                metrics={metric: spread(runs.tolist()) for metric, runs in values.items()},
-                change={metric: spread((runs - clean[metric]).tolist()) for metric, runs in values.items()},
-                t_tests={metric: two_sample(runs.tolist(), values[metric].tolist()) for metric, runs in others.items()},
-            )
-        )
+        levels.append(ShiftLevel(
+            candidate, name, source, severity, shifts=tuple(row.shift for row in groups[key]),
+            metrics={metric: spread(runs.tolist()) for metric, runs in values.items()},
+            change={metric: spread((runs - clean[metric]).tolist()) for metric, runs in values.items()},
+            t_tests={metric: two_sample(runs.tolist(), values[metric].tolist()) for metric, runs in others.items()},
+        ))  # fmt: skip
     return tuple(levels)
 
 

@@ -117,31 +117,30 @@ def directions(candidate: EvaluatedCandidate) -> list[Direction]:
 
 def _direction(candidate: EvaluatedCandidate, name: str) -> Direction:
     tops = candidate.tops(name)
-    gaps = {seed: top.confidence - top.correct.double() for seed, top in tops.items()}
-    weights = next((top.weights for top in tops.values()), None)  # those of the samples, alike in all runs
-    means = {seed: float(_mean(gap, weights)) for seed, gap in gaps.items()}
+    gaps = {seed: top.confidence.double() - top.correct.double() for seed, top in tops.items()}
+    weights = [torch.ones_like(gaps[seed]) if top.weights is None else top.weights for seed, top in tops.items()]
+    means = {seed: float(gap @ weights[0] / weights[0].sum()) for seed, gap in gaps.items()}  # alike in all runs
     gap = spread([means.get(run.seed, math.nan) for run in candidate.runs])
     if not gaps:
         return Direction(candidate.name, name, gap, gap.mean, gap.mean, "neither", covers_seeds=False)
-    noise = _noise_of_mean(torch.stack(list(gaps.values())).mean(0), weights)
+    noise = _noise_of_mean(torch.stack(list(gaps.values())).mean(0), weights[0] / weights[0].sum())
     seeds = noise_of_seeds([mean for mean in means.values() if not math.isnan(mean)])
     low, high, _ = interval_of(gap.mean, [noise] if seeds is None else [noise, seeds])
     side: DirectionSide = "overconfident" if low > 0 else "underconfident" if high < 0 else "neither"
     return Direction(candidate.name, name, gap, low, high, side, covers_seeds=seeds is not None)
 
 
-def _mean(values: Tensor, weights: Tensor | None) -> Tensor:
-    return values.mean() if weights is None else values @ weights / weights.sum()
+def _noise_of_mean(values: Tensor, share: Tensor) -> Noise:
+    """Return the noise of the mean gap of samples; weighted ones count as their effective number.
 
-
-def _noise_of_mean(values: Tensor, weights: Tensor | None) -> Noise:
-    """Return the noise of the mean of samples; weighted ones count as their effective number."""
-    n = len(values) if weights is None else float(weights.sum().square() / weights.square().sum())
-    if n <= 1:
+    It is at least that of half an error: where all are right, the samples show none.
+    """
+    n = 1 / float(share.square().sum())
+    if n < 2:
         return Noise(math.inf, 1)
-    share = torch.full_like(values, 1 / n) if weights is None else weights / weights.sum()
-    squares = float((share * (values - _mean(values, weights))).square().sum())
-    return Noise(squares * n / (n - 1), max(n - 1, 1))
+    squares = float((share * (values - values @ share)).square().sum())
+    half_error = 0.5 / (n + 1)
+    return Noise(max(squares * n / (n - 1), half_error * (1 - half_error) / n), n - 1)
 
 
 @final

@@ -90,8 +90,7 @@ def corp(*predictions: Predictions | TopLabel, redraws: int = 200, seed: int = 0
         True
     """
     check_at_least(redraws, 20, "redraws")
-    samples = as_predictions(predictions, "corp", arrays)
-    samples = counted_samples(samples)
+    samples = counted_samples(as_predictions(predictions, "corp", arrays))
     floored = isinstance(samples, TopLabel) or samples.given_as_probs
     return corp_of_ranked(AUROC().statistic(samples).ranked, floored=floored, redraws=redraws, seed=seed)
 

@@ -7,18 +7,18 @@ no clear difference, not equality.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.evidence.estimates import GroupDraws, bootstrap_ranked, draw_groups, states_by_group
-from calibrant.evidence.intervals import LEVEL, bootstrap_interval, paired_p
+from calibrant.evidence.estimates import GroupDraws, bootstrap_ranked, draw_groups, states_by_group, values_of
+from calibrant.evidence.intervals import FEWEST, LEVEL, bootstrap_interval, paired_p
 from calibrant.metrics import Metric
 from calibrant.metrics.base import check_metrics
-from calibrant.metrics.states import BinStatistic, Ranked, RankedSamples, State, TopStatistic, full_predictions
+from calibrant.metrics.states import BinStatistic, Ranked, RankedSamples, TopStatistic, full_predictions
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
@@ -79,8 +79,9 @@ class Difference:
 
     ``low`` and ``high`` bound the 95 % interval of this one difference, ``p`` is its two-sided p-value; ``corrected_p``
     accounts for the other comparisons that were made at once, and equals ``p`` where none were. They are NaN where the
-    noise is unknown, as with one sample. ``side`` is "better" or "worse" if the difference is significant (the
-    corrected p-value is at most .05 and the interval excludes 0) and at least :func:`smallest_effect`; else "alike".
+    noise is unknown, as with fewer than ten samples. ``side`` is "better" or "worse" if the difference is significant
+    (the corrected p-value is at most .05 and the interval excludes 0) and at least :func:`smallest_effect`; else
+    "alike".
     """
 
     baseline: float
@@ -160,73 +161,55 @@ class PairedBootstrap:
         group, weights = draw_groups(len(counted), resamples, np.random.default_rng([seed, 5]))
         # The first row has every sample once: its values are the plain ones.
         self._draws = GroupDraws(group, torch.cat([torch.ones_like(weights[:1]), weights]))
+        self._size = min(counted.effective_size, weights.shape[1])
 
     def values(self, samples: Predictions | TopLabel) -> dict[str, Tensor]:
         """Compute each metric of the samples themselves, then of every resample, (resamples + 1,)."""
         _check_pair(self._samples, samples)
         samples = counted_samples(samples)
-        top = [metric for metric in self.metrics if isinstance(metric.statistic, TopStatistic)]
+        statistics = {m.name: of for m in self.metrics if isinstance(of := m.statistic, TopStatistic)}
+        top = [metric for metric in self.metrics if metric.name in statistics]
         others = [metric for metric in self.metrics if metric not in top]
         values: dict[str, Tensor] = {}
         if top and len(samples) <= _LEVELS:
-            values |= _values_of_ranked(top, _reweighted(samples.top, self._draws))
+            values |= values_of(top, statistics, _reweighted(samples.top, self._draws))
         elif top:
             group, weights = self._draws
-            exact = _values_of_ranked(top, _reweighted(samples.top, GroupDraws(group, weights[:1])))
-            drawn = _values_of_ranked(top, _reweighted_levels(samples.top, self._draws, top))
+            exact = values_of(top, statistics, _reweighted(samples.top, GroupDraws(group, weights[:1])))
+            drawn = values_of(top, statistics, _reweighted_levels(samples.top, self._draws, top))
             # Merging moves the values of all draws alike, by what it moves that of all samples.
             values |= {name: torch.cat([v, drawn[name][1:] + (v - drawn[name][0])]) for name, v in exact.items()}
         if others:
-            values |= _values_of_sums(others, full_predictions(samples), self._draws)
-        return values
+            full = full_predictions(samples)
+            sums = states_by_group(full, {metric.statistic for metric in others}, self._draws.group)
+            chunks = self._draws.weights.to(full.logits.device).split(_CHUNK)
+            for metric in others:
+                of_groups = sums[metric.statistic]
+                values[metric.name] = torch.cat([metric.value(of_groups.reweighted(chunk)) for chunk in chunks])
+        return {name: drawn.cpu() for name, drawn in values.items()}
 
     def differences(self, baseline: dict[str, Tensor], candidate: dict[str, Tensor]) -> dict[str, Difference]:
         """Return candidate minus baseline by metric, from :meth:`values` of each; not corrected."""
         return {m.name: self.difference(m, baseline[m.name], candidate[m.name]) for m in self.metrics}
 
     def difference(self, metric: Metric, baseline: Tensor, candidate: Tensor) -> Difference:
-        return paired_difference(metric, baseline, candidate, groups=self._draws.weights.shape[1])
+        return paired_difference(metric, baseline, candidate, size=self._size)
 
 
-def paired_difference(metric: Metric, baseline: Tensor, candidate: Tensor, *, groups: int) -> Difference:
+def paired_difference(metric: Metric, baseline: Tensor, candidate: Tensor, *, size: float) -> Difference:
     """Return candidate minus baseline, not corrected, from the metric of all samples and of each resample, (r + 1,).
 
-    A resample draws so many groups of samples, the same ones for both.
+    A resample is of ``size`` effective samples, or groups of samples, the same ones for both.
     """
     differences = candidate - baseline
     value, drawn = float(differences[0]), differences[1:][~differences[1:].isnan()]
     low, high, p = math.nan, math.nan, math.nan
-    if drawn.numel():
+    # Draws that are all the same, up to rounding, but not zero, show nothing about noise.
+    if drawn.numel() and size >= FEWEST and (value == 0 or float(drawn.std()) > 1e-9 * abs(value)):
         biased_up = metric.family == "calibration"
-        low, high = bootstrap_interval(value, drawn, biased_up=biased_up)
-        centred = drawn - 2 * (drawn.mean() - value) if biased_up else drawn
-        p = paired_p(centred, groups)
-        # Draws that are all the same, up to rounding, but not zero, show nothing about noise.
-        if math.isclose(low, high, rel_tol=1e-9) and value != 0:
-            p = math.nan
+        low, high = bootstrap_interval(value, drawn, size=size, biased_up=biased_up)
+        p = paired_p(drawn - 2 * (drawn.mean() - value) if biased_up else drawn, size)
     return Difference(float(baseline[0]), float(candidate[0]), value, low, high, p).with_correction(metric, p)
-
-
-def _values_of_ranked(metrics: Sequence[Metric], draws: Iterable[Ranked]) -> dict[str, Tensor]:
-    """Compute metrics of confidence and correctness for every draw."""
-    statistics = {metric.statistic for metric in metrics}
-    top = [statistic for statistic in statistics if isinstance(statistic, TopStatistic)]
-    return _values_of(metrics, ({statistic: statistic.of_ranked(ranked) for statistic in top} for ranked in draws))
-
-
-def _values_of_sums(metrics: Sequence[Metric], samples: Predictions, draws: GroupDraws) -> dict[str, Tensor]:
-    """Compute metrics of all classes for every draw, from sums over each group."""
-    sums = states_by_group(samples, {metric.statistic for metric in metrics}, draws.group)
-    chunks = draws.weights.to(samples.logits.device).split(_CHUNK)
-    return _values_of(metrics, ({name: groups.reweighted(chunk) for name, groups in sums.items()} for chunk in chunks))
-
-
-def _values_of(metrics: Sequence[Metric], states: Iterable[Mapping[Any, State | Ranked]]) -> dict[str, Tensor]:
-    """Compute metrics from the states of their statistics, which those of one statistic share."""
-    parts = [[metric.value(of[metric.statistic]) for metric in metrics] for of in states]
-    return {
-        metric.name: torch.cat(values).cpu() for metric, values in zip(metrics, zip(*parts, strict=True), strict=True)
-    }
 
 
 def _reweighted(top: TopLabel, draws: GroupDraws) -> Iterator[Ranked]:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import NamedTuple, Self, TypeAlias, final
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.evidence.intervals import (
+    FEWEST,
     LEVEL,
     accuracy_interval,
     bootstrap_interval,
@@ -46,7 +47,6 @@ from calibrant.numerics.softmax import TOP_LABEL, row_blocks
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
 Interval: TypeAlias = tuple[float, float]
-_FEWEST = 10  # samples below which a bootstrap interval is too narrow to be shown
 _GROUPS = 256  # one more or less does not show in an interval, and their states fit in memory
 _GROUP_NUMBERS = 1 << 20  # classes times groups at most: with more than 4,096 classes there are fewer groups
 _FEWEST_GROUPS = 32
@@ -74,7 +74,7 @@ def _make_estimate(
     metric: Metric, value: float, interval: Interval, n: float, observed: float = math.nan, null: Tensor | None = None
 ) -> Estimate:
     """Combine a value, its interval and, for a calibration error, the value to test and those of a calibrated model."""
-    low, high = interval if n >= _FEWEST or metric.interval_method == "wilson" else (math.nan, math.nan)
+    low, high = interval if n >= FEWEST or metric.interval_method == "wilson" else (math.nan, math.nan)
     if null is None:
         return Estimate(value, low, high)
     p = p_value(observed, null)
@@ -124,7 +124,11 @@ def estimate(
         groups = max(_FEWEST_GROUPS, _GROUP_NUMBERS // samples.n_classes)
         if groups < _GROUPS:
             draws = draw_groups(len(predictions), resamples, np.random.default_rng([seed, 3]), groups)
-        estimates |= _estimate_all_classes(samples, rest, values, draws, seed)
+        samples.softmax_rows(reduce(or_, (metric.statistic.wanted for metric in rest), TOP_LABEL))
+        group, weights, n = draws.group, draws.weights.to(samples.logits.device), samples.effective_size
+        estimates |= estimate_groups(
+            rest, values, lambda one: states_by_group(samples, [one], group)[one], weights, samples, n=n, seed=seed
+        )
     return {metric.name: estimates[metric.name] for metric in metrics}
 
 
@@ -209,12 +213,7 @@ _SPACINGS, _SPANNED = 128, 3.0
 def _estimate_top_label(
     top: TopLabel, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
 ) -> dict[str, Estimate]:
-    """Estimate metrics of confidence and correctness, by formula or by resampling.
-
-    Metrics without a formula get their interval from the bootstrap; calibration errors get their noise floor and
-    p-value from draws of the correctness, whether or not they have a formula. Samples are drawn after their confidences
-    were merged into few levels.
-    """
+    """Estimate metrics of confidence and correctness; samples are drawn after their confidences were merged."""
     sample = RankedSamples()(top)
     exact = sample.ranked
 
@@ -223,7 +222,7 @@ def _estimate_top_label(
         ranked, sample_level = exact.merged(level), level[torch.searchsorted(exact.log_odds, sample.log_odds)]
         return Levels(ranked, bootstrap_ranked(ranked, sample_level, sample.correct, draws, top.weights))
 
-    return estimate_ranked(metrics, values, exact, levels, n=len(top), resamples=len(draws.weights), seed=seed)
+    return estimate_ranked(metrics, values, exact, levels, resamples=len(draws.weights), seed=seed)
 
 
 class Levels(NamedTuple):
@@ -239,18 +238,17 @@ def estimate_ranked(
     exact: Ranked,
     levels: Callable[[Iterable[int]], Levels],
     *,
-    n: int,
     resamples: int,
     seed: int,
 ) -> dict[str, Estimate]:
-    """Estimate metrics of n ranked samples, from their values and ``levels``, which no edge of the given bins cuts."""
+    """Estimate metrics of ranked samples, from their values and ``levels``, which no edge of the given bins cuts."""
     effective = float(exact.effective_n)
-    analytic = {metric.name: _analytic_interval(metric, exact, n) for metric in metrics}
-    estimates: dict[str, Estimate] = {}
-    for metric in metrics:
-        interval = analytic[metric.name]
-        if interval is not None and metric.family != "calibration":
-            estimates[metric.name] = _make_estimate(metric, values[metric.name], interval, effective)
+    analytic = {metric.name: _analytic_interval(metric, exact) for metric in metrics}
+    estimates = {
+        metric.name: _make_estimate(metric, values[metric.name], interval, effective)
+        for metric in metrics
+        if (interval := analytic[metric.name]) is not None and metric.family != "calibration"
+    }
     drawn = [metric for metric in metrics if metric.name not in estimates]
     if not drawn:
         return estimates
@@ -261,29 +259,44 @@ def estimate_ranked(
     ranked, bootstrap = levels(sorted(bins))
     resampled = [metric for metric in drawn if analytic[metric.name] is None]
     errors = [metric for metric in drawn if metric.family == "calibration"]
-    bootstrapped = _values_of(resampled, statistics, bootstrap)
-    null_values = _values_of(errors, statistics, draw_correctness(ranked, resamples, seed))
+    bootstrapped = values_of(resampled, statistics, bootstrap)
+    null_values = values_of(errors, statistics, draw_correctness(ranked, resamples, seed))
     # The draws are compared with the value of the same merged samples, which can differ a little from the exact one.
     states = {statistic: statistic.of_ranked(ranked) for statistic in set(statistics.values())}
     for metric in drawn:
         name, observed = metric.name, float(metric.value(states[statistics[metric.name]]))
         interval = analytic[name]
         if interval is None:
-            interval = bootstrap_interval(observed, bootstrapped[name], biased_up=metric.family == "calibration")
+            biased_up, size = metric.family == "calibration", min(_GROUPS, effective)
+            interval = bootstrap_interval(observed, bootstrapped[name], size=size, biased_up=biased_up)
+        interval = _with_unseen(metric, statistics[name], ranked, interval)
         estimates[name] = _make_estimate(metric, values[name], interval, effective, observed, null_values.get(name))
     return estimates
 
 
-def _analytic_interval(metric: Metric, ranked: Ranked, n: int) -> Interval | None:
-    """Return the interval of a metric of n samples that has a formula for it; None for the others."""
+def _analytic_interval(metric: Metric, ranked: Ranked) -> Interval | None:
+    """Return the interval of a metric that has a formula for it; None for the others."""
     if metric.interval_method == "wilson":
-        return accuracy_interval(ranked, n)
+        return accuracy_interval(ranked)
     if isinstance(metric, ECEL2Debiased):
         low, high = metric.interval(BinnedMoments(metric.n_bins).of_ranked(ranked), z=1.96)
         return float(low), float(high)
     if isinstance(metric, RankMetric) and metric.interval_method != "bootstrap":
         return influence_interval(metric, ranked)
     return None
+
+
+def _with_unseen(metric: Metric, statistic: TopStatistic, ranked: Ranked, interval: Interval) -> Interval:
+    """Extend the interval of samples that are all right, or all wrong, by the metric at the last accuracy they allow.
+
+    No resample of them shows another outcome, which says nothing about the next sample.
+    """
+    if ranked.right.any() and ranked.wrong.any():
+        return interval
+    lowest, highest = accuracy_interval(ranked)
+    right = ranked.total * (lowest if ranked.right.any() else highest)
+    value = float(metric.value(statistic.of_ranked(replace(ranked, right=right, wrong=ranked.total - right))))
+    return min(interval[0], value), max(interval[1], value)
 
 
 def _statistic(metric: Metric, noise: float) -> TopStatistic:
@@ -300,10 +313,10 @@ def _statistic(metric: Metric, noise: float) -> TopStatistic:
     return replace(statistic, nodes=min(max(spacings, _SPACINGS), finest) + 1)
 
 
-def _values_of(
+def values_of(
     metrics: Sequence[Metric], statistics: dict[str, TopStatistic], chunks: Iterable[Ranked]
 ) -> dict[str, Tensor]:
-    """Compute each metric over all resamples; metrics with the same statistic share its state."""
+    """Compute metrics of the top label over all resamples; those with the same statistic share its state."""
     values: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics}
     for ranked in chunks:
         states = {statistic: statistic.of_ranked(ranked) for statistic in {statistics[m.name] for m in metrics}}
@@ -318,19 +331,6 @@ def _values_of(
 _STATES, _LABELLED = 200, 20_000
 _BLOCKS, _DRAWS_PER_BLOCK = 8, 40
 _BLOCK = 1 << 20  # numbers of the resampled states computed at a time
-
-
-def _estimate_all_classes(
-    predictions: Predictions, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
-) -> dict[str, Estimate]:
-    """Estimate metrics of all classes: the bootstrap draws groups of samples, the null hypothesis draws labels."""
-    predictions.softmax_rows(reduce(or_, (metric.statistic.wanted for metric in metrics), TOP_LABEL))
-    weights = draws.weights.to(predictions.logits.device)
-
-    def groups(statistic: Statistic) -> Sums:
-        return states_by_group(predictions, [statistic], draws.group)[statistic]
-
-    return estimate_groups(metrics, values, groups, weights, predictions, n=predictions.effective_size, seed=seed)
 
 
 def estimate_groups(
@@ -361,20 +361,21 @@ def estimate_groups(
             if name not in values:
                 values[name] = float(metric.value(states.unstacked()))
             bootstrapped = torch.cat([metric.value(states.reweighted(chunk)) for chunk in chunks])
-            intervals[name] = bootstrap_interval(values[name], bootstrapped, biased_up=metric.family == "calibration")
+            biased_up, size = metric.family == "calibration", min(weights.shape[1], n)
+            intervals[name] = bootstrap_interval(values[name], bootstrapped, size=size, biased_up=biased_up)
         del states
     observed, null_values = dict(values), dict(null or {})
     if predictions is not None and any(isinstance(statistic, LabelStatistic) for statistic in by_statistic):
-        drawn = _DrawnLabels.of(predictions, seed)
+        chosen, drawn = _draw_labels(predictions, seed)
         for statistic, its_metrics in by_statistic.items():
             if isinstance(statistic, LabelStatistic):
-                labelled = drawn.states(statistic)
+                labelled = _labelled_states(statistic, predictions, drawn)
                 some = row_blocks(_STATES, max(1, _BLOCK // sum(field[0].numel() for field in labelled.tensors())))
                 for metric in its_metrics:
                     null_values[metric.name] = torch.cat([metric.value(labelled[rows]) for rows in some])
                 del labelled
-        if drawn.chosen is not None or predictions.effective_size < n:  # then the value to test is that of the part
-            subset = predictions if drawn.chosen is None else predictions[drawn.chosen]
+        if chosen is not None or predictions.effective_size < n:  # then the value to test is that of the part
+            subset = predictions if chosen is None else predictions[chosen]
             observed |= {metric.name: metric(subset) for metric in metrics if metric.name in null_values}
     return {
         m.name: _make_estimate(m, values[m.name], intervals[m.name], n, observed[m.name], null_values.get(m.name))
@@ -382,38 +383,33 @@ def estimate_groups(
     }
 
 
-@final
-@dataclass(frozen=True)
-class _DrawnLabels:
-    """Labels that the model itself would give the samples."""
+_Drawn: TypeAlias = list[tuple[slice | Tensor, Tensor, Tensor]]  # samples, labels (draws, n), the draw of each state
 
-    predictions: Predictions
-    chosen: Tensor | None  # the samples that have them; None: all
-    parts: list[tuple[slice | Tensor, Tensor, Tensor]]  # which samples, labels (draws, n), and the draw of each state
 
-    @classmethod
-    def of(cls, predictions: Predictions, seed: int) -> Self:
-        rng = np.random.default_rng([seed, 4])
-        n, chosen = len(predictions), None
-        if n > _LABELLED:
-            chosen = torch.from_numpy(np.sort(rng.choice(n, _LABELLED, replace=False))).to(predictions.logits.device)
-            n = _LABELLED
-        parts: list[tuple[slice | Tensor, Tensor, Tensor]] = []
-        for rows in row_blocks(n, math.ceil(n / _BLOCKS)):
-            part = rows if chosen is None else chosen[rows]
-            labels = draw_labels(predictions[part], _DRAWS_PER_BLOCK, rng)
-            picked = torch.from_numpy(rng.integers(_DRAWS_PER_BLOCK, size=_STATES)).to(labels.device)
-            parts.append((part, labels, picked))
-        return cls(predictions, chosen, parts)
+def _draw_labels(predictions: Predictions, seed: int) -> tuple[Tensor | None, _Drawn]:
+    """Draw labels that the model itself would give the samples; return which samples have them, None for all."""
+    rng = np.random.default_rng([seed, 4])
+    n, chosen = len(predictions), None
+    if n > _LABELLED:
+        chosen = torch.from_numpy(np.sort(rng.choice(n, _LABELLED, replace=False))).to(predictions.logits.device)
+        n = _LABELLED
+    drawn: _Drawn = []
+    for rows in row_blocks(n, math.ceil(n / _BLOCKS)):
+        part = rows if chosen is None else chosen[rows]
+        labels = draw_labels(predictions[part], _DRAWS_PER_BLOCK, rng)
+        picked = torch.from_numpy(rng.integers(_DRAWS_PER_BLOCK, size=_STATES)).to(labels.device)
+        drawn.append((part, labels, picked))
+    return chosen, drawn
 
-    def states(self, statistic: LabelStatistic) -> Sums:
-        """Return the states under the drawn labels, stacked."""
-        sums: Sums | None = None
-        for part, labels, picked in self.parts:
-            drawn = statistic.states_for_labels(self.predictions[part], labels)
-            if sums is None:
-                sums = drawn[picked]
-            else:
-                sums.add_(drawn, picked)
-        assert sums is not None, "there is a sample"
-        return sums
+
+def _labelled_states(statistic: LabelStatistic, predictions: Predictions, drawn: _Drawn) -> Sums:
+    """Return the states under the drawn labels, stacked."""
+    sums: Sums | None = None
+    for part, labels, picked in drawn:
+        states = statistic.states_for_labels(predictions[part], labels)
+        if sums is None:
+            sums = states[picked]
+        else:
+            sums.add_(states, picked)
+    assert sums is not None, "there is a sample"
+    return sums

@@ -8,16 +8,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant.metrics import AUROC
 from calibrant.metrics.base import Metric, RankMetric
 from calibrant.metrics.states import Ranked, as_divisor, effective_number
 
 Array: TypeAlias = NDArray[np.float64]
 LEVEL = 0.05  # significance level of every test
+FEWEST = 10  # samples below which a bootstrap interval is too narrow to be shown
 _Z, _TAIL = 1.959963984540054, 0.025  # two-sided 95 %
 
 
-def bootstrap_interval(value: float, resampled: Tensor, *, biased_up: bool) -> tuple[float, float]:
-    """Return the 95 % percentile interval from the metric of all samples and of every resample, (r,).
+def bootstrap_interval(value: float, resampled: Tensor, *, size: float, biased_up: bool) -> tuple[float, float]:
+    """Return the 95 % percentile interval from the metric of all samples and of every resample, (r,), of ``size``.
 
     Noise biases every calibration error upwards (``biased_up``), and resampling adds it a second time: the resampled
     errors lie above the original by about as much as the original lies above the truth. That bias is subtracted twice
@@ -27,9 +29,22 @@ def bootstrap_interval(value: float, resampled: Tensor, *, biased_up: bool) -> t
     resampled = resampled[~resampled.isnan()]
     if not resampled.numel() or math.isnan(value):
         return math.nan, math.nan
-    low, high = torch.quantile(resampled.cpu(), torch.tensor([_TAIL, 1 - _TAIL], dtype=resampled.dtype)).tolist()
+    ends = torch.tensor([_TAIL, 1 - _TAIL], dtype=resampled.dtype)
+    low, high = torch.quantile(_widened(resampled, size).cpu(), ends).tolist()
     bias = float(resampled.mean()) - value if biased_up else 0.0
     return low - max(bias, 2 * bias), high - min(bias, 2 * bias)
+
+
+def _widened(resampled: Tensor, size: float) -> Tensor:
+    """Return the values of resamples of so many samples, or groups of samples, spread as Student's t asks.
+
+    Without this the interval of a mean of ten samples misses the truth in 12 % of cases (Hesterberg, 2015, What
+    Teachers Should Know About the Bootstrap, The American Statistician).
+    """
+    if size < 2:
+        return resampled
+    mean = resampled.mean()
+    return mean + math.sqrt(size / (size - 1)) * t_quantile(size - 1) / _Z * (resampled - mean)
 
 
 def wilson_interval(successes: float, n: float) -> tuple[float, float]:
@@ -62,7 +77,7 @@ def draw_right(total: Array, squared_weights: Array, chance: Array, rng: np.rand
     lower = np.maximum(np.floor(trials), 1).astype(np.int64)
     share = lower * ((lower + 1) / trials - 1)
     drawn = lower + (rng.random((times, len(total))) >= share)
-    return rng.binomial(drawn, chance) * (total / drawn)
+    return np.minimum(rng.binomial(drawn, chance) * (total / drawn), total)  # rounding may lead above
 
 
 def t_quantile(degrees: float) -> float:
@@ -88,20 +103,23 @@ def p_value(value: float, calibrated: Tensor) -> float:
     return float((reached + 1) / (calibrated.numel() + 1))
 
 
-def paired_p(drawn: Tensor, groups: int) -> float:
+def paired_p(drawn: Tensor, size: float) -> float:
     """Return the two-sided p-value of a difference, from draws of it, (r,): twice the share on the rarer side of zero.
+
+    A draw is of ``size`` samples, or groups of samples.
 
     Below p = .05 the tail of Student's t with the draws' spread replaces counting: a handful of draws is coarse, and
     several comparisons at once need p-values smaller than one in the number of draws.
     """
-    rarer = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
+    widened = _widened(drawn, size)
+    rarer = min(int((widened <= 0).sum()), int((widened >= 0).sum()))
     counted = min(1.0, 2 * (rarer + 1) / (len(drawn) + 1))
-    spread = float(drawn.std()) if len(drawn) > 1 else 0.0
-    if counted > 2 * _TAIL or groups < 2 or spread == 0:
+    spread = float(drawn.std()) * math.sqrt(size / (size - 1)) if len(drawn) > 1 and size > 1 else 0.0
+    if counted > 2 * _TAIL or spread == 0:
         return counted
     from scipy.special import stdtr
 
-    return min(2 * _TAIL, 2 * float(stdtr(groups - 1, -abs(float(drawn.mean())) / spread)))
+    return min(2 * _TAIL, 2 * float(stdtr(size - 1, -abs(float(drawn.mean())) / spread)))
 
 
 # Rank metrics get their interval from the influence of every sample, which is right also with few errors: percentiles
@@ -110,6 +128,7 @@ def paired_p(drawn: Tensor, groups: int) -> float:
 
 _CELLS = 16384  # distinct confidences that the influences are taken at: with more, neighbours are joined
 _FEWEST_DEGREES = 4.0  # below so many degrees of freedom an estimate of them is noise
+_FEWEST_OF_A_KIND = 5  # fewer errors may lie close together by luck
 
 
 def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float]:
@@ -117,7 +136,8 @@ def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float
 
     Its variance is the sum of the squared influences of the samples (the infinitesimal jackknife; for AUROC that of
     DeLong et al.), its degrees of freedom follow from how uneven they are (Satterthwaite). Without spread, at the
-    metric's bound or with all samples right or wrong, it is Wilson's for as many trials as could have moved it.
+    metric's bound, with all samples right or wrong, or the AUROC of fewer than five errors: Wilson's for as many trials
+    as could have moved it.
 
     Reference: Efron (1982), The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6; DeLong, DeLong &
     Clarke-Pearson (1988), Comparing the Areas under Two or More Correlated ROC Curves, Biometrics.
@@ -143,7 +163,7 @@ def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float
         return _share_interval(ranked, value, n_right, n_wrong)
     of_right, of_wrong = _influences(metric, ranked)
     variance, degrees = _spread((right, of_right), (wrong, of_wrong))
-    if not variance > 0:
+    if not variance > 0 or (isinstance(metric, AUROC) and min(n_right, n_wrong) < _FEWEST_OF_A_KIND):
         return wilson_interval(value * trials, trials)
     middle = math.log(value / (1 - value))
     half = t_quantile(degrees) * math.sqrt(variance) / (value * (1 - value))
@@ -169,11 +189,12 @@ def _kinds(ranked: Ranked) -> tuple[_Kind, _Kind]:
     return _Kind(ranked.right, ranked.squared_right), _Kind(ranked.wrong, squared_wrong)
 
 
-def accuracy_interval(ranked: Ranked, n: int) -> tuple[float, float]:
-    """Return Wilson's interval of the accuracy of n ranked samples.
+def accuracy_interval(ranked: Ranked) -> tuple[float, float]:
+    """Return Wilson's interval of the accuracy of ranked samples.
 
     Weighted samples count as many as have the variance of the weighted share (Korn & Graubard, 1998, Confidence
-    Intervals for Proportions with Small Expected Number of Positive Counts Estimated from Survey Data).
+    Intervals for Proportions with Small Expected Number of Positive Counts Estimated from Survey Data), but no more
+    than their effective number: where few heavy ones are all right, that variance is too small.
     """
     right, total = float(ranked.n_right), float(ranked.n)
     if ranked.squared_weights is None:
@@ -181,7 +202,7 @@ def accuracy_interval(ranked: Ranked, n: int) -> tuple[float, float]:
     share = right / total
     of_right, of_wrong = (float(kind.squares.sum()) / total**2 for kind in _kinds(ranked))
     variance = of_right * (1 - share) ** 2 + of_wrong * share**2
-    trials = min(n, share * (1 - share) / variance) if variance > 0 else float(ranked.effective_n)
+    trials = min(float(ranked.effective_n), share * (1 - share) / variance if variance > 0 else math.inf)
     return wilson_interval(share * trials, trials)
 
 

@@ -316,15 +316,12 @@ def calibration_refinement(
 def _split(before: Tensor, after: Tensor, weights: Tensor | None) -> ScoreSplit:
     gain = before - after
     largest = float(gain.abs().max()) or 1.0  # divided by, so that no square overflows
-    if weights is None:
-        total, mean, refinement = (float(part.mean()) for part in (before, gain, after))
-        error = float((gain / largest).std()) * largest / math.sqrt(len(gain))
-    else:
-        share = weights / weights.sum()
-        total, mean, refinement = (float((part * share).sum()) for part in (before, gain, after))
-        squares = float((share * (gain - mean) / largest).square().sum())
-        n = 1 / float(share.square().sum())  # effective
-        error = math.sqrt(squares * n / max(n - 1, 1)) * largest
+    weights = torch.ones_like(gain) if weights is None else weights
+    share = weights / weights.sum()
+    total, mean, refinement = (float((part * share).sum()) for part in (before, gain, after))
+    squares = float((share * (gain - mean) / largest).square().sum())
+    n = 1 / float(share.square().sum())  # effective
+    error = math.sqrt(squares * n / max(n - 1, 1)) * largest
     return ScoreSplit(total, mean, mean - 1.96 * error, mean + 1.96 * error, refinement)
 
 

@@ -190,8 +190,7 @@ class FeatureSums(Sums):
         128 numbers per class each.
         """
         lengths = ((weights @ self._scalar_products) * weights).sum(dim=-1).clamp(min=0).sqrt()
-        sums = (weights @ field for field in (self.count, self.squares, self.squared_weights))
-        count, squares, squared_weights = sums
+        count, squares, squared_weights = (weights @ f for f in (self.count, self.squares, self.squared_weights))
         return type(self)(count, squares, lengths[..., None, None], squared_weights)
 
     @cached_property
@@ -277,8 +276,8 @@ class KernelFeatures(LabelStatistic):
         squares = sums_by(group, residual.square().sum(dim=1), len(sizes))
         if samples.weights is None:
             return FeatureSums(members.double(), squares, product, members.double())
-        masses = (sums_by(group, mass, len(sizes)) for mass in (samples.weights, samples.weights.square()))
-        count, squared_weights = masses
+        masses = (samples.weights, samples.weights.square())
+        count, squared_weights = (sums_by(group, mass, len(sizes)) for mass in masses)
         return FeatureSums(count, squares, product, squared_weights)
 
     def states_for_labels(self, samples: Predictions, labels: Tensor) -> FeatureSums:

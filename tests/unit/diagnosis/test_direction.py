@@ -64,3 +64,11 @@ def test_one_sample_has_no_direction(evaluated_tops):
     found = only(evaluated_tops(ce=[TopLabel(torch.tensor([0.9]), torch.tensor([False]))]))
     assert found.gap.mean == pytest.approx(0.9)
     assert found.side == "neither"
+
+
+def test_a_few_samples_that_are_all_right_show_no_underconfidence(evaluated_tops):
+    def of(confidence, n):
+        return only(evaluated_tops(ce=[TopLabel(torch.linspace(confidence - 0.005, confidence, n), [True] * n)]))
+
+    assert of(0.99, 20).side == "neither"  # four in five calibrated models are all right on as many
+    assert of(0.99, 2000).side == "underconfident"

@@ -23,13 +23,13 @@ def draws(mean, n=500, seed=0):
 def test_draws_on_both_sides_are_counted():
     drawn = draws(1.0)
     rarer = int((drawn <= 0).sum())
-    assert paired_p(drawn, 256) == pytest.approx(2 * (rarer + 1) / 501)
+    assert paired_p(drawn, 1e9) == pytest.approx(2 * (rarer + 1) / 501)
 
 
 @pytest.mark.parametrize("mean", [3.0, -4.0, 6.0])
 def test_beyond_the_draws_the_tail_of_student_s_t_tells(mean):
     drawn = draws(mean)
-    expected = 2 * stats.t.sf(abs(float(drawn.mean())) / float(drawn.std()), 255)
+    expected = 2 * stats.t.sf(abs(float(drawn.mean())) / float(drawn.std()) * math.sqrt(255 / 256), 255)
     assert paired_p(drawn, 256) == pytest.approx(expected)
 
 
@@ -114,3 +114,32 @@ def test_draws_of_many_samples_in_levels_agree_with_draws_of_all(monkeypatch):
             assert found.value == pytest.approx(exact[name].value, rel=1e-12), name
             assert abs(found.low - exact[name].low) <= 0.05 * width + 1e-12, name
             assert abs(found.high - exact[name].high) <= 0.05 * width + 1e-12, name
+
+
+@pytest.mark.parametrize("n", [1, 2, 9])
+def test_fewer_than_ten_samples_have_neither_interval_nor_p_value(n):
+    logits = torch.randn(n, 3, generator=torch.Generator().manual_seed(n))
+    labels = torch.zeros(n, dtype=torch.int64)
+    for found in difference(Predictions(logits, labels), Predictions(3 * logits, labels), [NLL(), ECE()]).values():
+        assert math.isnan(found.low)
+        assert math.isnan(found.high)
+        assert math.isnan(found.p)
+        assert found.side == "alike"
+
+
+def test_a_few_heavy_samples_count_as_few():
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(500, 3, generator=generator), torch.randint(3, (500,), generator=generator)
+    weights = torch.ones(500, dtype=torch.float64)
+    weights[:3] = 1e4
+    pair = [Predictions(scale * logits, labels, weights=weights) for scale in (1.0, 3.0)]
+    assert math.isnan(difference(*pair, [NLL()])["nll"].p)
+
+
+def test_samples_that_all_change_alike_leave_the_noise_unknown():
+    # Every sample has the same two log-losses: a gate on this difference has no interval to decide by.
+    labels = torch.zeros(40, dtype=torch.int64)
+    pair = [Predictions(torch.tensor([[scale, 0.0]]).repeat(40, 1), labels) for scale in (1.0, 2.0)]
+    found = difference(*pair, [NLL()])["nll"]
+    assert math.isnan(found.low)
+    assert math.isnan(found.p)
