@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 from markdown_blocks import classes_taught_by
@@ -304,6 +305,8 @@ class TestDropIn:
             (torch.zeros(2, 1), torch.zeros(2).long(), "two classes"),
             (torch.zeros(5), torch.zeros(()).long(), r"of shape \(n, k\)"),
             (torch.zeros(2, 5).long(), torch.zeros(2).long(), "logits must be floating numbers"),
+            ({"logits": torch.zeros(2, 5)}, torch.zeros(2).long(), "must be tensors; got dict and Tensor"),
+            (torch.zeros(2, 5), [0, 1], "must be tensors; got Tensor and list"),
             (torch.zeros(2, 5), torch.zeros(3).long(), r"labels must have shape \(2,\)"),
             (torch.zeros(2, 5, 3), torch.zeros(2).long(), r"labels must have shape \(2, 3\)"),
             (torch.zeros(2, 5), torch.tensor([0, 5]), r"labels must lie in 0\.\.4, .* got 5 at row 1"),
@@ -327,6 +330,16 @@ class TestClassWeights:
         torch.testing.assert_close(weighted(logits, labels), expected)
         alone = made(name, class_weights=(1.0, 2.0, 0.0, 1.0, 3.0), reduction="none")(logits, labels)
         torch.testing.assert_close(alone, times * made(name, reduction="none")(logits, labels))
+
+    @pytest.mark.parametrize("kind", [list, torch.tensor, np.array])
+    def test_they_may_be_a_list_a_tensor_or_an_array(self, kind):
+        loss = FocalLoss(class_weights=kind([1.0, 2.0, 0.5, 1.0, 3.0]))
+        assert loss.class_weights == (1.0, 2.0, 0.5, 1.0, 3.0)
+        assert all(type(weight) is float for weight in loss.class_weights)
+
+    def test_they_follow_the_logits_to_another_device(self):
+        logits, labels = (values.to("meta") for values in batch())
+        assert made("ce", class_weights=(1.0, 2.0, 0.0, 1.0, 3.0))(logits, labels).device.type == "meta"
 
     def test_cross_entropy_is_that_of_torch_with_weights_and_ignored_samples(self):
         logits, labels = batch()

@@ -211,6 +211,17 @@ def add_delta(inputs: Tensor, delta: Tensor, ends: tuple[Tensor, Tensor] | None 
     return total if ends is None else total.clamp(*(end.to(inputs) for end in ends))
 
 
+def check_gradient(exists: bool) -> None:
+    """Check that logits have a gradient in δ."""
+    if not exists:
+        raise InputError(
+            "the network's logits must carry a gradient to its inputs, by which δ is learned; these carry none. Remove "
+            "no_grad, inference_mode and detach from its forward, take it before it is quantised, or give "
+            "strength=math.inf for the head alone.",
+            argument="model",
+        )
+
+
 # Coordinates of δ. Fewer of them can overfit less.
 
 

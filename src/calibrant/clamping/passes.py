@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from calibrant.checks import are_images
-from calibrant.clamping.inputs import InputPreparation
+from calibrant.clamping.inputs import InputPreparation, check_gradient
 from calibrant.clamping.objective import FirstTemperature, Objective
 from calibrant.errors import InputError
 from calibrant.inference import LabelledInputs, device_of, extract_logits
@@ -115,7 +115,7 @@ class Passes:
                     logits = self._call(inputs, added_to_input)
                     labels = self.view_labels[places]
                     losses = objective.sample_losses(head(to_working_precision(logits)), labels)
-                    check_gradient(logits)
+                    check_gradient(logits.requires_grad)
                     if not losses.requires_grad:
                         raise InputError(
                             "the head must change smoothly with the logits, for δ to be learned before it; got a "
@@ -123,7 +123,8 @@ class Passes:
                         )
                     if following is not None:
                         losses = losses + following.sample_terms(to_working_precision(logits), labels)
-                    (change,) = torch.autograd.grad(losses.sum(), leaf)
+                    (change,) = torch.autograd.grad(losses.sum(), leaf, allow_unused=True)
+                    check_gradient(change is not None)  # gradients that the logits carry may be others
                     gradient += change
                     all_logits = _stored(all_logits, logits.detach(), places, len(self.view_labels))
             assert all_logits is not None
@@ -177,16 +178,6 @@ class Passes:
                 yield
             finally:
                 torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = flags
-
-
-def check_gradient(logits: Tensor) -> None:
-    """Check that logits are differentiable in δ."""
-    if not logits.requires_grad:
-        raise InputError(
-            "the network's logits must carry a gradient to its inputs, by which δ is learned; these carry none. Remove "
-            "no_grad, inference_mode and detach from its forward, or give strength=math.inf for the head alone.",
-            argument="model",
-        )
 
 
 def _stored(all_logits: Tensor | None, logits: Tensor, places: Tensor, n: int) -> Tensor:

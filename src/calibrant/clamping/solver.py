@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least, check_known, check_positive, check_real_number
-from calibrant.clamping.inputs import Basis
+from calibrant.clamping.inputs import Basis, check_gradient
 from calibrant.clamping.objective import HeadFit, Objective, own_penalty, temperature_sensitivity
-from calibrant.clamping.passes import Passes, Precision, check_gradient
+from calibrant.clamping.passes import Passes, Precision
 from calibrant.errors import CalibrantWarning, FitError, SeparableError, without_our_warnings
 from calibrant.inference import extract_logits
 from calibrant.maps import Map, Scale
@@ -370,10 +370,12 @@ def descend_stochastically(
             if n_own := own.stop - own.start:
                 augmented = preparation.augmented(inputs[own], generator)
                 logits = extract_logits(model(preparation.add_delta(augmented, delta)))
-                check_gradient(logits)
+                check_gradient(logits.requires_grad)
                 labels = passes.labels[places[own]]
                 losses = objective.sample_losses(to_working_precision(logits) / temperature, labels)
-                changes = torch.autograd.grad(size * n_own / len(places) * losses.mean(), (delta, temperature))
+                loss = size * n_own / len(places) * losses.mean()
+                changes = torch.autograd.grad(loss, (delta, temperature), allow_unused=True)
+                check_gradient(changes[0] is not None)
             preparation.skip(len(places) - own.stop, generator)
             passes.processes.sum_(*changes)
             with torch.no_grad():

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_known, check_positive, check_real_number, check_seed
-from calibrant.clamping.inputs import InputSpace
+from calibrant.clamping.inputs import InputSpace, check_gradient
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.inference import LabelledInputs, device_of, extract_logits, frozen
 
@@ -212,13 +212,9 @@ def entropy_gradient(
             # network has few digits left.
             log_probs = (extract_logits(model(leaf.clone())).double() / temperature).log_softmax(dim=1)
             of_batch = -(log_probs.exp() * log_probs).sum(dim=1)
-            if not of_batch.requires_grad:
-                raise InputError(
-                    "the network's logits must follow from its input by differentiable operations, for δ to have a "
-                    "gradient; here they do not. Look for no_grad, detach or rounding in its forward.",
-                    argument="model",
-                )
-            (slopes,) = torch.autograd.grad(of_batch.sum(), leaf)
+            check_gradient(of_batch.requires_grad)
+            (slopes,) = torch.autograd.grad(of_batch.sum(), leaf, allow_unused=True)
+            check_gradient(slopes is not None)
             gradient += slopes.sum(dim=0, dtype=torch.float64)
             entropies[positions.to(device)] = of_batch.detach()
     bad = (~entropies.isfinite()).nonzero()

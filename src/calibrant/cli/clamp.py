@@ -157,7 +157,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     test: Annotated[Path, option("FILE", "Other inputs and labels (npz), to evaluate on.")],
     out: Annotated[Path, option("FOLDER", _OUT, names=("--out", "-o"))],
     weights: Annotated[
-        Path | None, option("FILE", "Weights (safetensors) for the network that the factory makes.")
+        Path | None, option("FILE", "Weights (.safetensors, .pt or .pth) for the network that the factory makes.")
     ] = None,
     with_weights: Annotated[
         bool, flag("--with-weights", "Put the weights of the network into clamped.safetensors too.")

@@ -60,7 +60,8 @@ def confidence(  # noqa: PLR0913, PLR0917  # a command line has many options
     out: Annotated[Path, option("FOLDER", _OUT, names=("--out", "-o"))],
     data: Annotated[Path | None, option("FILE", _DATA)] = None,
     weights: Annotated[
-        Path | None, option("FILE", "Weights (safetensors) of the factory's network, or the folder of its run.")
+        Path | None,
+        option("FILE", "Weights (.safetensors, .pt, .pth) of the factory's network, or the folder of its run."),
     ] = None,
     given: Inputs = Inputs(),
     chosen: MethodOptions = MethodOptions(),

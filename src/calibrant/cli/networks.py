@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from calibrant.checks import check_known, existing_file
 from calibrant.clamping import InputSpace
 from calibrant.errors import FileError, InputError, one_line, reading
-from calibrant.files.source import open_npz
+from calibrant.files.source import open_npz, read_torch
 from calibrant.inference import LabelledInputs, load_weights, set_evaluating
 from calibrant.labels import Words
 from calibrant.models import own_names
@@ -67,7 +67,8 @@ def read_network(text: str, weights: Path | None, device: torch.device) -> Netwo
     if is_archive:
         model = _exported(path, device)
     elif ":" in text:
-        model = _made_by(text)
+        named, arguments, options = _named(text)
+        model = named if isinstance(named, nn.Module) else _made(text, named, arguments, options)
         if weights is not None and weights.is_dir():
             return _of_run(weights, load_network(weights, model), device)
         if weights is not None:
@@ -87,12 +88,6 @@ def _of_run(folder: Path, model: nn.Module, device: torch.device) -> Network:
     scale = settings.pixel_scale
     space = None if scale is None else InputSpace(high=scale.peak)
     return Network(model.to(device), True, space, settings.class_names)
-
-
-def _made_by(text: str) -> nn.Module:
-    """Call the function that a text names, or take the network of that name."""
-    named, arguments, options = _named(text)
-    return named if isinstance(named, nn.Module) else _made(text, named, arguments, options)
 
 
 def network_factory(text: str) -> Callable[[], nn.Module]:
@@ -165,16 +160,21 @@ def _imported(module_name: str, name: str) -> object:
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:
-    """Load weights from a safetensors file, which must have all of the network's and no others.
+    """Load weights from a file, which must have all of the network's and no others.
 
     They may have the names of torchvision or timm, where the network is one of :mod:`calibrant.models`.
     """
-    if path.suffix.lower() != ".safetensors":
-        advice = "Write them with safetensors.torch.save_model(network, path)."
-        raise FileError(f"--weights must end in .safetensors; got {path}. {advice}")
+    suffix = path.suffix.lower()
+    if suffix not in {".safetensors", ".pt", ".pth"}:
+        advice = (
+            "Write them with safetensors.torch.save_model(network, path), or torch.save(network.state_dict(), path)."
+        )
+        raise FileError(f"--weights must end in .safetensors, .pt or .pth; got {path}. {advice}")
     file = existing_file(path, holding="a network's weights")
-    with reading(file, "safetensors file"):
-        load_weights(model, own_names(model, load_file(file)), casts=True)
+    is_safe = suffix == ".safetensors"
+    with reading(file, "safetensors file" if is_safe else "file of weights"):
+        weights = load_file(file) if is_safe else read_torch(file, inside=("state_dict", "model_state_dict", "model"))
+        load_weights(model, own_names(model, weights), casts=True)
 
 
 def _exported(path: Path, device: torch.device) -> nn.Module:

@@ -228,6 +228,8 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
             finished = [run for run in runs if RunFolder(run.folder).is_finished]
             start = partial(train_runs, runs, samples, device=chosen, runtime=runtime, processes=processes)
             start = partial(start, split=split, split_seed=split_seed, train_samples=train_samples)
+            if not err.is_terminal and len(finished) < len(runs):
+                err.print(f"Training for {runs[0].recipe.epochs} epochs on {chosen}.")
             try:
                 with _progress_bars(runs, err, is_shown=processes.is_first) as after_epoch:
                     start(after_epoch=after_epoch)
@@ -292,7 +294,8 @@ def _progress_bars(
                 text += f", test accuracy {test.accuracy:.3f}, ece {test.ece:.3f}"
             progress.update(tasks[run], completed=record.epoch, description=text)
             epochs = run.recipe.epochs
-            if is_shown and not err.is_terminal and record.epoch % max(1, epochs // _LINES) == 0:
+            is_due = record.epoch == 1 or record.epoch % max(1, epochs // _LINES) == 0  # the first tells the pace
+            if is_shown and not err.is_terminal and is_due:
                 err.print(f"{run.folder.name} epoch {record.epoch} of {epochs}: {text}")
 
         yield show

@@ -26,7 +26,7 @@ from calibrant.confidence.learned import (
 from calibrant.confidence.trust_score import NeighbourConfidence
 from calibrant.errors import InputError, reading
 from calibrant.files.map_file import Container, describe_fit, read_fit
-from calibrant.inference import device_of, network_digest
+from calibrant.inference import device_of, load_weights, network_digest, network_state
 
 AnyConfidence: TypeAlias = ConfidenceHead | LearnedConfidence | NeighbourConfidence
 
@@ -59,7 +59,7 @@ def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None
     document = {"kind": "confidnet", "network": None, **document, "choice": choice, "fine_tuned": encoder is not None}
     tensors = {f"head.{name}": values for name, values in head.state_dict().items()}
     if encoder is not None:
-        tensors |= {f"encoder.{name}": values for name, values in encoder.state_dict().items()}
+        tensors |= {f"encoder.{name}": values for name, values in network_state(encoder).items()}
     _CONTAINER.write(path, document, tensors)
 
 
@@ -96,7 +96,7 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
     encoder = encoder_copy(model, trained=False, layer=layer) if document.get("fine_tuned") else None
     with reading(file, "confidence saved by calibrant"):
         if encoder is not None:
-            encoder.load_state_dict(_after("encoder.", tensors))
+            load_weights(encoder, _after("encoder.", tensors), casts=False)
         return LearnedConfidence(model, loaded.to(device_of(model)), encoder=encoder, layer=layer).eval()
 
 

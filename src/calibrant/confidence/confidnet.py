@@ -4,6 +4,7 @@ import dataclasses
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias, final, get_args
@@ -104,13 +105,19 @@ def split_samples(correct: Tensor, share: float, *, criterion: ChooseEpochBy, se
     return (~is_held_out).nonzero()[:, 0], is_held_out.nonzero()[:, 0]
 
 
-def split_by_number(n: int, validation: object) -> tuple[Tensor, Tensor]:
+def split_by_number(correct: Tensor, validation: object, *, criterion: ChooseEpochBy) -> tuple[Tensor, Tensor]:
     """Return the same indices where the samples to hold out are given, (m,)."""
-    numbers = as_tensor(validation, "validation").cpu()
+    n, numbers = len(correct), as_tensor(validation, "validation").cpu()
     if numbers.ndim != 1 or numbers.is_floating_point() or numbers.dtype == torch.bool:
         raise InputError(f"validation must be whole numbers, (m,); got {numbers.dtype}, {tuple(numbers.shape)}.")
     if not 0 < len(numbers.unique()) == len(numbers) < n or numbers.min() < 0 or numbers.max() >= n:
         raise InputError(f"validation must name some of the samples 0 to {n - 1:,}, not all, and each once.")
+    n_correct = int(correct.cpu()[numbers.long()].sum())
+    if criterion != "mse" and n_correct in {0, len(numbers)}:
+        raise SeparableError(
+            f"choose_by={criterion!r} needs a correct and a wrong prediction among the samples of validation; of "
+            f"{len(numbers):,} {n_correct:,} are correct. Name more of them, or give choose_by='mse'."
+        )
     is_held_out = torch.zeros(n, dtype=torch.bool).index_fill_(0, numbers.long(), value=True)
     return (~is_held_out).nonzero()[:, 0], is_held_out.nonzero()[:, 0]
 
@@ -263,13 +270,13 @@ class ConfidNet:
         if progress is not None and not callable(progress):
             raise InputError(f"progress must be a function of a text and a number; got {progress!r}.")
         encoder, fine_tuned = None, 0
-        # The caller may have switched gradients off.
-        with torch.inference_mode(mode=False), torch.enable_grad():
+        held = nullcontext() if model is None or augment is None else frozen(model)
+        with torch.inference_mode(mode=False), torch.enable_grad(), held:  # the caller may have switched gradients off
             known = gather()
             parts = (
                 split_samples(known.correct, self.held_out, criterion=self.choose_by, seed=self.seed)
                 if validation is None
-                else split_by_number(len(known.correct), validation)
+                else split_by_number(known.correct, validation, criterion=self.choose_by)
             )
             head = ConfidenceHead(known.features.shape[1], layers=self.layers, units=self.units, seed=self.seed)
             head.to(known.features.device)
@@ -288,10 +295,10 @@ class ConfidNet:
                     seen, wanted, features = to_device(inputs, device_of(head)), target[some], None
                     if augment is not None:
                         seen = _checked_augmented(augment(seen), len(seen))
-                        with frozen(model), torch.no_grad():
+                        with torch.no_grad():
                             logits, features = logits_and_features(model, seen, layer)
-                        predictions = Predictions.from_logits(logits, labels.to(logits.device))
-                        wanted = _gathered_from_predictions(predictions, features).target.to(target)
+                            probs = to_working_precision(logits).softmax(dim=1)
+                            wanted = probs.gather(1, labels.to(probs.device)[:, None])[:, 0].to(target)
                     if encoder is not None:
                         features = features_of(encoder, seen, layer)
                     yield head(features), wanted

@@ -362,14 +362,12 @@ def compare_confidences(
         tops[name] = confidence.top_label(data)
     bootstrap = PairedBootstrap(tops[SOFTMAX], METRICS, resamples=resamples, seed=seed)
     values = {name: bootstrap.values(top) for name, top in tops.items()}
-    differences: dict[str, dict[str, Difference]] = {name: {} for name in confidences}
+    corrected = {}
     for metric in METRICS:
-        plain = {
-            name: bootstrap.difference(metric, values[SOFTMAX][metric.name], values[name][metric.name])
-            for name in confidences
-        }
-        for name, difference in apply_holm(metric, plain).items():
-            differences[name][metric.name] = difference
+        own = {name: drawn[metric.name] for name, drawn in values.items()}
+        plain = {name: bootstrap.difference(metric, own[SOFTMAX], own[name]) for name in confidences}
+        corrected[metric.name] = apply_holm(metric, plain)
+    differences = {name: {metric: by[name] for metric, by in corrected.items()} for name in confidences}
     metrics = {name: estimate(top, METRICS, resamples=resamples, seed=seed) for name, top in tops.items()}
     correct = tops[SOFTMAX].correct
     return ConfidenceComparison(len(correct), int((~correct).sum()), metrics, differences), tops

@@ -110,18 +110,15 @@ def read_shifted(
     check_known(layout, get_args(ImageLayout), "layout")
     if n_classes is not None:
         n_classes = check_at_least(n_classes, 1, "n_classes")
-    if isinstance(path, str | os.PathLike) and _has_class_folders(Path(path)):
+    folder = Path(path) if isinstance(path, str | os.PathLike) else None
+    inside = list(folder.iterdir()) if folder and folder.is_dir() else []
+    if folder and any(one.is_dir() for one in inside) and not any(one.suffix == ".npy" for one in inside):
         if size is None:
             raise InputError(f"size must be that of the network's images, in pixels, for the pictures in {path}.")
-        return read_class_folders(Path(path), size=size, class_names=class_names, n_classes=n_classes)
+        return read_class_folders(folder, size=size, class_names=class_names, n_classes=n_classes)
     (pixels, images_in), (classes, labels_in) = _stored(path)
     images = as_images(pixels, where=images_in, layout=layout)
     return Samples(images, as_labels(classes, len(images), where=labels_in, n_classes=n_classes))
-
-
-def _has_class_folders(folder: Path) -> bool:
-    """Return whether it is a folder of folders, and of no arrays."""
-    return folder.is_dir() and not any(folder.glob("*.npy")) and any(path.is_dir() for path in folder.iterdir())
 
 
 _Stored: TypeAlias = tuple[tuple[np.ndarray, str], tuple[np.ndarray, str]]  # images, labels: arrays and their sources

@@ -51,15 +51,21 @@ def read_pictures(paths: Sequence[Path], *, size: int, shape: Callable[["Image",
 
 def _read_picture(path: Path, size: int, shape: Callable[["Image", int], "Image"]) -> np.ndarray:
     """Return one colour picture, (3, size, size) uint8; a FileError says which cannot be read, and why."""
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     try:
         with Image.open(path) as stored:
-            # Cameras store their orientation.
-            upright = ImageOps.exif_transpose(stored).convert("RGB")
-            return np.asarray(shape(upright, size)).transpose(2, 0, 1)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            return np.asarray(shape(_in_colour(stored), size)).transpose(2, 0, 1)
+    except Exception as error:  # Pillow raises almost anything on a damaged file
         raise FileError(f"{path} ({(str(error).splitlines() or [type(error).__name__])[0]})") from error
+
+
+def _in_colour(picture: "Image") -> "Image":
+    from PIL import ImageOps
+
+    if picture.mode[0] in "IF":  # Pillow would cut everything above 255, and leave a white picture
+        raise ValueError(f"it must have 8 bits a channel; got {picture.mode}, which has more: save it in 8")
+    return ImageOps.exif_transpose(picture).convert("RGB")  # cameras store their orientation
 
 
 def same_size(picture: "Image", size: int) -> "Image":
@@ -223,7 +229,7 @@ def _pictures_in(folders: Mapping[int, Path]) -> tuple[list[Path], list[int]]:
     paths, labels = list[Path](), list[int]()
     for number, folder in folders.items():
         files = folder.iterdir() if folder.is_dir() else ()
-        pictures = sorted(path for path in files if path.suffix.lower() in PICTURE_ENDINGS)
+        pictures = sorted(path for path in files if path.suffix.lower() in PICTURE_ENDINGS and path.name[0] != ".")
         if not pictures:
             raise FileError(
                 f"{folder} must hold pictures ({', '.join(PICTURE_ENDINGS)}); there are none. Add some, or remove the "
@@ -235,7 +241,8 @@ def _pictures_in(folders: Mapping[int, Path]) -> tuple[list[Path], list[int]]:
 
 
 def _class_names(folder: Path) -> list[str]:
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    held = folder.iterdir() if folder.is_dir() else ()
+    names = sorted(path.name for path in held if path.is_dir() and path.name[0] != ".")
     if not names:
         raise FileError(f"{folder} must hold a folder for every class; {_listing(folder)}.")
     return names

@@ -50,6 +50,7 @@ def frozen(model: nn.Module) -> Iterator[None]:
             f"model must be an nn.Module; got {type(model).__name__}. Wrap a function in a module; for an exported "
             "program pass .module()."
         )
+    _check_has_weights(model)
     requires_grad = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     if any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers())):
         raise InputError(
@@ -67,6 +68,11 @@ def frozen(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter, flag in requires_grad:
             parameter.requires_grad_(flag)
+
+
+def _check_has_weights(model: nn.Module) -> None:
+    if any(map(nn.parameter.is_lazy, (*model.parameters(), *model.buffers()))):
+        raise InputError("a network with lazy layers must run on a batch once, which makes their weights.")
 
 
 @contextmanager
@@ -257,6 +263,7 @@ def _checked_features(features: object, inputs: Tensor, layer: str | None = None
 
 def network_state(model: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a network's ``state_dict``, sorted by name, a compiled one's under their original names."""
+    _check_has_weights(model)
     state = model.state_dict()
     named = {_original_name(name): values for name, values in state.items() if isinstance(values, Tensor)}
     return dict(sorted(named.items()))
@@ -272,7 +279,8 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, values in sorted(state.items()):
         digest.update(f"{name} {values.dtype} {tuple(values.shape)} ".encode())
-        digest.update(values.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        dense = torch.cat([values.reshape(-1).detach().cpu()])  # one number may have kept the stride of a column
+        digest.update(dense.view(torch.uint8).numpy().data)
     return f"sha256:{digest.hexdigest()}"
 
 

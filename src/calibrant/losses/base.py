@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant.checks import check_at_least, check_known, check_labels, check_options, check_real_number
+from calibrant.checks import NonNegative, check_at_least, check_known, check_labels, check_options, check_real_number
 from calibrant.errors import InputError
 from calibrant.paper import Paper
 
@@ -100,6 +100,9 @@ def _checked_labels(labels: Tensor, k: int) -> Tensor:
 
 
 def _check_shapes(logits: Tensor, labels: Tensor, *, owner: str, soft: bool, ignore_index: int | None) -> None:
+    if not isinstance(logits, Tensor) or not isinstance(labels, Tensor):
+        got = f"{type(logits).__name__} and {type(labels).__name__}"
+        raise InputError(f"logits and labels must be tensors; got {got}. Of a larger output give its logits alone.")
     if logits.ndim < 2 or logits.numel() == 0 or logits.shape[1] < 2 or not logits.is_floating_point():
         raise InputError(
             f"logits must be floating numbers of shape (n, k), with at least one sample and two classes; "
@@ -239,19 +242,17 @@ class RowLoss(NamedLoss, nn.Module, ABC):
 
     reduction: Reduction = "mean"
     ignore_index: _Index | None = None
-    class_weights: tuple[float, ...] | None = None
+    class_weights: tuple[NonNegative, ...] | None = None
 
     def __post_init__(self) -> None:
+        weights = self.class_weights
+        if weights is not None:  # torch's and NumPy's numbers become Python's own, which a file can hold
+            self.class_weights = tuple(weights.tolist() if hasattr(weights, "tolist") else weights)
         super().__post_init__()
-        weights = None
-        if self.class_weights is not None:
-            self.class_weights = tuple(self.class_weights)
-            for weight in self.class_weights:
-                check_real_number(weight, "class_weights", least=0)
-            if not any(self.class_weights):
-                raise InputError(f"class_weights must have one above 0; got {self.class_weights}.")
-            weights = torch.tensor(self.class_weights, dtype=torch.float64)
-        self.register_buffer("_weights", weights, persistent=False)
+        if weights is not None and not any(self.class_weights or ()):
+            raise InputError(f"class_weights must have one above 0; got {self.class_weights}.")
+        buffer = None if weights is None else torch.tensor(self.class_weights, dtype=torch.float64)
+        self.register_buffer("_weights", buffer, persistent=False)
 
     @abstractmethod
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -283,7 +284,7 @@ class RowLoss(NamedLoss, nn.Module, ABC):
                 f"class_weights must have a weight for each of {batch.logits.shape[1]} classes; got "
                 f"{len(self.class_weights)}."
             )
-        of_classes = torch.as_tensor(self._weights).to(losses.dtype)
+        of_classes = torch.as_tensor(self._weights).to(losses)
         weights = batch.labels @ of_classes if batch.labels.is_floating_point() else of_classes[batch.labels]
         total = batch.reduced(weights * losses, "sum" if reduction == "mean" else reduction)
         return total if reduction != "mean" or batch.is_empty else total / weights.sum()

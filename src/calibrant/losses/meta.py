@@ -214,10 +214,9 @@ class MetaFocalLoss(MetaLoss):
     γ-Net is used in training only; the network that is left is like any other. Look at how γ moved (it is recorded
     every epoch) before crediting it: where it ends depends on the seed. For ResNet-18 on CIFAR-100 it did no better
     than a γ fixed at 1, with 40 epochs or with the paper's 350, where its ECE was the higher one in each of 3 pairs of
-    networks with SECE, each of 3 with DECE and each of 2 with the cross-entropy; the paper's is far lower. Those used
-    ``schedule=network``; at a constant rate γ of both networks tried rose to its limit, and one was left with an ECE of
-    38 %. The rate and the 2 times the cross-entropy in the objective are this library's choice, as the paper gives
-    neither.
+    networks with SECE, with DECE and with the cross-entropy; the paper's is far lower. Those used ``schedule=network``;
+    at a constant rate γ rose to its limit in two of three networks, and one was left with an ECE of 38 %. The rate and
+    the 2 times the cross-entropy in the objective are this library's choice, as the paper gives neither.
 
     γ-Net attends over as many prototypes as there are classes, whose matrix A gives keys and values. τ only sets the
     scale of w, and with it how fast γ moves at a given learning rate. Nothing in the formula keeps γ small, so it is

@@ -244,7 +244,9 @@ class PairwiseConstraintsLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         losses, k = log_losses(logits, labels), logits.shape[1]
-        true, wrong = logits.gather(1, labels[:, None]), _wrong_logits(logits, labels)
+        places = torch.arange(k - 1, device=logits.device)
+        # By index, as the shape that a mask selects depends on the data.
+        true, wrong = logits.gather(1, labels[:, None]), logits.gather(1, places + (places >= labels[:, None]))
         if self.discrimination_weight > 0:
             losses = losses - self.discrimination_weight * F.logsigmoid(true - wrong).mean(1)
         if self.exclusion_weight > 0 and k > 2:
@@ -253,9 +255,3 @@ class PairwiseConstraintsLoss(RowLoss):
             pairs = -F.logsigmoid(wrong[:, :, None] - wrong[:, None, :]).sum((1, 2)) - (k - 1) * math.log(2)
             losses = losses + self.exclusion_weight / ((k - 1) * (k - 2)) * pairs
         return losses
-
-
-def _wrong_logits(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return all logits but the label's, (n, k - 1); by index, as the shape that a mask selects depends on the data."""
-    places = torch.arange(logits.shape[1] - 1, device=logits.device)
-    return logits.gather(1, places + (places >= labels[:, None]))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from calibrant.checks import Positive, check_known, check_labels, check_options, existing_file, numpy_archive
 from calibrant.datasets.dataset import Augmentation, Dataset, PixelScale, Samples, Split
 from calibrant.datasets.image_arrays import ImageLayout, as_images
-from calibrant.errors import FileError, InputError
+from calibrant.errors import FileError, InputError, reading
 from calibrant.losses import Loss
 from calibrant.paper import Paper
 
@@ -155,6 +155,7 @@ def store_of(inputs: Tensor, scale: PixelScale | None, augmentation: Augmentatio
 
 
 _CLASS_NAMES = "class_names"
+_MOST_CLASSES = 1_000_000  # more are identifiers, whose names would fill the memory
 _IMAGE_AXES = (3, 4)  # (n, h, w), and (n, c, h, w) or (n, h, w, c)
 
 
@@ -225,12 +226,14 @@ def _read_part(path: Path, inputs: str, labels: str, layout: ImageLayout) -> tup
     where = f"{file}: {labels!r}"
     if classes.shape != (len(samples),):
         raise FileError(f"{where} must have shape ({len(samples)},), a label an input; got {classes.shape}.")
-    if classes.dtype.kind == "S":
-        classes = np.char.decode(classes, "utf-8")
-    elif classes.dtype.kind == "f" and (classes == np.floor(classes)).all():
+    with reading(file, "file of inputs and labels in UTF-8"):
+        classes, *names = (np.char.decode(part) if part.dtype.kind == "S" else part for part in (classes, *names))
+    if classes.dtype.kind == "f" and ((classes == np.floor(classes)) & (abs(classes) < _MOST_CLASSES)).all():
         classes = classes.astype(np.int64)
     if classes.dtype.kind not in "biuU":
         raise FileError(f"{where} must be whole numbers from 0, or the names of the classes; got {classes.dtype}.")
+    if classes.dtype.kind in "iu" and (largest := classes.max()) >= _MOST_CLASSES:
+        raise FileError(f"{where} must be below {_MOST_CLASSES:,}; got {largest:,}. Save identifiers as text.")
     return samples, classes, names[0] if names else None
 
 

@@ -28,6 +28,7 @@ from calibrant.atomic import SettingsFolder, atomic_binary, atomic_path, atomic_
 from calibrant.errors import CalibrantError, FileError, InputError, reading
 from calibrant.files import save
 from calibrant.files.map_file import contents_metadata, digest_fits
+from calibrant.inference import network_state
 from calibrant.losses import MetaLoss
 from calibrant.predictions import Predictions
 from calibrant.training.recipe import RunSettings
@@ -125,7 +126,8 @@ class RunFolder:
                 np.savez_compressed(file, learned_epoch=learned.numpy(), max_logit=session.trace.max_logit.numpy())
         results = {"loss": session.loss} if isinstance(session.loss, MetaLoss) else {}
         for name, module in (results | {"weights": session.model}).items():
-            tensors = {key: values.detach().cpu().contiguous() for key, values in module.state_dict().items()}
+            # Copies: a file cannot hold tensors that share memory, as tied layers do.
+            tensors = {key: values.detach().cpu().contiguous().clone() for key, values in network_state(module).items()}
             _write_tensors(tensors, self.path / f"{name}.safetensors", {"format": _FORMAT, "epoch": epoch})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 

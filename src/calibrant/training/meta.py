@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import final
 
 import torch
@@ -10,8 +11,8 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from calibrant.checks import check_real_number
-from calibrant.errors import CalibrantWarning, InputError
-from calibrant.inference import evaluating, with_features
+from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.inference import evaluating, forward_errors, with_features
 from calibrant.losses import MetaLoss
 from calibrant.numerics.softmax import to_working_precision
 from calibrant.processes import ProcessGroup
@@ -65,7 +66,8 @@ def _features_in_training(model: nn.Module, inputs: Tensor) -> Tensor:
     # features of any size.
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
-        return with_features(model).features(inputs)
+        with forward_errors(model, inputs):
+            return with_features(model).features(inputs)
     finally:
         for name, buffer in model.named_buffers():
             buffer.copy_(before[name])
@@ -240,7 +242,7 @@ class MetaRegulariser:
             return
         for values, name in ((features, "features"), (held_out, "held_out_features")):
             if not bool(values.isfinite().all()):
-                raise InputError(f"{name} must be finite; some are not. Lower the learning rate, or clip the gradient.")
+                raise FitError(f"{name} must be finite; some are not. Lower the learning rate, or clip the gradient.")
         if "class" not in self._warned_of and bool((labels == labels[0]).all()):
             only = f"a held-out batch of {len(labels)} samples has class {int(labels[0])} only"
             self._warn("class", f"{only}: shuffle the samples, or take more at a time (a larger batch_size).")
@@ -272,6 +274,7 @@ class MetaForward:
         self._recipe, self._device_type = recipe, data.device.type
         self.regulariser = MetaRegulariser(loss, self._network.head, seed=recipe.seed, name=name)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(recipe.seed)  # dropout must not draw from the caller's random state
             self.regulariser.initialise(_features_in_training(model, data.training.inputs.plain(first)))
 
     def __call__(self, inputs: Tensor, labels: Tensor, meta_samples: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
@@ -282,7 +285,8 @@ class MetaForward:
             held_out = features_in_evaluation(self._model, self._held_out.inputs.plain(meta_samples))
         held_out_labels = self._held_out.labels.index_select(0, meta_samples)
         share = rate / self._recipe.learning_rate
-        self.regulariser.learn(features, labels, held_out, held_out_labels, rate=rate, share=share)
+        with suppress(FitError):  # the epoch's end reports a network that has diverged, and others go on
+            self.regulariser.learn(features, labels, held_out, held_out_labels, rate=rate, share=share)
         return logits, self.regulariser.loss(features, logits, labels)
 
     def describe(self, samples: StoredSamples) -> dict[str, float]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from calibrant.checks import check_at_least
 from calibrant.errors import FitError, InputError
-from calibrant.inference import evaluating, with_features
+from calibrant.inference import evaluating, extract_logits, forward_errors, with_features
 from calibrant.metrics import accuracy, ece, nll
 from calibrant.numerics.binning import lowest_error
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
@@ -29,8 +29,9 @@ def predict(model: nn.Module, inputs: Tensor, *, batch_size: int = 1024) -> Tens
         inputs: Inputs of the network, (n, ...).
         batch_size: Samples at a time; memory grows with it.
     """
-    with _evaluating(model):
-        return torch.cat([model(batch) for batch in inputs.split(batch_size)])
+    batches = inputs.split(check_at_least(batch_size, 1, "batch_size"))
+    with _evaluating(model), forward_errors(model, inputs):
+        return torch.cat([extract_logits(model(batch)) for batch in batches])
 
 
 def logits_of(model: nn.Module, samples: StoredSamples) -> Tensor:

@@ -1,9 +1,9 @@
 """Train one network or several side by side, in folders, resumable after a stop; and load their results."""
 
+import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -52,23 +52,31 @@ def train_together(
     failed: dict[Session, FitError] = {}
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         while unfinished := [session for session in sessions if not (session.is_finished or session in failed)]:
-            for session in unfinished:
-                session.begin_epoch()
-            longest = max(session.steps_an_epoch for session in unfinished)
-            for step, session in product(range(longest), unfinished):
-                if step < session.steps_an_epoch:
-                    session.advance()
-            for session in unfinished:
-                try:
-                    record = session.end_epoch()
-                except FitError as error:
-                    failed[session] = error
-                    if after_failure is not None:
-                        after_failure(session, error)
-                else:
-                    after_epoch(session, record)
+            # Captured steps overlap on a GPU. All others have it to themselves, and torch's random state for dropout.
+            captured = [session for session in unfinished if session.is_captured]
+            for group in (captured, *([session] for session in unfinished if not session.is_captured)):
+                _take_steps(group)
+                for session in group:
+                    try:
+                        record = session.end_epoch()
+                    except FitError as error:
+                        failed[session] = error
+                        if after_failure is not None:
+                            after_failure(session, error)
+                    else:
+                        after_epoch(session, record)
     if failed and after_failure is None:
         raise next(iter(failed.values()))
+
+
+def _take_steps(sessions: Sequence[Session]) -> None:
+    """Begin an epoch of each network, and take its steps in turn."""
+    for session in sessions:
+        session.begin_epoch()
+    for step in range(max((session.steps_an_epoch for session in sessions), default=0)):
+        for session in sessions:
+            if step < session.steps_an_epoch:
+                session.advance()
 
 
 @final
@@ -144,7 +152,9 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
         model = _built(settings[run]) if run.factory is None else _own_network(run.factory, settings[run], data)
         # What a network of one's own does cannot be captured without knowing it.
         how = replace(runtime, compiled=False) if own else runtime
-        sessions[Session(model, run.loss, on_device, recipes[run], how, processes, name=name)] = run
+        loss = copy.deepcopy(run.loss)  # several runs may be given one, whose state each changes
+        sessions[Session(model, loss, on_device, recipes[run], how, processes, name=name)] = run
+    _check_separate(sessions)
     # Only after all networks are built: a run that is refused leaves no folder behind.
     with processes.agreed():
         for run in runs if processes.is_first else ():
@@ -171,6 +181,11 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
     train_together(list(sessions), after_epoch=ended, after_failure=failed)
     if failures:
         raise FitError(" ".join(failures))
+
+
+def _check_separate(sessions: Mapping[Session, Run]) -> None:
+    if len({session.model for session in sessions}) < len(sessions):
+        raise InputError("a function must make a new network for every run; one returned the same network again.")
 
 
 @final

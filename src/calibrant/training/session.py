@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from calibrant.checks import AtLeastOne, NonNegative, check_options
 from calibrant.errors import FitError, InputError
+from calibrant.inference import extract_logits, forward_errors
 from calibrant.losses import ChangesWithEpoch, Loss, MetaLoss, NeedsSamples
 from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 from calibrant.training.data import DeviceData, EpochPlan, MixedBatch, StoredSamples, epoch_generator, plan_epoch
@@ -89,8 +90,8 @@ class Step:
 
     def _forward(self, inputs: Tensor) -> Tensor:
         """Return the logits of all processes."""
-        with self._recipe.autocast(self._device.type):
-            logits: Tensor = self._model(inputs)
+        with self._recipe.autocast(self._device.type), forward_errors(self._model, inputs):
+            logits = extract_logits(self._model(inputs))  # some networks give more in training mode
         return self._processes.gathered(logits.float() if logits.dtype == torch.bfloat16 else logits)
 
 
@@ -199,6 +200,8 @@ class Session:
         n, runtime = len(data.training), runtime or RuntimeOptions()
         if recipe.batch_size > n:
             raise InputError(f"batch_size must be at most the {n} training samples; got {recipe.batch_size}.")
+        if recipe.select != "last" and "calibration" not in data.held_out:
+            raise InputError(f"select must be 'last' without calibration samples to choose by; got {recipe.select!r}.")
         processes.part_of(recipe.batch_size)
         _check_loss(loss, data, recipe, processes)
         for module in loss.modules():
@@ -223,7 +226,7 @@ class Session:
         self._meta = called if isinstance(called, MetaForward) else None
         network = processes.wrapped(self.model, data.device)
         self.step = Step(network, called, data.training, self._plan, recipe, processes)
-        self._is_captured = runtime.compiled and data.device.type == "cuda" and processes.count == 1
+        self.is_captured = runtime.compiled and data.device.type == "cuda" and processes.count == 1
         self._captured: CapturedStep | None = None
         self._started = 0.0
 
@@ -240,7 +243,7 @@ class Session:
     def begin_epoch(self) -> None:
         """Draw the plan of the epoch, and go to its first step."""
         self._started = time.perf_counter()
-        if self._is_captured and self._captured is None:
+        if self.is_captured and self._captured is None:
             compile_blocks(self.model)
             self._captured = CapturedStep(self.step, list(self._tensors().values()), self.step.rewind)
         with self._stream():
@@ -346,7 +349,7 @@ class Session:
 
     def _tensors(self) -> dict[str, Tensor]:
         """Return all lasting tensors that a step changes, by name."""
-        groups: dict[str, Mapping[str, Tensor]] = {
+        groups: dict[str, Mapping[str, object]] = {
             "model": self.model.state_dict(keep_vars=True),
             "loss": self.loss.state_dict(keep_vars=True),
             "optimiser": {
@@ -357,7 +360,7 @@ class Session:
             "meta": dict(self._meta.regulariser.optimiser_state()) if self._meta else {},
         }
         named = {f"{group}.{name}": tensor for group, part in groups.items() for name, tensor in part.items()}
-        return {name: tensor for name, tensor in named.items() if tensor.numel()}
+        return {name: tensor for name, tensor in named.items() if isinstance(tensor, Tensor) and tensor.numel()}
 
     def _kept(self) -> dict[str, Tensor]:
         """Return the result of the training: the network, and the parameters of the loss."""

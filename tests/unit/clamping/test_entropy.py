@@ -183,7 +183,7 @@ def test_logits_that_are_not_finite_are_refused_with_their_sample():
 
 
 def test_a_network_without_a_gradient_is_refused():
-    with pytest.raises(InputError, match="differentiable operations"):
+    with pytest.raises(InputError, match="must carry a gradient to its inputs"):
         entropy_gradient(_Odd(torch.Tensor.detach), unlabelled_samples(inputs_of()))
 
 

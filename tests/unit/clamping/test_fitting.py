@@ -533,6 +533,18 @@ class TestBadInput:
             assert "must carry a gradient to its inputs" in refusal(method, Detached().eval(), data())
         assert not NeuralClamping(strength=math.inf).fit(Detached().eval(), data()).delta.any()
 
+    def test_gradients_of_hidden_weights_are_none_in_delta(self):
+        class Hidden(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = [network()]  # a list is no part of a module, so its weights are not frozen
+
+            def forward(self, inputs):
+                return self.inner[0](inputs.detach())
+
+        for method in (EXACT, PATH, NeuralClamping.paper()):
+            assert "must carry a gradient to its inputs" in refusal(method, Hidden().eval(), data())
+
     def test_a_first_delta_of_zero_cannot_be_divided_by(self):
         inputs, labels = data()
         inputs[0], inputs[1] = -5.0, 5.0

@@ -94,9 +94,8 @@ def test_weights_are_loaded_if_they_are_of_this_very_network(here):
     save_file(odd, here / "odd.safetensors")
     with pytest.raises(InputError, match=r"2 missing \(0.bias, 2.weight\), 1 unknown \(module.0.bias\), 1 of another"):
         model("my_nets:build", here / "odd.safetensors")
-    (here / "w.pt").write_bytes(b"pickle")
-    with pytest.raises(InputError, match=r"must end in .safetensors; .*save_model"):
-        model("my_nets:build", here / "w.pt")
+    with pytest.raises(InputError, match=r"must end in .safetensors, .pt or .pth; .*save_model"):
+        model("my_nets:build", here / "w.ckpt")
     (here / "cut.safetensors").write_bytes((here / "w.safetensors").read_bytes()[:60])
     with pytest.raises(InputError, match=r"cut.safetensors must be a whole safetensors file"):
         model("my_nets:build", here / "cut.safetensors")
@@ -128,6 +127,17 @@ def test_what_is_no_network_is_refused(text, said):
         model(text)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_weights_of_torch_save_are_read_without_running_what_else_is_in_the_file(here):
+    given = model("my_nets:build")
+    torch.save(given.state_dict(), here / "w.pt")
+    torch.save({"epoch": 3, "state_dict": given.state_dict()}, here / "checkpoint.pth")
+    for name in ("w.pt", "checkpoint.pth"):
+        assert torch.equal(model("my_nets:build", here / name)[0].weight, given[0].weight)
+    torch.save(given, here / "whole.pt")
+    with pytest.raises(InputError, match=r"could run code when read. .*torch.save\(network.state_dict\(\), path\)"):
+        model("my_nets:build", here / "whole.pt")
 
 
 def test_an_exported_network_takes_any_number_of_samples_and_has_its_own_weights(here, capfd):

@@ -36,7 +36,9 @@ def test_a_run_leaves_predictions_that_the_other_commands_take(calibrant, tmp_pa
     folder = tmp_path / "run"
     code, out, err = calibrant(*DIGITS, "--epochs", 4, "--batch-size", 32, "--trace", "-o", folder)
     assert code == 0
-    assert [line.split(":")[0] for line in err.splitlines()] == [f"run epoch {epoch} of 4" for epoch in range(1, 5)]
+    first, *lines = err.splitlines()
+    assert first == "Training for 4 epochs on cpu."
+    assert [line.split(":")[0] for line in lines] == [f"run epoch {epoch} of 4" for epoch in range(1, 5)]
     assert files(folder) == sorted([*LEFT, "learning.npz"])
     accuracy, nll, ece, auroc, temperature, _, _ = rows(out)["run"]
     assert accuracy > 0.8

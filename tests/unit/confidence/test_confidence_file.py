@@ -64,6 +64,17 @@ def test_a_learned_confidence_comes_back_to_the_last_bit(path, network, samples,
     assert loaded.head.choice == learned.head.choice
 
 
+def test_a_fine_tuned_copy_may_have_a_state_that_is_no_tensor(path, network, samples):
+    class Versioned(type(network.body[0])):
+        def get_extra_state(self):
+            return {"version": 1}
+
+    network.body[0].__class__ = Versioned
+    learned = TUNED.fit(network, samples)
+    save_confidence(learned, path)
+    assert torch.equal(load_confidence(path, network).confidence(samples[0]), learned.confidence(samples[0]))
+
+
 def test_a_head_comes_back_without_a_classifier(path, network, samples):
     head = QUICK.fit(network, samples).head
     save_confidence(head, path)
@@ -151,7 +162,7 @@ def test_an_encoder_of_another_shape_is_reported(path, network, samples):
     document, held = contents(path)
     held.pop("encoder.body.0.weight")
     rewrite(path, document, held)
-    with pytest.raises(FileError, match="must be a whole confidence"):
+    with pytest.raises(FileError, match=r"weights must be those of this network; 1 missing \(body\.0\.weight\)"):
         load_confidence(path, network)
 
 

@@ -517,3 +517,16 @@ def test_augmentation_refuses_a_loader(network, samples):
     loader = DataLoader(TensorDataset(*samples), batch_size=50)
     with pytest.raises(InputError, match="augmentation reads the samples several times"):
         QUICK.fit(network, loader, augment=torch.clone)
+
+
+@pytest.mark.parametrize("kind", [True, False])
+def test_validation_of_one_kind_of_predictions_chooses_no_epoch(network, samples, kind):
+    with torch.no_grad():
+        correct = network(samples[0]).argmax(dim=1) == samples[1]
+    validation = (correct == kind).nonzero()[:2, 0]
+    with pytest.raises(SeparableError, match="needs a correct and a wrong prediction among the samples of validation"):
+        QUICK.fit(network, samples, validation=validation)
+    assert (
+        dataclasses.replace(QUICK, choose_by="mse").fit(network, samples, validation=validation).head.choice.held_out
+        == 2
+    )

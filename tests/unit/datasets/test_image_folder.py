@@ -246,3 +246,19 @@ class TestPictureDataset:
     def test_options_out_of_range_are_refused(self, tmp_path, options):
         with pytest.raises(InputError, match=f"{next(iter(options))} must be"):
             PictureDataset(tmp_path, **options)
+
+    def test_a_folder_that_is_not_there_is_named(self, tmp_path):
+        with pytest.raises(FileError, match="must hold a folder for every class; it is no folder"):
+            PictureDataset(tmp_path / "none")
+
+    @pytest.mark.parametrize("pixels", [np.uint16, np.int32, np.float32])
+    def test_pictures_of_more_than_8_bits_are_refused_instead_of_turning_white(self, tmp_path, pixels):
+        (tmp_path / "a").mkdir()
+        Image.fromarray(np.linspace(0, 65535, 64).reshape(8, 8).astype(pixels)).save(tmp_path / "a" / "1.tif")
+        with pytest.raises(FileError, match=r"must have 8 bits a channel; got .*save it in 8"):
+            PictureDataset(tmp_path)[0]
+
+    def test_hidden_files_beside_pictures_are_no_pictures(self, tmp_path):
+        save(tmp_path / "a" / "1.png", 9, mode="L")
+        (tmp_path / "a" / "._1.png").write_bytes(b"made by a file manager")
+        assert len(PictureDataset(tmp_path)) == 1

@@ -175,3 +175,8 @@ def test_weights_made_under_inference_mode_are_refused_and_left_as_they_were():
     ):
         pass
     assert model.weight.requires_grad
+
+
+def test_lazy_layers_without_weights_are_refused():
+    with pytest.raises(InputError, match="lazy layers must run on a batch once"), frozen(nn.LazyLinear(2)):
+        pass

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from calibrant import catalogue
 from calibrant.datasets import Dataset, PixelScale, Samples, split_dataset
-from calibrant.errors import FileError
+from calibrant.errors import FileError, InputError
 from calibrant.files import load
 from calibrant.training import Recipe, Run, load_network, predict, train_runs
 
@@ -80,3 +81,13 @@ def test_predicting_leaves_the_network_in_the_mode_it_was_in(digits, changing_ne
     assert all(torch.equal(values, before[name]) for name, values in network.state_dict().items())
     predict(network.eval(), inputs)
     assert not network.training
+
+
+def test_predictions_of_any_network_that_gives_logits_in_some_way():
+    inputs = torch.randn(5, 3)
+    recurrent = nn.LSTM(3, 2)
+    assert predict(recurrent, inputs, batch_size=5).shape == (5, 2)  # the first of a tuple
+    with pytest.raises(InputError, match="inputs must be of the network's own type"):
+        predict(recurrent, inputs.double())
+    with pytest.raises(InputError, match="batch_size must be at least 1"):
+        predict(recurrent, inputs, batch_size=0)

@@ -61,6 +61,8 @@ def test_numbers_are_read_unchanged_and_labels_by_name_number_or_whole_float(sav
         saved(class_names=["b", "a", "c", "d"], labels=words), saved("test", labels=LABELS.astype(float))
     )
     assert named.class_names == ("b", "a", "c", "d")
+    in_bytes = read_arrays(saved(class_names=[b"b", b"a", b"c", b"d"], labels=words), saved("test"))
+    assert in_bytes.class_names == named.class_names
     assert torch.equal(named.training.labels, named.test.labels)
 
 
@@ -73,6 +75,12 @@ def test_numbers_are_read_unchanged_and_labels_by_name_number_or_whole_float(sav
         ({"inputs": np.full((24, 2), 1e300)}, "must be finite in float32; got 1e[+]300 at row 0"),
         ({"labels": LABELS[:9]}, r"must have shape \(24,\), a label an input; got \(9,\)"),
         ({"labels": LABELS + 0.5}, "whole numbers from 0, or the names of the classes; got float64"),
+        (
+            {"labels": np.where(LABELS, LABELS, np.inf)},
+            "whole numbers from 0, or the names of the classes; got float64",
+        ),
+        ({"labels": LABELS * 10**9}, "must be below 1,000,000; got 2,000,000,000. Save identifiers as text"),
+        ({"labels": np.array([b"a", b"\xff", b"c"])[LABELS]}, "in UTF-8"),
         ({"labels": LABELS - 1}, "labels must"),
         ({"labels": np.array(["bird", "cat", "dog"])[LABELS], "class_names": ["bird", "cats", "dog"]}, "mean cats"),
         ({"class_names": ["a"]}, "must have at least two classes"),

@@ -1,6 +1,7 @@
 """Which epoch's weights a run keeps, and on how many samples it trains."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from calibrant.errors import InputError
 from calibrant.files import load
 from calibrant.losses import CrossEntropyLoss
 from calibrant.metrics import accuracy, nll
-from calibrant.training import Recipe, Run, train_runs
+from calibrant.models import build_model
+from calibrant.training import Recipe, Run, Session, train_runs
 from calibrant.training.folder import RunFolder
 from calibrant.training.record import EpochRecord, HeldOutRecord
 from calibrant.training.run import _subset
@@ -105,3 +107,10 @@ class TestTrainSamples:
     def test_more_than_there_are_is_refused(self, digits, tmp_path):
         with pytest.raises(InputError, match="at most the 320"):
             self.trained(digits, tmp_path / "run", 321)
+
+
+def test_an_epoch_is_selected_only_where_there_are_samples_to_choose_by(data):
+    alone = replace(data, held_out={"test": data.held_out["test"]}).on(torch.device("cpu"))
+    network = build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8)
+    with pytest.raises(InputError, match="select must be 'last' without calibration samples"):
+        Session(network, CrossEntropyLoss(), alone, Recipe(batch_size=32, select="best"))

@@ -27,6 +27,14 @@ def test_three_at_once_are_the_three_alone_to_the_last_bit(session_of):
     assert not torch.equal(first, second)
 
 
+def test_dropout_draws_as_it_would_alone(session_of, changing_network):
+    alone, *together = (session_of(model=changing_network(), seed=seed, epochs=2) for seed in (1, 0, 1, 2))
+    train_together([alone])
+    train_together(together)
+    found = together[1].state()
+    assert all(torch.equal(values, found[name]) for name, values in alone.state().items())
+
+
 def test_every_epoch_of_every_network_is_reported_in_turn(session_of):
     sessions = [session_of(epochs=3), session_of(epochs=1, seed=1)]
     told = []
@@ -34,6 +42,20 @@ def test_every_epoch_of_every_network_is_reported_in_turn(session_of):
     assert told == [(0, 1), (1, 1), (0, 2), (0, 3)]
     assert all(session.is_finished for session in sessions)
     train_together(sessions, after_epoch=lambda *_: pytest.fail("all were finished"))
+
+
+def test_runs_that_share_a_loss_do_not_share_its_state(digits, tmp_path):
+    recipes = [Recipe(epochs=2, batch_size=64, learning_rate=0.05, seed=seed) for seed in (0, 1)]
+    shared = catalogue.losses.parse("crl")
+    for folder, losses in {"one": [shared] * 2, "two": [catalogue.losses.parse("crl") for _ in recipes]}.items():
+        runs = [
+            Run(tmp_path / folder / str(recipe.seed), "digits_cnn", loss, recipe)
+            for loss, recipe in zip(losses, recipes, strict=True)
+        ]
+        train_runs(runs, digits, split="half-test", device=torch.device("cpu"))
+    for seed in ("0", "1"):
+        one, two = ((tmp_path / folder / seed / "weights.safetensors").read_bytes() for folder in ("one", "two"))
+        assert one == two
 
 
 def test_runs_of_several_folders_and_augmentations_share_the_data(digits, train_in, tmp_path):

@@ -11,7 +11,7 @@ from torch import nn
 from calibrant import catalogue
 from calibrant.datasets import Dataset, DigitsReader, split_dataset
 from calibrant.datasets.dataset import Samples
-from calibrant.errors import CalibrantWarning, FileError, InputError
+from calibrant.errors import CalibrantWarning, FileError, FitError, InputError
 from calibrant.losses import FocalLoss, MetaFocalLoss
 from calibrant.models import build_model
 from calibrant.processes import ProcessGroup
@@ -238,3 +238,39 @@ def test_a_run_whose_loss_is_not_learned_has_none_to_load(digits, tmp_path):
     train_runs([run], digits, split="8:1:1", device=CPU)
     with pytest.raises(FileError, match=r"loss\.safetensors"):
         load_learned_loss(run.folder)
+
+
+def test_the_callers_random_state_plays_no_part(data):
+    states = []
+    for seed in (0, 1):
+        model, loss = Dropping(), MetaFocalLoss()
+        model.load_state_dict({name: torch.full_like(values, 0.01) for name, values in model.state_dict().items()})
+        torch.manual_seed(seed)
+        states.append(Session(model, loss, data.on(CPU), Recipe(**SMALL)).state())
+    assert all(torch.equal(values, states[1][name]) for name, values in states[0].items())
+
+
+@pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning")
+def test_one_that_diverges_is_named_and_the_others_are_finished(digits, tmp_path):
+    rates = {"bad": ("meta_focal", 1e6), "good": ("ce", 0.05)}
+    runs = [
+        Run(
+            tmp_path / name,
+            "digits_cnn",
+            catalogue.parse_any_loss(loss),
+            Recipe(epochs=1, batch_size=64, learning_rate=rate),
+        )
+        for name, (loss, rate) in rates.items()
+    ]
+    with pytest.raises(FitError, match=r"bad: the .* must stay finite"):
+        train_runs(runs, digits, split="8:1:1", device=CPU)
+    assert RunFolder(tmp_path / "good").is_finished
+
+
+def test_images_that_the_network_does_not_take_are_an_input_error(digits, tmp_path):
+    wide = {part: Samples(getattr(digits, part).inputs.repeat(1, 1, 1, 2), getattr(digits, part).labels)
+            for part in ("training", "test")}  # fmt: skip
+    run = Run(tmp_path / "run", "digits_cnn", MetaFocalLoss(), Recipe(epochs=1, batch_size=64))
+    with pytest.raises(InputError, match=r"must take inputs of shape \(n, 1, 8, 16\)"):
+        train_runs([run], replace(digits, **wide), split="8:1:1", device=CPU)
+    assert not run.folder.exists()

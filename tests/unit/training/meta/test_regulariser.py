@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from calibrant.errors import CalibrantWarning, InputError
+from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.losses import CrossEntropyLoss, MetaFocalLoss, MetaL2Loss, MetaSmoothingLoss
 from calibrant.training import MetaRegulariser, features_in_evaluation, predict
 
@@ -346,7 +346,7 @@ class TestRefusals:
         regulariser, _ = regulariser_of(MetaFocalLoss)
         broken = list(rows)
         broken[which] = torch.full_like(rows[which], math.nan)
-        with pytest.raises(InputError, match="must be finite"):
+        with pytest.raises(FitError, match="must be finite"):
             regulariser.learn(*broken, rate=0.1)
 
 
