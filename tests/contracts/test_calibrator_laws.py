@@ -237,6 +237,13 @@ class TestMaps:
         assert torch.allclose(made(by_class), made(logits), rtol=1e-5, atol=1e-5)
 
     @each_calibrator
+    def test_autocast_takes_no_digits(self, calibrator):
+        made, logits = fitted(calibrator, 5), hard_rows(5, torch.float32)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            result = made(logits)
+        assert torch.equal(result, made(logits))
+
+    @each_calibrator
     def test_it_runs_in_single_precision(self, calibrator):
         made, logits = copy.deepcopy(fitted(calibrator, 5)).float(), hard_rows(5, torch.float32)
         assert all(buffer.dtype != torch.float64 for buffer in made.buffers())

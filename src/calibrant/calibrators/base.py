@@ -146,7 +146,7 @@ def _about_floor(predictions: Predictions, share: float) -> str:
 _FIRST, _SECOND = (1 << 14, 100, 500), (1 << 16, 500, 10_000)
 _SHARE = 256
 _STANDARD_ERRORS = 2.0  # of the paired difference, beyond which a rise is no noise
-_ROUNDING = 1e-5  # relative rise of a score that is not noted
+_ROUNDING = 1e-4  # relative rise of a score that is not noted
 _WORSE = 1e-3  # relative rise of a score that is worth a warning
 _POINT = 0.01  # of accuracy
 _TITLES = {"nll": "log-loss", "brier": "Brier score", "accuracy": "accuracy"}
@@ -339,7 +339,8 @@ class Calibrator(ABC):
         """Fit as :meth:`fit` does, without scoring the map on its own samples: for one of many fits, as in folds."""
         start = time.perf_counter()
         predictions = predictions.with_positive_weights()
-        with gathered_warnings() as warned:
+        device = predictions.labels.device.type
+        with gathered_warnings() as warned, torch.autocast(device, enabled=False):  # too few digits
             share = self.uniform_share(predictions)
             samples = predictions.mixed_with_uniform(share)
             samples = samples if samples.weights is None else samples[:]  # which has not been asked for its counts
@@ -365,6 +366,7 @@ class Calibrator(ABC):
     ) -> Map:
         """Return the map of a fit that began at a time, with its share of the uniform distribution and its summary."""
         made, certificate, notes = fitted
+        made.class_names = predictions.class_names
         if share:
             made.mix_in(predictions.logits.new_tensor(share, dtype=torch.float64))
         mixed = [float(part.uniform_share or 0) for part in made.modules() if isinstance(part, Map)]

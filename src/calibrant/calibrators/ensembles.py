@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias, final, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from torch import Tensor
 
 from calibrant.calibrators.affine import Uncalibrated, temperature_fit
@@ -197,6 +196,8 @@ def _beta_by_brier(predictions: Predictions) -> tuple[float, float, float]:
 
     A grid on a few samples brackets it; all samples refine it.
     """
+    from scipy.optimize import brentq
+
     lowest, highest = (math.log(end) for end in beta_range(predictions.logits))
     points = math.ceil((highest - lowest) / math.log(_RATIO)) + 1
     width = (highest - lowest) / (points - 1)

@@ -77,7 +77,7 @@ class FeatureCalibrator(ABC):
         fitted = ProximityMap(reference, surface, n_classes=k, neighbours=self.neighbours, closeness=self.closeness)
         seconds, notes = time.perf_counter() - start, tuple(map(str, warned))
         summary = FitSummary(self.name, self.settings(), len(predictions), seconds, notes=notes)
-        known = predictions.normalised
+        known, fitted.class_names = predictions.normalised, predictions.class_names
         fitted.summary = with_scores(
             summary, predictions, lambda logits, places: fitted.apply_as(logits, given[places], known)
         )

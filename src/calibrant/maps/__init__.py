@@ -17,29 +17,7 @@ from calibrant.maps.order_preserving import MonotoneMap, OrderPreservingMap, See
 from calibrant.maps.proximity import Bands, ProximityMap, Surface, Table
 
 __all__ = [
-    "Affine",
-    "Bands",
-    "BetaCurve",
-    "ChainMap",
-    "ClassBins",
-    "Curve",
-    "FitSummary",
-    "Identity",
-    "Line",
-    "LogMixture",
-    "Map",
-    "Mixture",
-    "MonotoneMap",
-    "OneVsRest",
-    "OrderPreservingMap",
-    "Polynomial",
-    "PooledMap",
-    "ProximityMap",
-    "Scale",
-    "Sees",
-    "Steps",
-    "Surface",
-    "Table",
-    "TopLabelMap",
-    "TwoClassMap",
-]
+    "Affine", "Bands", "BetaCurve", "ChainMap", "ClassBins", "Curve", "FitSummary", "Identity", "Line", "LogMixture",
+    "Map", "Mixture", "MonotoneMap", "OneVsRest", "OrderPreservingMap", "Polynomial", "PooledMap", "ProximityMap",
+    "Scale", "Sees", "Steps", "Surface", "Table", "TopLabelMap", "TwoClassMap",
+]  # fmt: skip

@@ -3,9 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast, final, overload
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from calibrant.checks import as_tensor, check_bool, set_facts
@@ -13,7 +15,7 @@ from calibrant.errors import InputError
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import Normalised, argmax_rows, positions, to_working_precision, top_leads
 from calibrant.numerics.uniform_share import floored
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, column_names
 
 Setting: TypeAlias = bool | int | float | str | None
 
@@ -48,6 +50,7 @@ class FittedModule(nn.Module):
 
     kind: ClassVar[str]  # its name in files
     may_be_infinite: ClassVar[tuple[str, ...]] = ()  # names of buffers
+    class_names: tuple[str, ...] | None = None  # of the classes that a map was fitted for, if known
 
     def __init_subclass__(cls, **facts: object) -> None:
         super().__init_subclass__()
@@ -83,6 +86,19 @@ class FittedModule(nn.Module):
 
     def check_numbers(self) -> None:
         """Raise an InputError unless the sizes of its own buffers fit together and their numbers are in range."""
+
+    @final
+    def check_class_names(self, theirs: tuple[str, ...] | None) -> None:
+        """Check that the names of classes, if known, are those that the map was fitted for, in the same order."""
+        ours = self.class_names
+        if theirs is None or ours is None or theirs == ours or len(theirs) != len(ours):
+            return
+        place = next(number for number, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
+        same = "the same names in another order: reorder the scores" if set(ours) == set(theirs) else "other names"
+        raise InputError(
+            f"scores must be of the classes that the map was fitted for; class {place} is {theirs[place]!r} in the one "
+            f"and {ours[place]!r} in the other ({same}). If columns are not called as their classes, pass an array."
+        )
 
     @final
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -145,6 +161,16 @@ def _is_plain(values: Tensor) -> bool:
         and values.device.type == "cpu"
         and values.dtype in (torch.float32, torch.float64)
     )
+
+
+_FOR_ARRAYS = "For arrays there are predict_proba(probs=p) and predict_proba(logits=z)."
+
+
+def check_class_count(logits: Tensor, n_classes: int) -> None:
+    """Check that the last axis of logits has the classes that a map was fitted for."""
+    if logits.shape[-1:] != (n_classes,):
+        got = f"logits of {logits.shape[-1]}" if logits.ndim else "a single number"
+        raise InputError(f"this map was fitted for {n_classes} classes; got {got}. Fit it on the same model's scores.")
 
 
 class Map(FittedModule, ABC):
@@ -229,15 +255,12 @@ class Map(FittedModule, ABC):
         A map that only changes the confidence then gives samples of the same given confidence the same new one.
         """
         if not isinstance(logits, Tensor):
-            raise InputError(
-                f"a map takes a tensor of logits; got {type(logits).__name__}. For arrays there are "
-                "predict_proba(probs=p) and predict_proba(logits=z)."
-            )
-        if logits.shape[-1] != self.n_classes:
-            raise InputError(
-                f"this map was fitted for {self.n_classes} classes; got logits of {logits.shape[-1]}. "
-                "Fit it on predictions of the same model."
-            )
+            raise InputError(f"a map takes a tensor of logits; got {type(logits).__name__}. {_FOR_ARRAYS}")
+        check_class_count(logits, self.n_classes)
+        device = logits.device.type
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):  # which would multiply matrices in half precision
+                return self.apply_as(logits, normalised)
         precise = to_working_precision(logits)
         if self.uniform_share is not None:
             precise = floored(precise, self.uniform_share.to(precise), normalised=bool(normalised))
@@ -262,22 +285,28 @@ class Map(FittedModule, ABC):
             [[1.0, 0.0], [0.0, 2.0]]
         """
         if not isinstance(predictions, Predictions):
-            raise InputError(
-                f"transform must be given Predictions; got {type(predictions).__name__}. For arrays there are "
-                "predict_proba(probs=p) and predict_proba(logits=z)."
-            )
+            raise InputError(f"transform must be given Predictions; got {type(predictions).__name__}. {_FOR_ARRAYS}")
+        self.check_class_names(predictions.class_names)
         if isinstance(self, Scale | Identity) and _is_plain(predictions.logits):  # needs no memory beside its result
             calibrated = self(predictions.logits)
         else:
             calibrated = predictions.by_blocks(lambda block: self.apply_as(block.logits, block.normalised))
         return predictions.with_logits(calibrated, normalised=self.gives_log_probs)
 
-    def predict_proba(self, *scores: object, logits: Any = None, probs: Any = None) -> Any:
+    @overload
+    def predict_proba(self, *, logits: Tensor) -> Tensor: ...
+    @overload
+    def predict_proba(self, *, probs: Tensor) -> Tensor: ...
+    @overload
+    def predict_proba(self, *, logits: ArrayLike) -> NDArray[np.floating]: ...
+    @overload
+    def predict_proba(self, *, probs: ArrayLike) -> NDArray[np.floating]: ...
+    def predict_proba(self, *scores: object, logits: object = None, probs: object = None) -> Any:
         """Return calibrated probabilities, (n, k): a NumPy array for arrays and lists, a tensor for tensors.
 
         Args:
             scores: Refused: only a keyword shows whether they are logits or probabilities.
-            logits: Logits of the model, (n, k).
+            logits: Logits of the model, (n, k). The columns of a data frame must be in the order of the map's classes.
             probs: Its probabilities, (n, k), instead of logits.
 
         Example:
@@ -289,8 +318,9 @@ class Map(FittedModule, ABC):
         given = [values for values in (logits, probs) if values is not None]
         if scores or len(given) != 1:
             raise InputError("predict_proba must be given logits=z or probs=p, one of them and by its name.")
+        self.check_class_names(column_names(given[0])[1])
         values = as_tensor(given[0], "logits" if probs is None else "probs")
-        labels = values.argmax(dim=1) if values.ndim == 2 and values.numel() else torch.zeros(len(values)).long()
+        labels = values.argmax(dim=1) if values.ndim == 2 and values.numel() else torch.zeros(values.shape[:1]).long()
         make = Predictions.from_logits if probs is None else Predictions.from_probs
         calibrated = self.transform(make(values, labels)).probs  # labels are needed, but do not matter
         return calibrated if isinstance(given[0], Tensor) else calibrated.numpy()
@@ -411,8 +441,7 @@ class Affine(Map, kind="affine"):
 
     def check_numbers(self) -> None:
         check_bool(self.of_log_probs, "of_log_probs")
-        k = self.n_classes
-        shapes = ((), (k,), (k, k))
+        shapes = ((), (k := self.n_classes,), (k, k))
         require(self.weight.shape in shapes, f"weight must have one of the shapes {shapes} of {k} classes", self.weight)
         require(self.bias.shape == (k,), f"bias must have a number for each of {k} classes", self.bias)
 
@@ -453,7 +482,8 @@ class Mixture(Map, kind="mixture", keeps_predicted_exactly=True):
     def calibrated(self, logits: Tensor) -> Tensor:
         limits = torch.finfo(logits.dtype)
         maps = cast("Sequence[Map]", self.maps)
-        parts = [part.calibrated(logits).clamp(limits.min, limits.max).log_softmax(dim=-1) for part in maps]
+        given = [part.calibrated(logits) if part.uniform_share is None else part(logits) for part in maps]
+        parts = [values.clamp(limits.min, limits.max).log_softmax(dim=-1) for values in given]
         log_weights = self.weights.log().to(logits)
         mean = torch.stack([part + weight for part, weight in zip(parts, log_weights, strict=True)]).logsumexp(dim=0)
         return _put_ahead(mean, logits.argmax(dim=-1, keepdim=True)) if self.keeps_predicted else mean

@@ -36,7 +36,8 @@ def top_log_odds(logits: Tensor, normalised: Normalised = Normalised.NO) -> Top:
     Of log-probabilities the log-odds are those of the given confidence, where it has enough digits.
     """
     depths, predicted = below_the_largest(logits)
-    rest = _log_rest(depths, predicted)
+    others = depths.scatter_(-1, predicted, -math.inf)
+    rest = others.gather(-1, 1 - predicted) if depths.shape[-1] == 2 else others.logsumexp(dim=-1, keepdim=True)
     log_odds = -rest
     if normalised:
         odds, known = odds_of_largest(logits.gather(-1, predicted), rest.exp(), normalised)
@@ -54,12 +55,6 @@ def predicted_log_odds(logits: Tensor, normalised: Normalised = Normalised.NO) -
     if len(unknown := (~known[:, 0]).nonzero()[:, 0]):  # of most samples no sum is needed
         log_odds[unknown] = top_log_odds(logits[unknown], normalised).log_odds
     return predicted, log_odds
-
-
-def _log_rest(depths: Tensor, predicted: Tensor) -> Tensor:
-    """Put minus infinity in the place of the predicted class, and return the log-odds against it, (..., 1)."""
-    others = depths.scatter_(-1, predicted, -math.inf)
-    return others.gather(-1, 1 - predicted) if depths.shape[-1] == 2 else others.logsumexp(dim=-1, keepdim=True)
 
 
 def class_log_odds(logits: Tensor) -> Tensor:

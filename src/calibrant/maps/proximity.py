@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 
 from calibrant.checks import as_features, check_at_least, check_known
 from calibrant.errors import InputError
-from calibrant.maps.base import FitSummary, FittedModule, Setting, as_result, require, rises
+from calibrant.maps.base import FitSummary, FittedModule, Setting, as_result, check_class_count, require, rises
 from calibrant.maps.curves import top_log_odds, with_top_log_odds
 from calibrant.numerics.neighbours import Closeness, blocks_of, closeness_of, nearest_distances, unit_rows
 from calibrant.numerics.softmax import Normalised, to_working_precision
@@ -161,11 +161,7 @@ class ProximityMap(FittedModule, kind="proximity"):
 
     def apply_as(self, logits: Tensor, features: Tensor, normalised: Normalised) -> Tensor:
         """Return the same as the call of logits that may be known to be log-probabilities, as maps do."""
-        if logits.shape[-1] != self.n_classes:
-            raise InputError(
-                f"this map was fitted for {self.n_classes} classes; got logits of {logits.shape[-1]}. "
-                "Fit it on predictions of the same model."
-            )
+        check_class_count(logits, self.n_classes)
         if logits.shape[:-1] != features.shape[:-1]:
             raise InputError(
                 f"logits and features must describe the same samples; got shapes {tuple(logits.shape)} and "
@@ -184,6 +180,7 @@ class ProximityMap(FittedModule, kind="proximity"):
             predictions: Predictions of the model that the map was fitted for.
             features: Features of the same samples, from the same layer, (n, d).
         """
+        self.check_class_names(predictions.class_names)
         given = as_features(features, rows=len(predictions)).to(predictions.logits.device)
         blocks = blocks_of(len(predictions), self.reference, self.neighbours)
         parts = [self.apply_as(predictions.logits[rows], given[rows], predictions.normalised) for rows in blocks]

@@ -14,8 +14,9 @@ Index: TypeAlias = NDArray[np.intp]
 
 _TIE = 1e-6  # scores closer than this, relative to their size and at least to 1, are ties: eight steps of float32
 _EVEN = 1e-11  # distances from a rank that differ by less, relative to all samples, are the same
-# Passes that pool all falling neighbours are fast while they pool many; a sequential algorithm does the rest.
-_WORTH_A_PASS = 0.9
+# Passes that pool all falling neighbours are fast while they pool many, and on few blocks; a sequential algorithm does
+# the rest, whose module takes as long to import as thousands of passes.
+_WORTH_A_PASS, _FEW_BLOCKS = 0.9, 1000
 _PART, _NEAR = 1 << 20, 1 << 12  # scores that are counted at a time, and among which a part's end is searched
 
 
@@ -47,7 +48,9 @@ def tie_blocks(scores: Tensor, hit: Tensor, weights: Tensor | None = None) -> Bl
         [0.0, 1.0]
     """
     rising, starts, count, hits = _tied(scores, hit, weights)
-    return _blocks(rising, starts, count, hits, scores.device)
+    ends = np.append(starts[1:], len(rising)) - 1
+    columns = (rising[starts], rising[ends], count, hits)
+    return Blocks(*(torch.from_numpy(column.astype(np.float64)).to(scores.device) for column in columns))
 
 
 def isotonic_blocks(scores: Tensor, hit: Tensor, weights: Tensor | None = None) -> Blocks:
@@ -87,17 +90,19 @@ def pool_falling(count: Floats, total: Floats) -> Index:
         # Neighbours that do not rise end up in one block, whatever happens around them: all such are pooled at once.
         mean = total / count
         kept = np.append(0, np.flatnonzero(mean[1:] > mean[:-1]) + 1)
-        slow = len(kept) > _WORTH_A_PASS * len(count)
-        if len(kept) < len(count):
-            starts, count, total = starts[kept], np.add.reduceat(count, kept), np.add.reduceat(total, kept)
-        if slow:
+        if len(kept) == len(count):
             break
-    mean = total / count
-    if bool((mean[1:] > mean[:-1]).all()):
-        return starts
+        slow = len(kept) > max(_WORTH_A_PASS * len(count), _FEW_BLOCKS)
+        starts, count, total = starts[kept], np.add.reduceat(count, kept), np.add.reduceat(total, kept)
+        if slow:
+            return _pooled_in_turn(starts, count, total)
+    return starts
+
+
+def _pooled_in_turn(starts: Index, count: Floats, total: Floats) -> Index:
     from scipy.optimize import isotonic_regression
 
-    pooled: Index = starts[isotonic_regression(mean, weights=count).blocks[:-1]]
+    pooled: Index = starts[isotonic_regression(total / count, weights=count).blocks[:-1]]
     return pooled
 
 
@@ -199,12 +204,6 @@ def _starts_of_ties(rising: Floats, origin: np.floating | None = None) -> Index:
 
 def _tolerance(scores: Any) -> Any:
     return np.maximum(np.abs(scores), 1) * np.asarray(_TIE, dtype=scores.dtype)
-
-
-def _blocks(rising: Floats, starts: Index, count: Floats, hits: Floats, device: torch.device) -> Blocks:
-    ends = np.append(starts[1:], len(rising)) - 1
-    columns = (rising[starts], rising[ends], count, hits)
-    return Blocks(*(torch.from_numpy(column.astype(np.float64)).to(device) for column in columns))
 
 
 def fits_with_one_more(count: Array, hits: Array) -> tuple[Array, Array]:
@@ -357,16 +356,13 @@ def informative_bins(rising: NDArray[np.floating], n_bins: int, weights: Array |
         information.append((_minus_entropy(hits, misses) - unbinned) / size)
         if len(information) > 1 and information[-1] - information[-2] < _WORTH_A_ROUND:
             break
-        edges = _edges_between(np.log(hits / misses))
+        # Log-odds with equal loss, σ(s) ln σ(φ) + σ(-s) ln σ(-φ), in the bins below and above.
+        phi = np.log(hits / misses)
+        of_miss, of_hit = np.diff(np.logaddexp(0, phi)), -np.diff(np.logaddexp(0, -phi))
+        differ = (of_miss > 0) & (of_hit > 0)  # else φ differ by rounding only
+        ratio = np.divide(of_miss, of_hit, out=np.ones_like(phi[1:]), where=differ)
+        edges = np.where(differ, np.log(ratio), (phi[1:] + phi[:-1]) / 2)
     return InformativeBins(edges, information)
-
-
-def _edges_between(phi: Array) -> Array:
-    """Return log-odds with equal loss, σ(s) ln σ(φ) + σ(-s) ln σ(-φ), in the bins below and above."""
-    of_miss, of_hit = np.diff(np.logaddexp(0, phi)), -np.diff(np.logaddexp(0, -phi))
-    differ = (of_miss > 0) & (of_hit > 0)  # else φ differ by rounding only
-    ratio = np.divide(of_miss, of_hit, out=np.ones_like(phi[1:]), where=differ)
-    return np.where(differ, np.log(ratio), (phi[1:] + phi[:-1]) / 2)
 
 
 class _Diagram:

@@ -8,19 +8,17 @@ for another reason stay as they were at the start.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 from torch import Tensor
 
 from calibrant.errors import FitError, SeparableError
 from calibrant.numerics.newton import Certificate, Minimum, Point, Preconditioner, Settings, minimise
-from calibrant.numerics.softmax import columns_first, row_blocks, to_working_precision
+from calibrant.numerics.softmax import columns_first, row_blocks, to_working_precision, working_dtype
 
 # Numbers in a block, and samples at least, so that matrix products stay efficient. On a GPU only memory matters.
 _BLOCK, _GPU_BLOCK, _LEAST_ROWS = 1 << 17, 1 << 26, 512
@@ -78,29 +76,31 @@ class AffineLoss(ABC):
         self._coarse = self._inputs.float()
         self._probs = torch.empty_like(self._coarse)
         self._moved = True  # the curvature is not that of the current probabilities
-        self._exact_weights, self._weights = weights, None if weights is None else weights.float()
-        self.n, self.k, self.size = n, k, samples.size
+        self._weights = None if weights is None else weights * (n / samples.size)
+        self.n, self.k = n, k
 
     @final
     def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point:  # sums over samples are float64
         source, dtype = (self._inputs, torch.float64) if exact else (self._coarse, torch.float32)
         working, self._moved = (theta * math.log2(math.e)).to(dtype), True  # powers of two are a third faster
-        weights = self._exact_weights if exact else self._weights
         total, gradient, separable = torch.zeros_like(theta[0, 0]), torch.zeros_like(theta), self._free
         for rows in self._blocks():
             inputs, labels = source[:, rows].to(dtype), self._labels[rows]
             probs = self._logits(working, inputs)
-            losses = _turn_to_probs(probs, labels)
-            total += (losses if weights is None else losses * weights[rows]).sum(dtype=torch.float64)
+            # The softmax of logits in units of ln 2, in place, (k, m), and the loss of each sample, (m,).
+            probs.sub_(probs.amax(dim=0))
+            label_gap = probs.gather(0, labels[None])[0]
+            sums = probs.exp2_().sum(dim=0)
+            probs.mul_(sums.reciprocal())
+            losses = sums.log2_().sub_(label_gap).mul_(math.log(2))
             separable = separable and bool(losses.max() < _RIGHT)
+            total += self._weigh(losses, rows).sum(dtype=torch.float64)
             self._probs[:, rows] = probs
             probs.scatter_add_(0, labels[None], probs.new_full((1, len(labels)), -1.0))
-            if weights is not None:
-                probs.mul_(weights[rows])
-            self._add_moments(gradient, probs, inputs)
+            self._add_moments(gradient, self._weigh(probs, rows), inputs)
         away = theta - self.centre
-        value = float(total) / self.size + float((self.penalty * away.square()).sum())
-        return Point(value, gradient / self.size + 2 * self.penalty * away, separable)
+        value = float(total) / self.n + float((self.penalty * away.square()).sum())
+        return Point(value, gradient / self.n + 2 * self.penalty * away, separable)
 
     @abstractmethod
     def hessian_product(self, direction: Tensor) -> Tensor: ...
@@ -137,18 +137,9 @@ class AffineLoss(ABC):
         return row_blocks(self.n, max(_LEAST_ROWS, most))
 
     @final
-    def _coarse_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        for rows in self._blocks():
-            yield self._coarse[:, rows], self._probs[:, rows], None if self._weights is None else self._weights[rows]
-
-
-def _turn_to_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    """Apply the softmax to logits in units of ln 2 in place, (k, m), and return the loss of each sample, (m,)."""
-    logits.sub_(logits.amax(dim=0))
-    label_gap = logits.gather(0, labels[None])[0]
-    total = logits.exp2_().sum(dim=0)
-    logits.mul_(total.reciprocal())
-    return total.log2_().sub_(label_gap).mul_(math.log(2))
+    def _weigh(self, values: Tensor, rows: slice) -> Tensor:
+        """Multiply numbers of some samples, (m,) or (k, m), by their weights in place."""
+        return values if self._weights is None else values.mul_(self._weights[rows].to(values.dtype))
 
 
 _FLAT = 1e-9  # curvature relative to the largest below which a direction is rounding
@@ -172,10 +163,8 @@ class DiagonalLoss(AffineLoss):
     def hessian_product(self, direction: Tensor) -> Tensor:
         self._settle()
         steeper, higher = direction.float().unbind(dim=1)
-        common = steeper @ self._weighted + higher @ self._probs
-        if self._weights is not None:
-            common.mul_(self._weights)
-        shared = torch.stack([self._weighted @ common, self._probs @ common], dim=1).double() / self.size
+        common = self._weigh(steeper @ self._weighted + higher @ self._probs, slice(None))
+        shared = torch.stack([self._weighted @ common, self._probs @ common], dim=1).double() / self.n
         return (self._alone @ direction[:, :, None])[:, :, 0] - shared + 2 * self.penalty * direction
 
     def _solver(self, *, strong: bool) -> Preconditioner:
@@ -188,6 +177,10 @@ class DiagonalLoss(AffineLoss):
         blocks = blocks * size[:, :, None] * size[:, None, :] + _FLAT * torch.eye(2).to(blocks)
         inverse = torch.linalg.inv(blocks) * size[:, :, None] * size[:, None, :]
         return lambda residual: (inverse @ residual[:, :, None])[:, :, 0]
+
+    def drop_means(self) -> None:
+        """Leave out of single precision what the softmax does not see while all of w are equal; it may be large."""
+        self._coarse = (self._inputs - self._inputs.mean(dim=0)).float()
 
     def scalar_curvatures(self) -> Tensor:
         """Return the curvature when all of w move together, and in each entry of b, (k + 1,)."""
@@ -203,7 +196,7 @@ class DiagonalLoss(AffineLoss):
         for rows in self._blocks():
             inputs, probs, weighted = self._coarse[:, rows], self._probs[:, rows], self._weighted[:, rows]
             torch.mul(probs, inputs, out=weighted)
-            ones = probs.new_ones(probs.shape[1]) if self._weights is None else self._weights[rows]
+            ones = self._weigh(probs.new_ones(probs.shape[1]), rows)
             self._alone[:, 0, 0] += (weighted * inputs) @ ones
             self._alone[:, 0, 1] += weighted @ ones
             self._alone[:, 1, 1] += probs @ ones
@@ -212,7 +205,7 @@ class DiagonalLoss(AffineLoss):
             self._shared[:, 1, 1] += probs.square() @ ones
         for moments in (self._alone, self._shared):
             moments[:, 1, 0] = moments[:, 0, 1]
-            moments.div_(self.size)
+            moments.div_(self.n)
         self._moved = False
 
     def _logits(self, theta: Tensor, inputs: Tensor) -> Tensor:
@@ -230,7 +223,7 @@ class ScalarLoss:
 
     def __init__(self, samples: Samples, ridge: Ridge) -> None:
         self._wide = DiagonalLoss(samples, ridge)
-        self._k = samples.inputs.shape[1]
+        self._wide.drop_means()
 
     def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point:
         point = self._wide.value_and_gradient(self._widen(theta), exact=exact)
@@ -248,8 +241,9 @@ class ScalarLoss:
         diagonal = diagonal.clamp(min=_FLAT * float(diagonal.max()) + torch.finfo(torch.float64).tiny)
         return lambda residual: self.levelled(residual / diagonal)
 
-    def _widen(self, theta: Tensor) -> Tensor:
-        return torch.stack([theta[:1].expand(self._k), theta[1:]], dim=1)
+    @staticmethod
+    def _widen(theta: Tensor) -> Tensor:
+        return torch.stack([theta[:1].expand(len(theta) - 1), theta[1:]], dim=1)
 
     @staticmethod
     def _gather(wide: Tensor) -> Tensor:
@@ -276,13 +270,12 @@ class MatrixLoss(AffineLoss):
 
     def hessian_product(self, direction: Tensor) -> Tensor:
         turned, product = direction.float(), torch.zeros_like(direction)
-        for inputs, probs, weights in self._coarse_blocks():
+        for rows in self._blocks():
+            inputs, probs = self._coarse[:, rows], self._probs[:, rows]
             change = self._logits(turned, inputs)
             change.sub_((probs * change).sum(dim=0)).mul_(probs)
-            if weights is not None:
-                change.mul_(weights)
-            self._add_moments(product, change, inputs)
-        return product / self.size + 2 * self.penalty * direction
+            self._add_moments(product, self._weigh(change, rows), inputs)
+        return product / self.n + 2 * self.penalty * direction
 
     def _solver(self, *, strong: bool) -> Preconditioner:
         return self._class_blocks() if strong and self.k <= _STRONG_CLASSES else self._diagonals_and_means()
@@ -290,15 +283,14 @@ class MatrixLoss(AffineLoss):
     def _diagonals_and_means(self) -> Preconditioner:
         # Class j sees inputs weighted by v = p_j (1 - p_j): Hessian v_total (variances + mean meanᵀ), nearly.
         means, squares = torch.zeros_like(self.penalty), torch.zeros_like(self.penalty)
-        for inputs, probs, weights in self._coarse_blocks():
-            spread = probs - probs.square()
-            if weights is not None:
-                spread.mul_(weights)
+        for rows in self._blocks():
+            inputs, probs = self._coarse[:, rows], self._probs[:, rows]
+            spread = self._weigh(probs - probs.square(), rows)
             self._add_moments(means, spread, inputs)
             self._add_moments(squares, spread, inputs.square())
-        total = (means[:, -1:] / self.size).clamp(min=torch.finfo(torch.float32).tiny)
-        means = means / self.size / total
-        diagonal = 2 * self.penalty + (squares / self.size - total * means.square()).clamp(min=0)
+        total = (means[:, -1:] / self.n).clamp(min=torch.finfo(torch.float32).tiny)
+        means = means / self.n / total
+        diagonal = 2 * self.penalty + (squares / self.n - total * means.square()).clamp(min=0)
         diagonal += _FLAT * diagonal.max() + torch.finfo(torch.float64).tiny
         lever = means / diagonal
         weight = lever / (1 / total + (means * lever).sum(dim=1, keepdim=True))
@@ -306,12 +298,11 @@ class MatrixLoss(AffineLoss):
         return lambda residual: residual / diagonal - weight * (lever * residual).sum(dim=1, keepdim=True)
 
     def _class_blocks(self) -> Preconditioner:
-        k, inputs, probs = self.k, self._coarse.T, self._probs
+        k, inputs = self.k, self._coarse.T
         size = int(min(self.n, max(2 * (k + 1), _STRONG_WORK / (k * (k + 1) ** 2))))
         every = max(1, self.n // (16 * size))  # a subsample of very many samples is enough
-        spread = (probs - probs.square())[:, ::every]
-        if self._weights is not None:
-            spread = spread * (self._weights[::every] * (self.n / self.size))
+        probs = self._probs[:, ::every]
+        spread = self._weigh(probs - probs.square(), slice(None, None, every))
         largest, rows = spread.topk(min(size, spread.shape[1]), dim=1)
         # The samples least certain of a class represent all of them.
         share = spread.sum(dim=1) / largest.sum(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / spread.shape[1]
@@ -337,8 +328,8 @@ Array: TypeAlias = NDArray[np.float64]
 
 _TOLERANCE = 1e-8  # largest entry of the mean gradient, inputs being of unit size
 _LESS_THAN_A_SAMPLE = 0.05  # share of one misclassified sample's gradient, which would hold diverging parameters back
-# Spread relative to the largest below which a direction is rounding: a multiple of eps, and at least what a matrix of
-# products resolves.
+# Spread below which a direction is rounding: a multiple of eps times the inputs' size, and at least, relative to the
+# largest, what a matrix of products resolves.
 _ROUNDING, _LEAST_SPREAD = 16, 1e-7
 # The linear program that searches separating parameters: their number at most, margins added per round, rounds; and
 # how far below 0 a margin of 1 may round.
@@ -402,8 +393,6 @@ def _fit_matrix(samples: Samples, start: tuple[Tensor | float, Tensor | float], 
     """
     inputs = samples.inputs
     theta = pack(start, inputs.shape[1], "matrix", inputs.device)
-    if not bool(inputs.any()):
-        return _fit(samples, "matrix", Ridge(), theta, tolerance)
     axes = Axes.of(inputs)
     turned = samples._replace(inputs=axes.turned(inputs))
     fit = _fit(turned, "matrix", Ridge(), axes.inwards(theta), tolerance / 4)
@@ -426,14 +415,15 @@ class Axes(NamedTuple):
 
     @classmethod
     def of(cls, inputs: Tensor) -> "Axes":
-        unit = float(inputs.abs().max())
+        unit = float(inputs.abs().max()) or 1.0
         plain = inputs.double() / unit
         mean = plain.mean(dim=0)
         centred = plain - mean
         variance, directions = torch.linalg.eigh(centred.T @ centred / len(plain))
         spread = variance.clamp(min=0).sqrt()
-        eps = torch.finfo(to_working_precision(inputs).dtype).eps
-        kept = spread > max(_ROUNDING * eps, _LEAST_SPREAD) * spread.max()
+        size = float((variance.sum() + mean @ mean) / len(mean)) ** 0.5  # of the inputs, as they were rounded
+        rounding = _ROUNDING * torch.finfo(working_dtype(inputs)).eps * size
+        kept = spread > (_LEAST_SPREAD * spread.max()).clamp(min=rounding)
         return cls(unit, mean, directions, torch.where(kept, spread, 0.0), torch.where(kept, 1 / spread, 0.0))
 
     def turned(self, inputs: Tensor) -> Tensor:
@@ -450,7 +440,9 @@ class Axes(NamedTuple):
         """Return weight and bias for the inputs themselves, in directions that are rounding those of the start."""
         left = self.directions[:, self.spread == 0]
         weight = weight * self.inverse @ self.directions.T + (start[:, :-1] * self.unit) @ left @ left.T
-        return in_gauge(weight / self.unit, bias - weight @ self.mean, Ridge())
+        bias = bias - weight @ self.mean
+        weight = (weight - (weight.sum(dim=0) - weight.diagonal()) / (len(weight) - 1)) / self.unit
+        return weight, bias - bias.mean()
 
 
 def _fit(samples: Samples, shape: WeightShape, ridge: Ridge, theta: Tensor, tolerance: float) -> AffineFit:
@@ -472,9 +464,8 @@ def _fit(samples: Samples, shape: WeightShape, ridge: Ridge, theta: Tensor, tole
             best = minimise(loss, best.theta, replace(settings, negligible=0.0, steps=_MORE_STEPS))
             best = best._replace(end="stalled") if best.end == "diverging" else best
     _check_end(best, len(samples.labels), tolerance)
-    weight, bias = unpack(best.theta, shape)
     certificate = best.certificate._replace(passes=best.certificate.passes + passes)
-    return AffineFit(*in_gauge(weight, bias, ridge), certificate)
+    return AffineFit(*unpack(loss.levelled(best.theta), shape), certificate)
 
 
 def _rough(
@@ -484,7 +475,7 @@ def _rough(
     few, k = samples.at(slice(None, None, _THINNED)), samples.inputs.shape[1]
     if torch.bincount(few.labels, minlength=k).min() < _SAMPLES_PER_PARAMETER * (k + 1 if shape == "matrix" else 2):
         return theta, 0.0
-    settings = replace(settings, tolerance=_ROUGH, negligible=settings.negligible * _THINNED, steps=12)
+    settings = replace(settings, tolerance=_ROUGH, negligible=settings.negligible * _THINNED, steps=12, coarse=True)
     loss = affine_loss(few, shape, ridge)
     rough = minimise(loss, loss.levelled(theta), settings)
     passes = rough.certificate.passes / _THINNED
@@ -517,6 +508,8 @@ def _separable(inputs: Tensor, labels: Tensor, shape: WeightShape, theta: Tensor
     n, k = inputs.shape
     if theta.numel() > _MOST_PARAMETERS:
         return False
+    from scipy.optimize import linprog
+
     x, label = inputs.double().cpu().numpy(), labels.cpu().numpy()
     x = x / max(np.abs(x).max(), np.finfo(np.float64).tiny)
     hot = np.eye(k)[label]
@@ -541,7 +534,7 @@ def _separable(inputs: Tensor, labels: Tensor, shape: WeightShape, theta: Tensor
     initial = theta.cpu().numpy().ravel()
     margins, chosen = margins_of(initial), np.empty(0, dtype=np.intp)
     for _ in range(_ROUNDS):
-        worst = np.argsort(margins, axis=None)[:_MARGINS_AT_ONCE]
+        worst = np.argpartition(margins, min(_MARGINS_AT_ONCE, margins.size - 1), axis=None)[:_MARGINS_AT_ONCE]
         chosen = np.union1d(chosen, worst[np.isfinite(margins.ravel()[worst])])
         rows, others = np.divmod(chosen, k)
         held = rows_of(hot[rows] - np.eye(k)[others], rows)
@@ -564,7 +557,10 @@ def affine_loss(samples: Samples, shape: WeightShape, ridge: Ridge) -> AffineLos
 
 def parameter_sizes(inputs: Tensor, theta: Tensor, shape: WeightShape) -> Tensor:
     """Return how far a unit of each parameter moves a logit: the spread within a sample for weights, 1 for the bias."""
-    some = inputs[:: max(1, len(inputs) // 2000)].double()
+    n, most = len(inputs), 2000
+    # Multiples of the golden ratio: evenly distributed, and in step with no period of the samples.
+    rows = slice(None) if n <= most else (torch.arange(most, dtype=torch.float64) * 0.5 * (1 + 5**0.5) % 1 * n).long()
+    some = inputs[rows].double()
     size = torch.ones_like(theta)
     size[0 if shape == "number" else (..., slice(-1))] = (some - some.mean(dim=1, keepdim=True)).square().mean().sqrt()
     return size.clamp(min=torch.finfo(torch.float32).tiny)
@@ -585,14 +581,5 @@ def pack(start: tuple[Tensor | float, Tensor | float], k: int, shape: WeightShap
 def unpack(theta: Tensor, shape: WeightShape) -> tuple[Tensor, Tensor]:
     """Return the weight and the bias that parameters stand for."""
     if shape == "number":
-        return theta[0], theta[1:]
-    return (theta[:, 0] if shape == "diagonal" else theta[:, :-1]), theta[:, -1]
-
-
-def in_gauge(weight: Tensor, bias: Tensor, ridge: Ridge) -> tuple[Tensor, Tensor]:
-    """Choose, of all parameters that give the same probabilities, those that the module's docstring defines."""
-    if ridge.bias == 0:
-        bias = bias - bias.mean()
-    if weight.ndim == 2 and ridge == ridge._replace(diagonal=0, off_diagonal=0):
-        weight = weight - (weight.sum(dim=0) - weight.diagonal()) / (len(weight) - 1)
-    return weight, bias.clone()
+        return theta[0], theta[1:].clone()
+    return (theta[:, 0] if shape == "diagonal" else theta[:, :-1]), theta[:, -1].clone()

@@ -80,6 +80,14 @@ def test_dirichlet_calibration_does_not_see_a_number_added_to_a_row():
 
 
 @each_kind
+def test_autocast_does_not_matter_to_a_fit(kind):
+    rows, calibrator = rows_of(400), kind(strength=1.0, bias_strength=1.0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        fitted = calibrator.fit(rows)
+    assert torch.equal(fitted.weight, calibrator.fit(rows).weight)
+
+
+@each_kind
 def test_a_stronger_penalty_never_fits_its_own_samples_better(kind):
     rows = rows_of(300)
     losses = [nll(kind(strength=s, bias_strength=s).fit(rows).transform(rows)) for s in (1e-2, 1.0, 1e2, 1e4)]

@@ -104,6 +104,17 @@ class TestCompositions:
         parts = [Scale(torch.tensor(2.0), n_classes=4), Identity(n_classes=4)]
         assert torch.allclose(Mixture(number(1, 0), parts, n_classes=4)(LOGITS).exp(), (LOGITS / 2).softmax(1))
 
+    def test_a_mixture_of_a_map_with_a_uniform_share_is_that_map(self):
+        part = Scale(number(2.0)[0], n_classes=4)
+        part.mix_in(number(0.1)[0])
+        mixed = Mixture(number(1), [part], n_classes=4)
+        assert torch.allclose(mixed(100 * LOGITS).exp(), part(100 * LOGITS).softmax(1))
+
+    @pytest.mark.parametrize("call", [lambda made: made(number(1)[0]), lambda made: made.predict_proba(logits=3.0)])
+    def test_a_single_number_is_refused(self, call):
+        with pytest.raises(InputError, match=r"a single number|must have shape"):
+            call(Identity(n_classes=4))
+
     def test_a_mixture_can_keep_the_predicted_class_ahead_of_all_ties(self):
         flat = [Scale(torch.tensor(torch.inf), n_classes=4)]
         mixed = Mixture(number(1), flat, n_classes=4, keeps_predicted=True)(LOGITS)
@@ -155,3 +166,50 @@ class TestCasts:
         result = Scale(torch.tensor(2.0), n_classes=3)(torch.tensor([[3, 1, 0]]))
         assert result.dtype == torch.float32
         assert result.tolist() == [[1.5, 0.5, 0.0]]
+
+
+class TestNamesOfClasses:
+    """A map refuses scores whose classes stand in another order than those of its fit."""
+
+    @pytest.fixture
+    def frame(self):
+        pandas = pytest.importorskip("pandas")
+        probs = (3 * torch.randn(60, 3, generator=torch.Generator().manual_seed(0))).softmax(1)
+        return pandas.DataFrame(probs.numpy(), columns=["prob_cat", "prob_dog", "prob_eel"])
+
+    @pytest.fixture
+    def labels(self, frame):
+        probs = torch.tensor(frame.to_numpy())
+        drawn = probs.sqrt().multinomial(1, generator=torch.Generator().manual_seed(1))[:, 0]
+        return [["cat", "dog", "eel"][number] for number in drawn]
+
+    def test_a_frame_in_another_order_is_refused_by_a_fitted_and_by_a_loaded_map(self, frame, labels, tmp_path):
+        from calibrant import TemperatureScaling, load_map, save_map
+
+        fitted = TemperatureScaling().fit(probs=frame, labels=labels)
+        save_map(fitted, tmp_path / "map.safetensors")
+        turned = frame[frame.columns[::-1]]
+        for made in (fitted, load_map(tmp_path / "map.safetensors")):
+            assert made.class_names == ("cat", "dog", "eel")
+            assert made.predict_proba(probs=frame).shape == (60, 3)
+            with pytest.raises(InputError, match="another order"):
+                made.predict_proba(probs=turned)
+            with pytest.raises(InputError, match="another order"):
+                made.transform(Predictions.from_probs(turned, labels))
+            with pytest.raises(InputError, match="other names"):
+                made.predict_proba(probs=frame.rename(columns={"prob_eel": "prob_cow"}))
+
+    def test_columns_of_numbers_and_arrays_have_no_names_to_compare(self, frame, labels):
+        from calibrant import TemperatureScaling
+
+        fitted = TemperatureScaling().fit(probs=frame, labels=labels)
+        for plain in (frame.to_numpy(), frame.set_axis(range(3), axis=1)):
+            assert (fitted.predict_proba(probs=plain) == fitted.predict_proba(probs=frame)).all()
+
+    def test_a_map_of_features_compares_them_too(self, frame, labels):
+        from calibrant.calibrators import DensityRatioCalibration
+
+        samples, features = Predictions.from_probs(frame, labels), torch.eye(60, 4)
+        fitted = DensityRatioCalibration().fit(samples, features)
+        with pytest.raises(InputError, match="another order"):
+            fitted.transform(Predictions.from_probs(frame[frame.columns[::-1]], labels), features)

@@ -210,6 +210,33 @@ class TestOptima:
             other = fit_affine(factor * inputs, labels, shape=shape, start=(1 / factor, 0.0))
             assert torch.allclose(one.weight, factor * other.weight, atol=1e-5)
 
+    @pytest.mark.parametrize("total", [1e-60, 1e60])
+    @each_shape
+    def test_the_scale_of_the_weights_does_not_matter(self, shape, total):
+        inputs, labels, weights = samples_of(300, 4, is_weighted=True)
+        one, other = (fit_affine(inputs, labels, weights=w, shape=shape) for w in (weights, total * weights))
+        assert torch.allclose(one.weight, other.weight, atol=1e-6)
+
+    def test_a_number_added_to_all_logits_of_a_sample_does_not_matter_to_a_multiple(self):
+        inputs, labels = rows_of(800, 4)
+        offsets = -1e6 * torch.rand(800, 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+        one, other = (fit_affine(values, labels, shape="number") for values in (inputs, inputs + offsets))
+        assert torch.allclose(one.weight, other.weight, atol=1e-6)
+
+    @each_shape
+    def test_samples_of_equal_logits_may_alternate_with_others(self, shape):
+        inputs, labels = rows_of(8000, 4)
+        inputs[::4] = 3.0  # a stride of 4 sees no other samples
+        assert fit_affine(inputs, labels, shape=shape).certificate.gradient <= 1e-8
+
+    @each_shape
+    def test_a_network_that_gives_every_sample_the_same_logits_gets_the_shares_of_the_classes(self, shape):
+        labels = rows_of(1000, 4)[1]
+        inputs = torch.tensor([0.1, 0.2, 0.3, 0.7], dtype=torch.float64).expand(1000, 4)
+        fit = fit_affine(inputs, labels, shape=shape)
+        logits = inputs[0] @ fit.weight.T + fit.bias if shape == "matrix" else inputs[0] * fit.weight + fit.bias
+        assert torch.allclose(logits.softmax(0), labels.bincount().double() / 1000, atol=1e-7)
+
     def test_many_samples_begin_with_a_fit_of_some(self):
         inputs, labels = rows_of(20_000, 3)
         fit = fit_affine(inputs, labels, shape="diagonal")
