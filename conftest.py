@@ -9,6 +9,7 @@ _NEEDS = {
     "integrations/sklearn.py": "sklearn",
     "integrations/torchmetrics.py": "torchmetrics",
     "integrations/transformers.py": "transformers",
+    "numerics/softmax_kernel.py": "triton",
     "studio/server.py": "starlette",
 }
 collect_ignore = [f"src/calibrant/{module}" for module, package in _NEEDS.items() if find_spec(package) is None]

@@ -40,12 +40,14 @@ class Bound:
 
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way.
 BOUNDS = {
-    "modules": Bound("modules", 200, 240),
+    # 200 before a map could be written as a NumPy module.
+    "modules": Bound("modules", 201, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too. 44,500
     # before every format was read in batches, 44,700 before ConfidNet took held-out samples by their numbers, 44,800
-    # before every format was written in batches (100 lines of scale/ moved to files/).
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 45_150, 38_000),
+    # before every format was written in batches (100 lines of scale/ moved to files/), 45,150 before a kernel took the
+    # softmax statistics on a GPU and tables kept their columns.
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 45_320, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_500, 2_500),
     # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines

@@ -28,7 +28,7 @@ export function DiagnosisCharts({ diagnosis }: { diagnosis: Diagnosis }) {
         <Errors diagnosis={diagnosis} map={map} chosen={chosen} onChoose={choose} />
         {under.density ? <Densities density={under.density} title={`Confidence when right and when wrong: ${candidate.name}, ${map}`} /> : <p class="legend">{map} could not be fitted for {candidate.name}.</p>}
       </div>
-      <Losses diagnosis={diagnosis} map={map} chosen={chosen} onChoose={choose} />
+      <Candidates diagnosis={diagnosis} map={map} chosen={chosen} onChoose={choose} />
       {diagnosis.curves.length > 0 && <><h2>Curves</h2><div class="charts two">{diagnosis.curves.map((curves) => <Curves key={curves.title} curves={curves} />)}</div></>}
       <Runs diagnosis={diagnosis} map={map} />
     </section>
@@ -132,18 +132,18 @@ function Errors({ diagnosis, map: shown, chosen, onChoose }: { diagnosis: Diagno
 const mark = (i: number, x: number, y: number): string => `M${x.toFixed(1)} ${y.toFixed(1)}${["m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z", "m-4-4h8v8h-8z", "m0-5l5 5-5 5-5-5z", "m-5 4h10l-5-9z"][Math.min(i, 3)]}`;
 
 /** Candidates, sorted as a reader likes; a click shows one in the charts above. */
-function Losses({ diagnosis, map, chosen, onChoose }: { diagnosis: Diagnosis; map: string; chosen: number; onChoose: (place: number) => void }) {
+function Candidates({ diagnosis, map, chosen, onChoose }: { diagnosis: Diagnosis; map: string; chosen: number; onChoose: (place: number) => void }) {
   const { candidates, maps: [first] } = diagnosis, place = (row: Candidate) => candidates.indexOf(row);
   const cells = (title: string, of: (row: Candidate) => Spread, key?: keyof Candidate["sides"]): Column<Candidate> => ({
     title, worth: (row) => of(row).mean, side: (row) => (key && row.sides[key]) || "", cell: (row) => <>{range(of(row))}{key && <i>{MARKS[row.sides[key] ?? "alike"]}</i>}</> });
   const columns: Column<Candidate>[] = [
-    { title: "loss", text: true, worth: (row) => row.name, cell: (row) => <><button type="button" class="plain" aria-pressed={place(row) === chosen} onClick={() => onChoose(place(row))}>{row.name}</button>{row.name === diagnosis.baseline && <span class="badge">baseline</span>}</> },
+    { title: "candidate", text: true, worth: (row) => row.name, cell: (row) => <><button type="button" class="plain" aria-pressed={place(row) === chosen} onClick={() => onChoose(place(row))}>{row.name}</button>{row.name === diagnosis.baseline && <span class="badge">baseline</span>}</> },
     cells("accuracy", (row) => row.accuracy, "accuracy"), cells("ECE", (row) => row.maps[first].ece, "raw"),
     ...(map === first ? [] : [cells(`ECE, ${map}`, (row) => row.maps[map].ece, map === "temperature" ? "ece" : undefined)]),
     cells("ECE at best", (row) => row.optimal), cells("AUROC", (row) => row.maps[first].auroc, "auroc"),
     { title: "confidence − accuracy", worth: (row) => Math.abs(row.maps[map].gap[0] ?? NaN), cell: (row) => { const [gap, low, high] = row.maps[map].gap; return gap === null ? "–" : <>{signed(gap, 4)} <small>{low !== null && high !== null && `${signed(low, 4)} … ${signed(high, 4)}`}</small></>; } },
   ];
-  return <SortTable name="losses" title="Losses" rows={candidates} columns={columns} id="name" sought={(row) => `${row.name} ${row.words}`} hint="name of a loss" first={map === first ? 2 : 3} falls={false} nothing="No loss has such a name."
+  return <SortTable name="candidates" title="Candidates" rows={candidates} columns={columns} id="name" sought={(row) => `${row.name} ${row.words}`} hint="name of a candidate" first={map === first ? 2 : 3} falls={false} nothing="No candidate has such a name."
     legend={`Mean ± standard deviation over seeds. ✓ clearly better, ✗ clearly worse than ${diagnosis.baseline} on the same samples. At best: the lowest ECE of any temperature, searched on the test samples. Confidence − accuracy is after ${map}, with its 95 % interval.`} />;
 }
 
@@ -156,11 +156,11 @@ function Runs({ diagnosis, map }: { diagnosis: Diagnosis; map: string }) {
     raw: one.maps[first].ece.values[i], ece: one.maps[map].ece.values[i], auroc: one.maps[map].auroc.values[i] }))), [diagnosis, map]);
   const numbers = (title: string, key: "accuracy" | "raw" | "ece" | "auroc" | "temperature"): Column<Run> => ({ title, worth: (row) => row[key], cell: (row) => number(row[key]) });
   const columns: Column<Run>[] = [
-    { title: "loss", text: true, worth: (row) => row.name, cell: (row) => row.name }, { title: "seed", worth: (row) => row.seed, cell: (row) => row.seed },
+    { title: "candidate", text: true, worth: (row) => row.name, cell: (row) => row.name }, { title: "seed", worth: (row) => row.seed, cell: (row) => row.seed },
     numbers("accuracy", "accuracy"), numbers("ECE", "raw"), ...(map === first ? [] : [numbers(`ECE, ${map}`, "ece")]), numbers(`AUROC, ${map}`, "auroc"), numbers("T", "temperature"),
     { title: "folder", text: true, wide: true, worth: (row) => row.folder, cell: (row) => <code>{row.folder}</code> },
   ];
-  return <SortTable name="runs" title="Runs" rows={rows} columns={columns} id="id" sought={(row) => `${row.name} ${row.seed} ${row.folder}`} hint="loss, seed or folder" first={0} falls={false} nothing="No run has such a name." legend="Single runs: their numbers differ by the seed alone where the loss is the same." />;
+  return <SortTable name="runs" title="Runs" rows={rows} columns={columns} id="id" sought={(row) => `${row.name} ${row.seed} ${row.folder}`} hint="candidate, seed or folder" first={0} falls={false} nothing="No run has such a name." legend="Single runs: their numbers differ by the seed alone where the candidate is the same." />;
 }
 
 /** Lines with their range over runs; one group at a time, and one line in front. */

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import Argument, FileError, InputError, UnknownNameError, check_expansion, reading
+from calibrant.errors import MULTI_LABEL, Argument, FileError, InputError, UnknownNameError, check_expansion, reading
 
 MOST_BINS = 1_000_000
 _MOST_SEED = 2**63 - 1  # largest seed that torch accepts
@@ -98,7 +98,8 @@ def check_class_numbers(labels: Tensor) -> Tensor:
     if labels.ndim != 1:
         raise InputError(
             f"labels must be one number a row, shape (n,); got shape {tuple(labels.shape)}. "
-            "If they are one-hot, pass labels.argmax(1)."
+            "If they are one-hot, pass labels.argmax(1). ",
+            *MULTI_LABEL,
         )
     if labels.is_floating_point() or labels.is_complex():
         raise InputError(

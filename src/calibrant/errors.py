@@ -38,6 +38,13 @@ class Argument(NamedTuple):
         return self.name if self.value is None else f"{self.name}={value}"
 
 
+# Ends a message about what could be several labels of one sample.
+MULTI_LABEL: tuple[str | Argument, ...] = (
+    "If a sample can have several labels (multi-label), evaluate one at a time: a file with its probability and 0/1, ",
+    *("read with ", Argument("positive", "NAME", is_literal=False), "; for arrays, from_binary_probs."),
+)
+
+
 class CalibrantError(Exception):
     """Base class of all errors that this library raises on purpose.
 

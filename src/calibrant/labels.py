@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import Argument, InputError
+from calibrant.errors import MULTI_LABEL, Argument, InputError
 
 _WHOLE = re.compile(r"[-+]?\d{1,15}(\.0*)?", re.ASCII)
 TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
@@ -49,7 +49,10 @@ def encode(array: Any) -> Words:
 
 def as_words(labels: object) -> Words | None:
     """Return labels in words, a list or an array of text, as Words; None if they are numbers."""
-    array = np.asarray(labels)
+    try:
+        array = np.asarray(labels)
+    except ValueError as error:
+        raise InputError("labels must be one a sample; got rows of several lengths. ", *MULTI_LABEL) from error
     if array.ndim != 1 or not array.size or array.dtype.kind not in "USO":
         return None
     if array.dtype.kind == "S":
@@ -91,6 +94,10 @@ def class_numbers(
     row, word = unknown
     if not word.strip():
         raise InputError(f"{name} must have a value in every row; got an empty field at row {row}. Remove the row.")
+    parts = [part.strip(" []'\"") for part in re.split(r"[|;,]", word)]  # "a|b", "0;2", "['a', 'b']"
+    are_known = all(part in numbers or whole_number(part) is not None for part in parts)
+    if len(parts) > 1 and (are_known or (class_names is None and re.search(r"[|;\[]", word))):
+        raise InputError(f"{name} must hold one class a row; got {word!r} at row {row}. ", *MULTI_LABEL)
     if class_names is None:
         raise InputError(
             f"{name} must hold class numbers 0, 1, ..., because there are no class names to look words up in; got "

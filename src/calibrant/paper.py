@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import final
 from urllib.parse import quote
 
+_REFERENCES = Path(__file__).parent / "references.json"  # all authors, and where it was published, by identifier
+_KINDS = {"journal": "article", "booktitle": "inproceedings", "institution": "techreport", "publisher": "book"}
+
 
 @final
 @dataclass(frozen=True)
@@ -43,20 +46,16 @@ class Paper:
         """BibTeX entry."""
         first_author = re.split(r"[ ,&]", self.authors)[0].lower()
         first_word = re.sub(r"\W", "", self.title.split()[0]).lower()
-        fields = {"title": self.title, "author": self._bibtex_authors, "year": str(self.year)}
+        known: dict[str, dict[str, str]] = json.loads(_REFERENCES.read_text(encoding="utf-8"))
+        surnames = re.sub(r",?\s*&\s*|,\s*", " and ", self.authors.replace(" et al.", " & others"))
+        fields = {"title": self.title, "author": surnames, "year": str(self.year), **known.get(self.identifier, {})}
         scheme, _, number = self.identifier.partition(":")
         if scheme in {"arXiv", "doi"}:
             fields |= {"doi": number} if scheme == "doi" else {"eprint": number, "archiveprefix": scheme}
-        fields |= {"url": self.url} if self.url else {"howpublished": self.identifier}
+        kind = next((kind for field, kind in _KINDS.items() if field in fields), "misc")
+        fields |= {"url": self.url} if self.url else {"howpublished": self.identifier} if kind == "misc" else {}
         body = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
-        return f"@misc{{{first_author}{self.year}{first_word},\n{body}\n}}"
-
-    @property
-    def _bibtex_authors(self) -> str:
-        """All authors, joined by ``and``; the surnames of those that are named where the others are not known."""
-        known: dict[str, str] = json.loads((Path(__file__).parent / "authors.json").read_text(encoding="utf-8"))
-        surnames = re.sub(r",?\s*&\s*|,\s*", " and ", self.authors.replace(" et al.", " & others"))
-        return known.get(self.identifier, surnames)
+        return f"@{kind}{{{first_author}{self.year}{first_word},\n{body}\n}}"
 
     def __str__(self) -> str:
         place = f", {self.where}" if self.where else ""

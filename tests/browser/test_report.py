@@ -155,6 +155,8 @@ def test_methods_stand_side_by_side(open_report, comparison):
     page.get_by_role("radio", name="uncalibrated").check()
     assert value(page, "ece") == number_text(compared.uncalibrated.metrics["ece"].value)
     assert value(page, "ece") != shown
+    page.set_viewport_size({"width": 1000, "height": 800})
+    assert page.locator(".methods .scroll").evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 def test_a_method_that_lowers_the_accuracy_has_a_warning(open_report, comparison, tmp_path):
@@ -220,7 +222,7 @@ def test_a_diagnosis_shows_both_sides_and_sorts_losses_and_runs(open_report, tmp
     assert value(page, "across").startswith(number_text(mine.ece["temperature"].mean))
     page.get_by_role("radio", name="uncalibrated").check()
     assert value(page, "across").startswith(number_text(mine.ece["uncalibrated"].mean))
-    page.locator(".losses").get_by_role("button", name="meta_focal").click()
+    page.locator(".candidates").get_by_role("button", name="meta_focal").click()
     assert page.text_content("[data-chart=two-sided] .reading b") == "meta_focal"
     runs = page.locator(".runs tbody tr")
     page.locator(".runs").get_by_role("button", name="seed").click()

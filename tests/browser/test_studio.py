@@ -238,7 +238,11 @@ def test_columns_weights_slices_and_onnx(studio, animals):
     with studio.expect_download() as waiting:
         studio.get_by_role("link", name="temperature.onnx").click()
     assert b"calibrated_probabilities" in Path(waiting.value.path()).read_bytes()
-    assert "calibrant export map-" in studio.locator("details.lines", has_text="The same ONNX").inner_html()
+    assert "calibrant export map-" in studio.locator("details.lines", has_text="The same file").inner_html()
+    studio.get_by_role("button", name="NumPy of temperature").click()
+    with studio.expect_download() as waiting:
+        studio.get_by_role("link", name="temperature.py").click()
+    assert "def calibrate(probabilities):" in Path(waiting.value.path()).read_text()
 
 
 def test_bad_weights_are_refused_at_their_control_and_a_pair_of_arrays_is_read(studio, tmp_path, arrays):

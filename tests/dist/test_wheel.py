@@ -77,7 +77,7 @@ def test_it_holds_every_file_of_the_package_and_nothing_else(wheel):
     expected = {path.relative_to(SOURCE).as_posix(): path for path in files}
     assert set(held) == set(expected)
     assert [name for name, path in expected.items() if path.read_bytes() != held[name]] == []
-    for ending in (".npz", "index.json", "authors.json", ".js", ".css", "py.typed", ".pyi"):
+    for ending in (".npz", "index.json", "references.json", ".js", ".css", "py.typed", ".pyi"):
         assert any(name.endswith(ending) for name in held), ending
 
 

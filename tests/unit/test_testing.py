@@ -4,6 +4,8 @@ import pytest
 
 from calibrant import Predictions
 from calibrant.errors import InputError
+from calibrant.evidence import Estimate
+from calibrant.gates import Gate
 from calibrant.testing import assert_calibrated, overconfident
 
 QUICK = {"resamples": 200}
@@ -33,3 +35,19 @@ def test_a_baseline_is_what_differences_are_from():
     assert_calibrated(cooler, baseline=samples, fail_unless="nll_difference<0", **QUICK)
     with pytest.raises(InputError, match="no baseline"):
         assert_calibrated(samples, fail_if="nll_difference>0", **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("accuracy>=1", True),
+        ("accuracy>1", False),
+        ("accuracy<=1", True),
+        ("accuracy<1", False),
+        ("accuracy>=0.5", True),
+    ],
+)
+def test_a_condition_with_an_equals_sign_holds_where_both_sides_are_equal(condition, holds):
+    gate = Gate.parse(condition, "fail_unless", of_point=True)
+    assert gate.holds({"accuracy": Estimate(1.0, 0.9, 1.0)}) == holds
+    assert ("=" in gate.condition) == ("=" in condition)

@@ -130,21 +130,21 @@ function Compared({ job, answer, curves, onCurves }: { job: string; answer: Answ
       <Rendered html={answer.html} charts={charts}><Overlay views={views} start={charts.n_bins} chosen={curves.length ? curves : views.slice(0, 3).map((view) => view.name)} onChoose={onCurves} /></Rendered>
       <section><h2>Take home</h2>
         <Files job={job} files={files}>{(link) => <>
-          <p>Maps, one file each (<code>calibrant apply map.safetensors new.csv</code>), or as ONNX graphs that run without Calibrant:</p>
-          <ul class="files">{Object.entries(files).filter(([name]) => name.startsWith("map-")).map(([name, title]) => <li key={name}>{link(name, title)}{title === recommended && <span class="badge">recommended</span>}{onnx && <Onnx job={job} file={name} title={title} onDone={setExported} />}</li>)}</ul>
-          {exported && <Lines lines={exported} title="The same ONNX file on the command line and in Python" />}
-          {onnx === false && <p class="legend">ONNX files need the package onnx: <code>pip install "calibrant[onnx]"</code>, then start the studio again.</p>}
+          <p>Maps, one file each (<code>calibrant apply map.safetensors new.csv</code>), or to run without Calibrant: as an ONNX graph, or as a Python module that needs NumPy alone:</p>
+          <ul class="files">{Object.entries(files).filter(([name]) => name.startsWith("map-")).map(([name, title]) => <li key={name}>{link(name, title)}{title === recommended && <span class="badge">recommended</span>}{onnx && [".onnx", ".py"].map((suffix) => <Exported job={job} file={name} title={title} suffix={suffix} onDone={setExported} />)}</li>)}</ul>
+          {exported && <Lines lines={exported} title="The same file on the command line and in Python" />}
+          {onnx === false && <p class="legend">These files need the package onnx: <code>pip install "calibrant[onnx]"</code>, then start the studio again.</p>}
           <p>{link("report.html", "This report as one file")}, the {link("calibration.npz", "calibration")} and {link("test.npz", "test")} samples as they were used.</p></>}</Files></section>
       <Lines lines={answer.lines} />
     </>
   );
 }
 
-/** A map as an ONNX graph, which is written when it is asked for; then the link to it. */
-function Onnx({ job, file, title, onDone }: { job: string; file: string; title: string; onDone: (lines: Answer["lines"]) => void }) {
-  const [asked, ask] = useState<object | null>(null), task = useTask<{ files: Record<string, string>; lines: Answer["lines"] }>("export", asked), done = task.done;
+/** A map to run without Calibrant, which is written when it is asked for; then the link to it. */
+function Exported({ job, file, title, suffix, onDone }: { job: string; file: string; title: string; suffix: string; onDone: (lines: Answer["lines"]) => void }) {
+  const [asked, ask] = useState<object | null>(null), task = useTask<{ files: Record<string, string>; lines: Answer["lines"] }>("export", asked), done = task.done, kind = suffix === ".onnx" ? "ONNX" : "NumPy";
   useEffect(() => { if (done) onDone(done.answer.lines); }, [done?.job]);
   if (task.error) return <Trouble message={task.error} onAgain={task.again} />;
-  if (!done) return <button type="button" disabled={task.runs} aria-label={`ONNX of ${title}`} onClick={() => ask({ job, file })}>{task.runs ? "writing …" : "ONNX"}</button>;
-  return <Files job={done.job} files={done.answer.files}>{(link) => Object.keys(done.answer.files).map((name) => link(name, `${title}.onnx`))}</Files>;
+  if (!done) return <button type="button" disabled={task.runs} aria-label={`${kind} of ${title}`} onClick={() => ask({ job, file, suffix })}>{task.runs ? "writing …" : kind}</button>;
+  return <Files job={done.job} files={done.answer.files}>{(link) => Object.keys(done.answer.files).map((name) => link(name, `${title}${suffix}`))}</Files>;
 }

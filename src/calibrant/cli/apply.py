@@ -211,7 +211,7 @@ def _given_temperature(text: Path) -> "TemperatureScaling | None":
 
 
 def _check_map(saved: "MapFile", given: "ScoresFile", *, map_file: Path, file: Path) -> None:
-    """Check that the map was fitted for these classes, in this order; warn if it was fitted on other scores."""
+    """Check that the map was fitted for as many classes; warn if it was fitted on other scores."""
     from calibrant.files.map_file import depends_on_offset
     from calibrant.maps import Map
 
@@ -220,14 +220,6 @@ def _check_map(saved: "MapFile", given: "ScoresFile", *, map_file: Path, file: P
         raise InputError(
             f"{file} must have the {saved.map.n_classes} classes that {map_file} was fitted for; it has "
             f"{predictions.n_classes}. Fit a map on predictions of the same model."
-        )
-    theirs, ours = predictions.class_names, saved.class_names
-    if theirs is not None and ours is not None and theirs != ours:
-        place = next(number for number, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
-        same = "the same names in another order: reorder the scores" if set(ours) == set(theirs) else "other names"
-        raise InputError(
-            f"{file} must have the classes that {map_file} was fitted for; class {place} is {theirs[place]!r} in the "
-            f"one and {ours[place]!r} in the other ({same})."
         )
     fitted_on, now = saved.document.get("inputs"), _KINDS[given.kind]
     if fitted_on not in {None, now} and isinstance(saved.map, Map) and depends_on_offset(saved.map, predictions.logits):

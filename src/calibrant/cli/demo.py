@@ -1,6 +1,5 @@
 """``calibrant demo``: evaluation, comparison and clamping of two networks, with everything written to a folder."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +30,9 @@ def demo(
     Trains a small network on digits, evaluates it and compares calibration methods; does the same for the stored
     predictions of a ResNet-110 on CIFAR-100; then clamps the small network. Takes about a minute.
     """
+    from calibrant.atomic import atomic_text
     from calibrant.cli.output import standard_output
+    from calibrant.report import to_html_of_several
 
     console = standard_output()
     _save_digits(console, out, seed)
@@ -40,22 +41,12 @@ def demo(
     _save_resnet110(console, resnet110)
     larger = _shown(console, resnet110, resnet110 / "calibration.npz", resnet110 / "test.npz", seed)
     digits["Neural Clamping"] = _clamped(console, out, seed)
-    report = _write_report(
-        out / "report.html", {"ResNet-110 on CIFAR-100": larger, "A small network on digits": digits}
-    )
-    console.print(f"\nOpen in a browser: {report}", style="bold")
+    pages = {"ResNet-110 on CIFAR-100": larger, "A small network on digits": digits}
+    with atomic_text(out / "report.html") as stream:
+        stream.write(to_html_of_several("Calibrant demo", pages))
+    console.print(f"\nOpen in a browser: {out / 'report.html'}", style="bold")
     files = (resnet110 / "test.npz", resnet110 / "calibration.npz", out / "digits-test.npz", out / "clamped")
     console.print(f"Or the same in the studio: calibrant serve {' '.join(map(str, files))} --open", style="bold")
-
-
-def _write_report(path: Path, groups: "Mapping[str, Mapping[str, Page]]") -> Path:
-    """Write the reports of both networks into one file."""
-    from calibrant.atomic import atomic_text
-    from calibrant.report import to_html_of_several
-
-    with atomic_text(path) as stream:
-        stream.write(to_html_of_several("Calibrant demo", groups))
-    return path
 
 
 def _save_digits(console: "Console", out: Path, seed: int) -> None:

@@ -69,7 +69,10 @@ def fit(
         else:
             predictions = load_for_fit(source, given, parts)
             if not isinstance(calibrator, Calibrator):
-                _check_has_features(method, source, parts)
+                if len(source.paths) > 1:
+                    raise InputError(f"{method} must be given one file, with its features; got {len(source.paths)}.")
+                if parts is not None:
+                    raise InputError(f"--split must be left out with {method}: features are not split. Save two files.")
                 feature_values = load_features(source.paths[0], name=features or "features", rows=len(predictions))
             stage(f"fitting {method} on {len(predictions):,} samples")
             fitted = calibrator.fit(predictions, *(() if feature_values is None else (feature_values,)))
@@ -99,14 +102,6 @@ def fit(
     console.print(f"Wrote {out}", style="dim")
 
 
-def _check_has_features(method: str, source: Source, split: options.Split | None) -> None:
-    """Check that a method with features is given one file that is not split."""
-    if len(source.paths) > 1:
-        raise InputError(f"{method} must be given one file, with its features; got {len(source.paths)} files.")
-    if split is not None:
-        raise InputError(f"--split must be left out with {method}, whose features are not split. Save two files.")
-
-
 def _facts(calibrator: "AnyCalibrator", fitted: "AnyMap") -> "Table":
     """Return a table of the samples, what the map preserves, how the fit ended, and its parameters if they are few."""
     from rich.table import Table
@@ -124,21 +119,23 @@ def _facts(calibrator: "AnyCalibrator", fitted: "AnyMap") -> "Table":
         table.add_row(name, _optimum(summary))
     for name, values in fitted.state_dict().items():
         if values.numel() <= _MAX_PRINTED:
-            table.add_row(name, ", ".join(f"{value:.6g}" for value in values.reshape(-1).tolist()))
+            shown = [f"{value:.6g}" for value in values.reshape(-1).tolist()]
+            table.add_row(name, "inf (equal probabilities)" if shown == ["inf"] else ", ".join(shown))
     return table
 
 
 def _preserved(calibrator: "AnyCalibrator", fitted: "AnyMap") -> str:
     """Return what the map preserves and what it may change, in words."""
     from calibrant.calibrators import Auto, Chain
-    from calibrant.maps import ChainMap, Identity, Scale
+    from calibrant.maps import ChainMap, Identity, Map, Scale
 
     steps: list[tuple[AnyCalibrator, object]] = [(calibrator, fitted)]
     if isinstance(calibrator, Chain) and isinstance(fitted, ChainMap):
         steps = list(zip(calibrator.steps, fitted.maps, strict=True))
-    if any(isinstance(step, Auto) and not isinstance(part, Identity | Scale) for step, part in steps):
-        return "what the method keeps that was chosen: calibrant list calibrators"
-    keeps_class = all(step.preserves_accuracy or isinstance(part, Identity | Scale) for step, part in steps)
+    keeps_class = all(
+        step.preserves_accuracy or (isinstance(step, Auto) and isinstance(part, Map) and part.keeps_predicted)
+        for step, part in steps
+    )
     keeps_order = all(
         step.preserves_ranking or isinstance(part, Identity) or (isinstance(part, Scale) and part.n_classes == 2)
         for step, part in steps

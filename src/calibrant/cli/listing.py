@@ -7,7 +7,6 @@ exports other classes than the index was made from, the tables are made from the
 import ast
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import entry_points
@@ -25,7 +24,7 @@ calibrant list metrics"""
 INDEX = Path(__file__).with_name("index.json")
 _PACKAGE = Path(__file__).parent.parent
 # Packages and modules of the classes that are listed: if one exports other classes, the index is out of date.
-_EXPORTING = ("calibrators", "datasets", "losses", "metrics", "models")
+EXPORTING = ("calibrators", "datasets", "losses", "metrics", "models")
 _NUMBERS = {"classes", "parameters"}
 _WIDE = 21  # longest word that is not folded
 _GAP = 2  # between columns
@@ -108,36 +107,16 @@ def other_papers() -> "dict[str, Paper | None]":
     return papers | {NeuralClamping.name: NeuralClamping.citation}
 
 
-def write_index() -> str:
-    """Return the text of the index, from the classes."""
-    from calibrant import catalogue
-    from calibrant.catalogue import AnyCalibrator, find_papers
-
-    lists = {kind.value: [list(row) for row in listing.rows()] for kind, listing in LISTINGS.items()}
-    names = {row[0] for kind in ("metrics", "calibrators", "losses") for row in lists[kind]} | {"piece"}
-    papers = {name: find_papers(name) for name in names}
-    papers |= {name: () if paper is None else (paper,) for name, paper in other_papers().items()}
-    # Steps of a chain: calibrators whose name has no other meaning, so that its papers are the step's.
-    steps: dict[str, AnyCalibrator] = {**catalogue.calibrators, **catalogue.feature_calibrators}
-    index = {
-        "exports": {name: _exports(name) for name in _EXPORTING},
-        "lists": lists,
-        "papers": {name: [asdict(paper) for paper in papers[name]] for name in sorted(papers)},
-        "steps": sorted(name for name, step in steps.items() if papers[name] == (step.paper,)),
-    }
-    return json.dumps(index, indent=1, ensure_ascii=False) + "\n"
-
-
 @cache
 def _index() -> dict[str, Any] | None:
     """Return the index if it was made from the classes that are exported now, and no plugin adds others."""
     if not INDEX.exists() or any(group.startswith("calibrant.") for group in entry_points().groups):
         return None
     index: dict[str, Any] = json.loads(INDEX.read_text(encoding="utf-8"))
-    return index if all(_exports(name) == classes for name, classes in index["exports"].items()) else None
+    return index if all(exported_classes(name) == classes for name, classes in index["exports"].items()) else None
 
 
-def _exports(name: str) -> list[str]:
+def exported_classes(name: str) -> list[str]:
     """Return the classes that a package or module exports, without importing it."""
     files = [_PACKAGE / name / "__init__.py", _PACKAGE / f"{name}.py"]
     text = next((file.read_text(encoding="utf-8") for file in files if file.exists()), "")
@@ -146,7 +125,7 @@ def _exports(name: str) -> list[str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             exports += [export for export in ast.literal_eval(node.value) if export[0].isupper()]
         elif isinstance(node, ast.AugAssign) and ast.unparse(node.target) == "__all__":  # += module.__all__
-            exports += _exports(f"{name}/{ast.unparse(node.value).partition('.')[0]}")
+            exports += exported_classes(f"{name}/{ast.unparse(node.value).partition('.')[0]}")
     return exports
 
 

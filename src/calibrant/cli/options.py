@@ -149,7 +149,8 @@ class Scores:
         if isinstance(predictions, TopLabel):
             raise FileError(
                 f"{path} must have logits or probabilities of every class to be calibrated; it has only the confidence "
-                "of the predicted one and whether it was right. Save the model's logits."
+                "of the predicted one and whether it was right. Save the model's logits, or calibrate the probability "
+                "of being right, by isotonic_ovr or platt: --probs --positive confidence --labels correct."
             )
         return predictions
 

@@ -5,16 +5,17 @@ Names and options decide; values never do.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import groupby
+from os import PathLike
 from os.path import commonprefix
 from typing import final, get_args
 
 from calibrant.errors import Argument, InputError, UnknownNameError
-from calibrant.files.source import PREFIXES, Content, Kind
+from calibrant.files.source import CHAT_HINT, PREFIXES, Content, Kind
 from calibrant.labels import whole_number
 
 _LABELS = ("labels", "label", "targets", "ground_truth")
@@ -48,8 +49,18 @@ class LoadOptions:
     class_names: Sequence[str] | None = None
     normalise: bool = False
     separator: str | None = None
-    where: Mapping[str, str | Sequence[str]] | None = None
+    where: Mapping[str, str | float | Sequence[str | float]] | None = None
     weights: str | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("labels", "confidence", "correct", "positive", "weights"):
+            if not isinstance(name := getattr(self, option), int | str | PathLike | None):
+                hint = "Arrays go into a mapping: load({'probs': p, 'labels': y, 'w': w}, weights='w')."
+                raise InputError(f"{option} must be the name of a column; got {type(name).__name__}. {hint}")
+            object.__setattr__(self, option, str(name) if isinstance(name, int) else name)  # as pandas calls columns
+        if not isinstance(scores := self.scores, str | None):
+            object.__setattr__(self, "scores", tuple(map(str, scores if isinstance(scores, Iterable) else [scores])))
+        object.__setattr__(self, "where", self.where and {str(name): value for name, value in self.where.items()})
 
 
 @final
@@ -352,19 +363,21 @@ def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_ne
     if list(kinds) == ["top-label"]:
         for name in ("confidence", "correct"):
             if name not in content.names:
-                options += [", ", _suggested(name, _like(content, name))]
+                options += [" and ", _suggested(name, _like(content, name))]
     else:
         likely, is_table = _like(content, "labels"), content.noun == "column"
         if len(kinds) > 1:
-            options += [", ", Argument("kind", "logits"), " (or ", Argument("kind", "probs"), ")"]
-        options += [", ", _suggested("scores", _scores_like(content), "A,B,C" if is_table else "NAME")]
+            options += [" and ", Argument("kind", "logits"), " (or ", Argument("kind", "probs"), ")"]
+        options += [" and ", _suggested("scores", _scores_like(content), "A,B,C" if is_table else "NAME")]
         if labels_needed and likely not in _LABELS:
-            options += [", ", _suggested("labels", likely)]
+            options += [" and ", _suggested("labels", likely)]
         if "probs" in kinds and is_table:
             others = [name for name in content.names if name != likely]
             column = _suggested("positive", others[0] if len(others) == 1 else None)
             one_column = (" If one column has the scores of two classes: ", column, ".")
     found = f"{content.title} must have {content.noun}s {needed}; found {shown_names(content)}. {content.hint}".rstrip()
+    if any(re.fullmatch(r"(.*\.)?(choices|logprobs\.content|top_logprobs)", name) for name in content.names):
+        return content.error(found + CHAT_HINT)
     return content.error(found, " Rename the intended one, or pass ", *options[1:], ".", *one_column)
 
 

@@ -84,7 +84,7 @@ def load(  # noqa: PLR0913  # the options of the command line
     class_names: Sequence[str] | None = None,
     normalise: bool = False,
     separator: str | None = None,
-    where: Mapping[str, str | Sequence[str]] | None = None,
+    where: Mapping[str, str | float | Sequence[str | float]] | None = None,
     weights: str | None = None,
 ) -> Predictions | Any:
     """Load predictions. Names or options decide whether scores are logits or probabilities; values never do.
@@ -112,7 +112,7 @@ def load(  # noqa: PLR0913  # the options of the command line
         class_names: Names of the classes in the order of the scores, if the source has none.
         normalise: Divide each row of probabilities by its sum, if they are percentages or were rounded.
         separator: Character between the columns of a CSV file; by default the comma, and the tab in ``.tsv``.
-        where: Columns and the value, or values, that the samples to load have there: ``{"fold": "test"}``.
+        where: Columns and the value, or values, that the samples to load have there: ``{"part": "test", "fold": 1}``.
         weights: Name of the column of the samples' weights; without it, all samples count alike.
 
     Returns:
@@ -170,7 +170,9 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
         if options.weights is not None:
             predictions = predictions.with_weights(numbers_of(extra[options.weights], options.weights))
         for name, values in where.items():
-            rows = rows_with(extra[name], name, [values] if isinstance(values, str) else values)
+            given = values if isinstance(values, Collection) and not isinstance(values, str) else [values]
+            texts = [one if isinstance(one, str) else words_of(torch.tensor([one]), name).distinct[0] for one in given]
+            rows = rows_with(extra[name], name, texts)
             predictions, extra = predictions[rows], {key: rows_of(column, rows) for key, column in extra.items()}
         return Loaded(predictions, choice, content, {name: extra[name] for name in options.extra})
     except InputError as error:
@@ -268,6 +270,7 @@ def assemble(content: Content, choice: ColumnChoice, options: LoadOptions) -> Pr
     names = choice.scores if choice.labels is None else (*choice.scores, choice.labels)
     columns = content.read(names, choice.labels if choice.kind != "top-label" else None)
     scores = _as_matrix([numbers_of(columns[name], name) for name in choice.scores])
+    scores = scores if choice.kind == "logits" else scores.contiguous()
     if options.normalise and (choice.kind != "probs" or choice.positive):
         raise InputError(Argument("normalise"), " is for probabilities of all classes. Leave it out.")
     if choice.kind == "top-label":
@@ -287,10 +290,8 @@ def assemble(content: Content, choice: ColumnChoice, options: LoadOptions) -> Pr
             *(Argument("positive", choice.scores[0]), "."),
         )
     if labels is None:
-        placeholders = (
-            scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype != torch.bool and not scores.is_complex()
-        )
-        numbers = scores.argmax(dim=1) if placeholders else torch.zeros(scores.shape[:1], dtype=torch.int64)
+        is_ranked = scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype != torch.bool and not scores.is_complex()
+        numbers = scores.argmax(dim=1) if is_ranked else torch.zeros(scores.shape[:1], dtype=torch.int64)
     elif is_positive:
         numbers, class_names = _two_classes(labels, str(choice.labels), options, class_names)
     else:
@@ -316,14 +317,14 @@ def _class_names(content: Content, choice: ColumnChoice, options: LoadOptions) -
 
 
 def _as_matrix(columns: Sequence[Tensor]) -> Tensor:
-    """Return several columns as a matrix, in float64 if their types differ; a single one unchanged."""
+    """Return several columns as a matrix, stored by columns, in float64 if their types differ; one unchanged."""
     if len(columns) == 1:
         return columns[0]
     if len({column.shape for column in columns}) > 1 or columns[0].ndim != 1:
         shapes = sorted({tuple(column.shape) for column in columns})
         raise InputError(f"scores of one class each must have one number a row, shape (n,); got shapes {shapes}.")
     is_one_type = len({column.dtype for column in columns}) == 1
-    return torch.stack([column if is_one_type else column.double() for column in columns]).T.contiguous()
+    return torch.stack([column if is_one_type else column.double() for column in columns]).T
 
 
 def numbers_of(column: Column, name: str) -> Tensor:

@@ -373,7 +373,7 @@ def save_map(
             probabilities, and their log-loss, Brier score, calibration error and accuracy before and after: on samples
             that the map has seen, so they are optimistic.
         features: Features of these samples, for a map that needs features.
-        class_names: One name per class; those of ``fitted_on`` if not given.
+        class_names: One name per class; those of ``fitted_on``, or of its fit, if not given.
         is_sample: Whether ``fitted_on`` is a sample of the samples that it was fitted on; the file then has no digest.
 
     Example:
@@ -388,7 +388,8 @@ def save_map(
         hint = "The map comes first: save_map(fitted, path)." if isinstance(path, Map) else "Call fit first."
         raise InputError(f"what is saved must be a fitted map; got {type(fitted).__name__}. {hint}")
     MAP_CONTAINER.check_path(path)
-    names = class_names if class_names is not None or fitted_on is None else fitted_on.class_names
+    known = fitted.class_names if fitted_on is None else fitted_on.class_names
+    names = known if class_names is None else class_names
     if names is not None and (isinstance(names, str) or len(names) != fitted.n_classes):
         raise InputError(f"class_names must name all {fitted.n_classes} classes; got {names!r}.")
     described = describe(fitted)
@@ -429,7 +430,7 @@ def read_map_file(path: str | os.PathLike[str]) -> MapFile:
         document, tensors = MAP_CONTAINER.read(file)
         made = rebuild(document["map"], tensors)
         made.summary = read_fit(document)
-        names = as_class_names(document["class_names"])
+        names = made.class_names = as_class_names(document["class_names"])
         if names is not None and len(names) != made.n_classes:
             raise InputError(f"class_names must name all {made.n_classes} classes; got {len(names)} names.")
         return MapFile(made, names, document)

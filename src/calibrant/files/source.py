@@ -26,6 +26,12 @@ ClassNames = tuple[str, ...] | None
 Kind = Literal["logits", "probs", "top-label"]
 # In a table a matrix of scores is one column per class, named so.
 PREFIXES: dict[Kind, str] = {"logits": "logit_", "probs": "prob_"}
+_EXAMPLE = "{'logits': logits, 'labels': labels}"  # what torch.save writes
+# Ends a message about nested answers of a chat server.
+CHAT_HINT = (
+    " If these are answers of a chat server, write one line for each, with the log-probabilities of all options: "
+    '{"logprobs": {"yes": -0.1, "no": -2.4}, "label": "yes"}. docs/files.md has the code, under Language models.'
+)
 
 
 @final
@@ -260,8 +266,12 @@ def open_safetensors(path: Path) -> Content:
     return Content(path, "array", tuple(shapes), class_names, read, lambda name: shapes[name], metadata=metadata)
 
 
-def open_torch(path: Path) -> Content:
-    """Open a dict of tensors saved by ``torch.save``; anything else in the pickle is refused before it can run."""
+def read_torch(path: Path, *, inside: Collection[str] = ()) -> dict[str, Any]:
+    """Read the tensors, and class names, of a dict that ``torch.save`` wrote, or of one ``inside`` it by these names.
+
+    Anything else in the pickle is refused before it can run.
+    """
+    advice = f"Save it with torch.save({'network.state_dict()' if inside else _EXAMPLE}, path)."
     with reading(path, "file of tensors (.pt)"), caught_warnings():  # torch warns about how it was pickled
         sizes = _record_sizes(path)
         try:
@@ -270,15 +280,19 @@ def open_torch(path: Path) -> Content:
             # Torch's message suggests reading the file without this protection; an odd operand means a broken file.
             if not isinstance(error, UnpicklingError) or "operand" in str(error):
                 raise
-            raise FileError(
-                f"{path} must hold tensors only; it holds other Python objects, which could run code when read. "
-                f"{_TORCH_ADVICE}"
-            ) from error
+            objects = "other Python objects, which could run code when read"
+            raise FileError(f"{path} must hold tensors only; it holds {objects}. {advice}") from error
         if not isinstance(held, dict):
-            raise FileError(f"{path} must hold a dict of tensors; it holds a {type(held).__name__}. {_TORCH_ADVICE}")
+            raise FileError(f"{path} must hold a dict of tensors; it holds a {type(held).__name__}. {advice}")
+        held = next((held[name] for name in inside if isinstance(held.get(name), dict)), held)
         kept = {name: value for name, value in held.items() if isinstance(value, Tensor) or name == _CLASS_NAMES}
         _check_storages(kept, sizes)
-        return open_mapping(kept, path=path)
+        return kept
+
+
+def open_torch(path: Path) -> Content:
+    """Open a dict of tensors saved by ``torch.save``."""
+    return open_mapping(read_torch(path), path=path)
 
 
 def _record_sizes(path: Path) -> Counter[int] | None:
@@ -304,6 +318,3 @@ def _check_storages(tensors: Mapping[str, Any], sizes: Counter[int] | None) -> N
                 f"{name!r} must be stored whole; its shape is {tuple(values.shape)}, and {held:,} bytes are stored. "
                 "Save tensors.contiguous()."
             )
-
-
-_TORCH_ADVICE = "Save it with torch.save({'logits': logits, 'labels': labels}, path)."

@@ -16,18 +16,20 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from calibrant.checks import stays_inside
-from calibrant.errors import FileError, InputError, check_expansion, check_memory, reading
-from calibrant.files.source import PREFIXES, Arrays, Column, Content, Form, as_class_names, as_numpy
+from calibrant.errors import MULTI_LABEL, FileError, InputError, check_expansion, check_memory, reading
+from calibrant.files.source import CHAT_HINT, PREFIXES, Arrays, Column, Content, Form, as_class_names, as_numpy
 from calibrant.labels import Words
 
 
-def column_of(column: Any, name: str) -> Column:
-    """Return a ``pyarrow.ChunkedArray`` as a tensor (n,), lists as a tensor (n, k), text or categories as words."""
+def column_of(column: Any, name: str, *, may_lack: bool = False) -> Column:
+    """Return an Arrow column as a tensor (n,), lists as (n, k), text and categories as words; what may lack as ""."""
     if not len(column):
         raise InputError(f"column {name!r} must have at least one row; got none.")
+    column = _as_basic_type(column)
+    if may_lack and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        column = column.fill_null("")
     if column.null_count:
         raise _no_value(name, _first(column.is_null()))
-    column = _as_basic_type(column)
     if _is_list(column.type):
         return _matrix(column, name)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
@@ -61,13 +63,18 @@ def _numbers(column: Any, name: str) -> Tensor:
     if pa.types.is_boolean(column.type):
         return from_dlpack(_combined(column.cast(pa.uint8()))).bool()
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        raise InputError(f"column {name!r} must hold numbers; its type is {column.type}.")
+        chat = CHAT_HINT * pa.types.is_struct(column.type)
+        raise InputError(f"column {name!r} must hold numbers; its type is {column.type}.{chat}")
     return from_dlpack(_combined(column))
 
 
 def _matrix(column: Any, name: str) -> Tensor:
     import pyarrow.compute as pc
 
+    if pa.types.is_string(column.type.value_type) or pa.types.is_large_string(column.type.value_type):
+        raise InputError(
+            f"column {name!r} must hold numbers, or one label a row; it holds lists of text. ", *MULTI_LABEL
+        )
     lengths = pc.list_value_length(column)
     width = lengths[0].as_py()
     odd = pc.not_equal(lengths, width)
@@ -339,9 +346,9 @@ def content_of(path: Path | None, schema: Any, select: Callable[[list[str]], Any
     shown = ", ".join(map(repr, index))
     hint = f"(A pandas index is not a column: {shown}; reset_index() makes it one.)" if index else ""
 
-    def read(wanted: Sequence[str], _text: Collection[str] | None) -> Arrays:
-        table = select(list(wanted))
-        return {name: column_of(table[name], name) for name in wanted}
+    def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
+        table, others = select(list(wanted)), () if text is None or isinstance(text, str) else text
+        return {name: column_of(table[name], name, may_lack=name in others) for name in wanted}
 
     def verbatim(wanted: Sequence[str]) -> dict[str, Any]:
         table = select(list(wanted))

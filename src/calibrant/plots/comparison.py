@@ -129,10 +129,10 @@ def _name_methods(ax: Axes, diagram: ComparisonDiagram, theme: Theme) -> None:
     """Spell out the methods from the best down, the recommended one in bold, with the name that commands take below."""
     labels = []
     for method in diagram.methods:
-        lines = layout.wrapped(layout.method_title(method.name), _LONGEST_TITLE).split("\n")
-        if len(lines) > 2:
-            lines = [lines[0], layout.without_middle(" ".join(lines[1:]), _LONGEST_TITLE)]
-        labels.append("\n".join(lines))
+        title = layout.method_title(method.name)
+        is_long = len(title) > _LONGEST_TITLE  # on two lines, with the name behind it, if that is enough
+        lines = layout.wrapped(title + f" ({method.name})" * is_long, _LONGEST_TITLE)
+        labels.append(lines if lines.count("\n") < 2 else layout.without_middle(title, _LONGEST_TITLE))
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 0.4, -0.6)
     for place, (label, method) in enumerate(zip(ax.get_yticklabels(), diagram.methods, strict=True)):
@@ -185,17 +185,13 @@ def _limits(panel: Panel) -> tuple[float, float]:
     if not known:
         return 0.0, 1.0
     # Ends as they would be if low were good.
-    ends = [sorted(sign * end for end in _ends(dot)) for dot in known]
+    ends = [sorted(sign * end for end in (dot.value, dot.low, dot.high) if not math.isnan(end)) for dot in known]
     values = [sign * dot.value for dot in known]
     best, good = min(end[0] for end in ends), sorted(values)[len(values) // 3]
     furthest = good + _FAR * (good - best)
     if panel.baseline is not None and not math.isnan(panel.baseline.value):
         furthest = max(furthest, sign * panel.baseline.value)
-    worst = max(end[1] for value, end in zip(values, ends, strict=True) if value <= furthest)
+    worst = max(end[-1] for value, end in zip(values, ends, strict=True) if value <= furthest)
     room = 0.06 * (worst - best) or 0.01
     low, high = sorted((sign * (best - room), sign * (worst + room)))
     return max(low, panel.floor), high
-
-
-def _ends(dot: Dot) -> tuple[float, float]:
-    return (dot.value, dot.value) if math.isnan(dot.low) else (min(dot.low, dot.value), max(dot.high, dot.value))

@@ -5,7 +5,6 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
-from torch import Tensor
 
 from calibrant.diagrams import DeltaPicture
 from calibrant.plots.layout import DOT, SIZES, Theme, ThemeName, draw_head, open_figure, percent, theme_named
@@ -45,18 +44,13 @@ def plot_delta(picture: DeltaPicture, *, figure: Figure | None = None, theme: Th
     for row, (images, name) in enumerate(((picture.inputs, "x"), (picture.perturbed, "x + δ"))):
         for column, image in enumerate(images):
             ax = figure.add_subplot(places[row, column])
-            _draw_image(ax, image, picture)
+            shown = ((image - picture.low) / (picture.high - picture.low)).clamp(0, 1).permute(1, 2, 0).numpy()
+            shown = shown[..., 0] if shown.shape[2] == 1 else shown  # grey, or in colour
+            ax.imshow(shown, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
             _frame(ax, colours, picture.captions[column] if picture.captions and not row else "")
             if not column:
                 ax.set_ylabel(name, color=colours.ink, fontsize=SIZES["label"])
     return figure
-
-
-def _draw_image(ax: Axes, image: Tensor, picture: DeltaPicture) -> None:
-    """Draw an image, grey or in colour, cut off at black and white."""
-    shown = ((image - picture.low) / (picture.high - picture.low)).clamp(0, 1).permute(1, 2, 0).numpy()
-    grey = shown.shape[2] == 1
-    ax.imshow(shown[..., 0] if grey else shown, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
 
 
 def _draw_scale(ax: Axes, signed: ScalarMappable, limit: float, theme: Theme) -> None:

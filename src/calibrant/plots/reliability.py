@@ -17,7 +17,7 @@ from calibrant import diagrams
 from calibrant.diagrams import ClassReliability, ClasswiseDiagram, ReliabilityBins, ReliabilityDiagram
 from calibrant.evidence import Corp
 from calibrant.plots import layout
-from calibrant.plots.layout import DOT, SIZES, Corner, Look, Theme, ThemeName
+from calibrant.plots.layout import DOT, SIZES, Look, Theme, ThemeName
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
 from calibrant.slices import Slice, samples_of
 
@@ -90,9 +90,16 @@ def plot_reliability(
     ax.plot([0, 1], [0, 1], zorder=2.5, **colours.dashes)
     source = layout.without_middle(name, _LONGEST_NAME)
     if second is None:
-        handles = [*_draw_curve(ax, first, colours), *_draw_bars(ax, first.bins, colours)]
+        _draw_corp(ax, first.corp, {"color": colours.ink, "linewidth": 2}, band=colours.muted)
+        handles = [
+            Line2D([], [], color=colours.ink, linewidth=2, label="accuracy, isotonic (CORP)"),
+            Patch(facecolor=colours.muted, alpha=_BAND, linewidth=0, label="its 95 % range if calibrated"),
+            *_draw_bars(ax, first.bins, colours),
+        ]
         _draw_strip(ax, [first], colours, note="share of samples")
-        layout.key(ax, colours, handles, place=_free_corner(first), floor=_STRIP_SHARE)
+        reach = np.maximum(first.bins.accuracy.numpy(), first.bins.confidence.numpy())
+        reaches_up = (reach[first.bins.low.numpy() < 0.5] > 0.62).any()  # bars of low confidence: the corner is taken
+        layout.key(ax, colours, handles, place="lower right" if reaches_up else "upper left", floor=_STRIP_SHARE)
         ece = layout.percent_with_interval(first.ece, first.ece_low, first.ece_high)
         numbers = f"accuracy {layout.percent(first.accuracy)}{DOT}mean confidence {layout.percent(first.confidence)}"
         size = layout.size_text(first.n, first.effective_n)
@@ -160,15 +167,6 @@ def _draw_marks(ax: Axes, bins: ReliabilityBins, theme: Theme, look: Look) -> No
                 zorder=5, markerfacecolor=theme.background, alpha=opacity, **look)  # fmt: skip
 
 
-def _draw_curve(ax: Axes, diagram: ReliabilityDiagram, theme: Theme) -> list[Artist]:
-    """Draw the CORP curve and its consistency band; return the legend's entries."""
-    _draw_corp(ax, diagram.corp, {"color": theme.ink, "linewidth": 2}, band=theme.muted)
-    return [
-        Line2D([], [], color=theme.ink, linewidth=2, label="accuracy, isotonic (CORP)"),
-        Patch(facecolor=theme.muted, alpha=_BAND, linewidth=0, label="its 95 % range if calibrated"),
-    ]
-
-
 def _draw_corp(ax: Axes, curve: Corp, line: Look, *, band: str) -> None:
     x = curve.confidence.numpy()
     ax.fill_between(x, curve.band_low.numpy(), curve.band_high.numpy(), color=band, alpha=_BAND, linewidth=0, zorder=2)
@@ -218,13 +216,6 @@ def _draw_strip(ax: Axes, diagrams: list[ReliabilityDiagram], theme: Theme, *, n
     y = _STRIP_FLOOR + _STRIP_HEIGHT + 0.008
     for text, x, side, colour in ((words, edge, near, theme.ink), (note, 1.0 - on_the_right, far, theme.muted)):
         ax.text(x, y, text, ha=side, va="bottom", fontsize=SIZES["note"], color=colour)
-
-
-def _free_corner(diagram: ReliabilityDiagram) -> Corner:
-    """Return the top left corner, unless bars of low confidence reach up there."""
-    bins = diagram.bins
-    reach = np.maximum(bins.accuracy.numpy(), bins.confidence.numpy())
-    return "lower right" if (reach[bins.low.numpy() < 0.5] > 0.62).any() else "upper left"
 
 
 def plot_classwise(
@@ -310,12 +301,12 @@ def _small_multiples(
     colours, shown = layout.theme_named(theme), len(panels)
     columns = shown if shown <= 4 else min((4, 5, 3), key=lambda number: -shown % number)  # few empty places
     rows = math.ceil(shown / columns)
-    narrowest, head = 6.6, 0.7  # inches that the legend needs across, and title and legend down
+    handles = _class_handles([of.bins for of in panels], colours)
+    narrowest, head = {4: 7.2, 5: 8.8}.get(len(handles), 6.6), 0.7  # inches: the legend across, title and legend down
     side = min(3.2, max(2.2, narrowest / columns))
     width, height = max(narrowest, side * columns) + 0.6, (side + 0.2) * rows + 1.3
     figure = layout.open_figure(figure, colours, width=width, height=height)
     grid = figure.add_gridspec(rows + 1, columns, height_ratios=[head / side] + [1.0] * rows)
-    handles = _class_handles([of.bins for of in panels], colours)
     layout.draw_head(figure.add_subplot(grid[0, :]), colours, title, detail, handles)
     for place, of in enumerate(panels):
         ax = figure.add_subplot(grid[place // columns + 1, place % columns])

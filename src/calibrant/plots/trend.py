@@ -9,6 +9,7 @@ from calibrant.plots.layout import Look, Theme, ThemeName
 from calibrant.scale.trend import Trend
 
 _HEAD, _PANEL, _MOST_NAMES, _LONGEST = 0.75, 1.9, 12, 14
+_ACROSS = 92  # characters that have room below a panel
 
 
 def plot_trend(trend: Trend, *, name: str = "", figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
@@ -40,7 +41,8 @@ def plot_trend(trend: Trend, *, name: str = "", figure: Figure | None = None, th
         layout.name_axes(ax, colours, "", axis.words)
         ax.tick_params(labelbottom=row == panels)
     assert first is not None
-    step = -(-len(trend.periods) // _MOST_NAMES)
+    longest = min(_LONGEST, max(len(period.name) for period in trend.periods))
+    step = -(-len(trend.periods) // min(_MOST_NAMES, int(_ACROSS / (longest + 2))))
     places = range(0, len(trend.periods), step)
     first.set_xticks(places, [layout.without_middle(trend.periods[place].name, _LONGEST) for place in places])
     first.set_xlim(-0.5, len(trend.periods) - 0.5)

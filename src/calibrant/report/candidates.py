@@ -18,7 +18,7 @@ from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.over_seeds import RunSide
 from calibrant.diagnosis.shift import CLEAN
 from calibrant.evidence import Difference, Side
-from calibrant.report.page import Cell, Row, Section, Table, code, counted, sentence, table
+from calibrant.report.page import Cell, Row, Section, Table, bounds_text, code, counted, sentence, table
 
 _LONGEST_NAME = 40  # characters of a baseline's name in sentences
 _MOST_DIGITS = 5
@@ -93,7 +93,7 @@ def direction_text(direction: Direction) -> str:
     if math.isnan(direction.gap.mean):
         return "–"
     side = "" if direction.side == "neither" else f", {direction.side}"
-    return f"{direction.gap.mean:+.4f} ({direction.low:+.4f} … {direction.high:+.4f}){side}"
+    return f"{direction.gap.mean:+.4f} ({bounds_text(direction.low, direction.high)}){side}"
 
 
 def verdict_words(verdict: CandidateVerdict, candidate: str, baseline: str) -> str:
@@ -103,7 +103,9 @@ def verdict_words(verdict: CandidateVerdict, candidate: str, baseline: str) -> s
     """
     raw, scaled, auroc, accuracy = verdict.raw_ece, verdict.ece_after_temperature, verdict.auroc, verdict.accuracy
     numbers = {candidate: (auroc.candidate, accuracy.candidate), baseline: (auroc.baseline, accuracy.baseline)}
-    undefined = _no_auroc(numbers)
+    shares = {name: accuracy for name, (auroc, accuracy) in numbers.items() if math.isnan(auroc)}
+    how = " or ".join(dict.fromkeys("right" if share > 0.5 else "wrong" for share in shares.values()))
+    undefined = f"no AUROC, because all predictions of {' and of '.join(shares)} are {how}" if shares else ""
     if raw.side == scaled.side == auroc.side == "alike":
         missing = "no number after temperature scaling, which could not be fitted"
         after = missing if _is_missing(scaled) else f"after temperature scaling {_pair(scaled, 3)}"
@@ -112,7 +114,10 @@ def verdict_words(verdict: CandidateVerdict, candidate: str, baseline: str) -> s
     else:
         separation = f"; there is {undefined}" if undefined else _auroc_words(raw, scaled, auroc)
         text = f"{_ece_words(candidate, baseline, raw, scaled)}{separation}."
-    text = sentence(text) if raw.covers_seeds else f"In single runs, {text}"
+    if not raw.covers_seeds:
+        text = f"In single runs, {text}"
+    elif candidate != verdict.candidate:  # a name is not capitalised
+        text = sentence(text)
     if accuracy.side == "alike":
         return text
     return f"{text} Its accuracy is {'higher' if accuracy.side == 'better' else 'lower'}: {_pair(accuracy, 3)}."
@@ -133,15 +138,6 @@ def basis_words(verdict: CandidateVerdict, samples: str) -> str:
         both = f"{counted(runs, 'run')} against {counted(others, 'run')}"
         basis = f"{both}, on the same {samples}: the noise of samples and of seeds{single}."
     return basis if candidates == 1 else f"{basis} Corrected for {candidates} comparisons at once (Holm)."
-
-
-def _no_auroc(metrics: Mapping[str, tuple[float, float]]) -> str:
-    """Return why there is no AUROC, from the AUROC and the accuracy of both; empty where both have one."""
-    shares = {name: accuracy for name, (auroc, accuracy) in metrics.items() if math.isnan(auroc)}
-    if not shares:
-        return ""
-    how = " or ".join(dict.fromkeys("right" if share > 0.5 else "wrong" for share in shares.values()))
-    return f"no AUROC, because all predictions of {' and of '.join(shares)} are {how}"
 
 
 def _ece_words(candidate: str, baseline: str, raw: Difference, scaled: Difference) -> str:

@@ -215,13 +215,16 @@ def _facts(record: ClampingEvaluation) -> list[str]:
 
 def clamping_verdict(record: ClampingEvaluation) -> Verdict:
     """Put the evaluation of a clamped network into words."""
+    changed = [f"It changes the predicted class of {page.percent_text(record.clamped.changed)} of samples."]
+    if record.effect is None or record.without_delta not in {TEMPERATURE, UNCALIBRATED}:
+        changed = comparison.accuracy_sentences(record.clamped)  # its change differs from that by δ alone
     findings = [
         *map(page.sentence, record.cautions),
         *_effect(record),
         *_temperature_alone(record),
         *_cross_validated(record.summary),
         *_gains(record),
-        *_changed(record),
+        *changed,
         *comparison.separation_words(record.clamped),
     ]
     if record.effect is None:  # it has the calibration error
@@ -253,9 +256,8 @@ def _answer(record: ClampingEvaluation) -> str:
     after = f"{change.candidate:.4f}{' (T refitted)' if record.with_delta == REFITTED else ''}"
     numbers = f"from {change.baseline:.4f} ({_head(record.head)}) to {after} on {samples}{_though(effect)}"
     if math.isnan(change.p):
-        return (
-            f"Whether δ helps is unknown, because the test samples show no spread: the log-loss goes {numbers}.{last}"
-        )
+        unknown = "Whether δ helps is unknown, because the test samples are too few, or too much alike"
+        return f"{unknown}: the log-loss goes {numbers}.{last}"
     if change.side == "better":
         return f"δ helps: it lowers the log-loss {numbers}.{last}"
     if change.side == "worse":
@@ -368,13 +370,6 @@ def _gains(record: ClampingEvaluation) -> list[str]:
     ]
     joined = ", ".join([*parts[:-2], " and ".join(parts[-2:])])
     return [f"The log-loss of the clamped network is {joined}."] if parts else []
-
-
-def _changed(record: ClampingEvaluation) -> list[str]:
-    """Return how many predictions change, and the accuracy where its change differs from that by δ alone."""
-    if record.effect is None or record.without_delta not in {TEMPERATURE, UNCALIBRATED}:
-        return comparison.accuracy_sentences(record.clamped)
-    return [f"It changes the predicted class of {page.percent_text(record.clamped.changed)} of samples."]
 
 
 def _next_steps(record: ClampingEvaluation) -> list[str]:

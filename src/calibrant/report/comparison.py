@@ -43,11 +43,14 @@ def comparison_page(
     """
     chosen, notes = comparison.recommended, method_notes(comparison.methods)
     baselines = [name for name in _NAMES if comparison.find(name) is not None]
+    intervals = [[code(m.name), *map(page.estimate_text, m.metrics.values())] for m in comparison.fitted]
     command = f"calibrant fit {shlex.quote(chosen.name)} {shlex.quote(str(calibration))}{reading} -o map.safetensors"
+    shards = 0 if comparison.streamed is None else comparison.streamed.shards
+    streamed = f", streamed from {counted(shards, 'file')}" if shards else ""
     return Page(
         title="Calibration methods compared",
         source=f"{calibration.name} → {test.name}" if calibration and test else None,
-        facts=held_out_facts(comparison) + _shards(comparison),
+        facts=held_out_facts(comparison) + streamed,
         verdict=comparison_verdict(comparison),
         brief_findings=tuple(_main_findings(comparison, chosen)),
         tone="open" if comparison.cautions else _TONES.get(comparison.why_uncalibrated, "good"),
@@ -56,7 +59,7 @@ def comparison_page(
         full_hint="More findings, all metrics and differences" + (f", {counted(len(notes), 'note')}" if notes else ""),
         sections=(
             Section("Methods by log-loss", (_leaderboard(comparison),), legend=_legend(comparison)),
-            Section("Every number with its 95 % interval", (_intervals(comparison),)),
+            Section("Every number with its 95 % interval", (table(["method", *comparison.best.metrics], intervals),)),
             *(Section(f"Differences from {_NAMES[name]}", (_differences(comparison, name),)) for name in baselines),
             *_streamed_sections(comparison),
         ),
@@ -68,10 +71,6 @@ def comparison_page(
         commands=(command,) if calibration is not None and chosen.name != UNCALIBRATED else (),
         data=lambda: _document(comparison, calibration, test),
     )
-
-
-def _shards(comparison: Comparison) -> str:
-    return "" if comparison.streamed is None else f", streamed from {counted(comparison.streamed.shards, 'file')}"
 
 
 def _streamed_sections(comparison: Comparison) -> list[Section]:
@@ -134,11 +133,6 @@ def _best(comparison: Comparison, metric: str) -> str:
 def _digits(value: float, metric: str) -> str:
     """Return four decimals, or five for the classwise error, which many classes make small."""
     return f"{value:.5f}" if metric == "sce" and value >= 0 else page.number_text(value)
-
-
-def _intervals(comparison: Comparison) -> Table:
-    rows = [[code(m.name), *map(page.estimate_text, m.metrics.values())] for m in comparison.fitted]
-    return table(["method", *comparison.best.metrics], rows)
 
 
 def _differences(comparison: Comparison, baseline: str) -> Table:
@@ -243,7 +237,7 @@ def _undecided(comparison: Comparison, chosen: MethodResult) -> list[str]:
         return []
     change = undecided.differences[UNCALIBRATED]["nll"]
     if math.isnan(change.p):
-        return ["The test samples show no spread, so the noise is unknown."]
+        return ["The test samples are too few, or too much alike, to show the noise."]
     difference = f"{difference_words(change)} than that of {_NAMES[UNCALIBRATED]}"
     return [f"The log-loss of {undecided.name} is {difference}: the interval has room for a gain that would matter."]
 
@@ -389,13 +383,13 @@ def method_notes(methods: Sequence[MethodResult]) -> list[str]:
 def difference_words(change: Difference) -> str:
     """Return by how much a number is lower or higher, with the interval."""
     word, ends = ("lower", (-change.high, -change.low)) if change.value <= 0 else ("higher", (change.low, change.high))
-    return f"{abs(change.value):.4f} ({ends[0]:.4f} to {ends[1]:.4f}) {word}"
+    return f"{abs(change.value):.4f} ({page.bounds_text(*ends, '.4f', 'to')}) {word}"
 
 
 def points_words(change: Difference) -> str:
     """Return a difference of shares in percentage points, with the interval."""
     value, low, high = (100 * number for number in (change.value, change.low, change.high))
-    return f"{value:+.2f} points ({low:+.2f} to {high:+.2f})"
+    return f"{value:+.2f} points ({page.bounds_text(low, high, '+.2f', 'to')})"
 
 
 def accuracy_sentences(method: MethodResult) -> list[str]:
@@ -408,7 +402,7 @@ def accuracy_sentences(method: MethodResult) -> list[str]:
     start = f"It changes the predicted class of {page.percent_text(method.changed)} of samples; accuracy"
     if change.side == "alike":
         why = "too little to matter" if change.is_significant else "noise"
-        if why == "noise" and not change.low <= 0 <= change.high:
+        if why == "noise" and (change.low > 0 or change.high < 0):
             why = "noise, once corrected for the number of methods"
         return [f"{start} changes by {points_words(change)}: {why}."]
     return [f"{start} {'rises' if change.value > 0 else 'falls'}, by {points_words(change)}."]
@@ -422,7 +416,8 @@ def separation_words(method: MethodResult) -> list[str]:
     change = method.differences[UNCALIBRATED]["auroc"] if UNCALIBRATED in method.differences else None
     if change is None or math.isnan(change.value):
         return [f"Confidence separates right from wrong with an AUROC of {value:.4f}."]
-    difference = f"{change.value:+.4f} ({change.low:+.4f} to {change.high:+.4f}) against {_NAMES[UNCALIBRATED]}"
+    bounds = page.bounds_text(change.low, change.high, joined="to")
+    difference = f"{change.value:+.4f} ({bounds}) against {_NAMES[UNCALIBRATED]}"
     alike = "about as well" if change.is_significant else "as well, within noise"
     words = {"better": "better", "worse": "worse", "alike": alike}[change.side]
     return [f"Confidence separates right from wrong {words}: AUROC {value:.4f}, {difference}."]

@@ -41,6 +41,8 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
     """
     runs, names = sum(len(one.seeds) for one in record.candidates), [one.name for one in record.candidates]
     trained = counted(runs, "run") + (f" of {counted(len(names), 'candidate')}" if runs > len(names) else "")
+    seeds = "Means over seeds. " * any(len(one.seeds) > 1 for one in record.candidates)
+    brief = f"{seeds}optimal: the lowest ECE of any temperature, an oracle's. {_marks(record)}".strip()
     refined = "Refinement: does confidence separate right from wrong?"
     return Page(
         title="Diagnosis",
@@ -49,7 +51,7 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
         verdict=diagnosis_verdict(record),
         number=_number(record),
         brief=(
-            Section("", (_brief(record),), legend=_brief_legend(record)),
+            Section("", (_brief(record),), legend=brief),
             *([] if record.shift is None else brief_shift_sections(record.shift)),
         ),
         full_hint="All metrics, decompositions, curves and tests",
@@ -136,11 +138,6 @@ def _brief(record: Diagnosis) -> Table:
     return table(header, rows)
 
 
-def _brief_legend(record: Diagnosis) -> str:
-    seeds = "Means over seeds. " * any(len(one.seeds) > 1 for one in record.candidates)
-    return f"{seeds}optimal: the lowest ECE of any temperature, an oracle's. {_marks(record)}".strip()
-
-
 def _calibratability(record: Diagnosis) -> Table:
     errors = ["ece ↓" if name == UNCALIBRATED else f"ece, {name} ↓" for name in record.maps]
     rows = [
@@ -204,7 +201,7 @@ def _tests(record: Diagnosis) -> list[Section]:
         for name, change in one.differences.items():
             test = one.t_tests[name]
             rows.append([
-                code(one.candidate), name, f"{change.value:+.4f}", f"{change.low:+.4f} … {change.high:+.4f}",
+                code(one.candidate), name, f"{change.value:+.4f}", page.bounds_text(change.low, change.high),
                 *(page.p_text(p, resampled=not change.covers_seeds) for p in (change.p, change.corrected_p)),
                 "" if test.note is not None else f"{test.t:.2f} ({test.df:.1f})",
                 "" if test.note is not None else page.p_text(test.p, resampled=False),
@@ -463,7 +460,8 @@ def _baseline_words(record: Diagnosis) -> str:
         short_text(spread.mean) for spread in (mine.accuracy, mine.ece[UNCALIBRATED], mine.ece[TEMPERATURE])
     )
     errors = f"ECE {before}{claim}, after temperature scaling {after}"
-    return f"{sentence(name)} itself: accuracy {accuracy}, {errors}, {separation}."
+    name = name if name == record.baseline else sentence(name)
+    return f"{name} itself: accuracy {accuracy}, {errors}, {separation}."
 
 
 def _next_steps(record: Diagnosis) -> list[str]:

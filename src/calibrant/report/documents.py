@@ -29,7 +29,10 @@ def to_markdown(page: Page) -> str:
         lines += [f"## {markdown_text(section.title)}", ""]
         for table in section.tables:
             lines += [f"**{markdown_text(table.title)}**", ""] if table.title else []
-            lines += [*_markdown_table(table), ""]
+            header = [markdown_text(column.heading) for column in table.columns]
+            rule = ["---" if column.is_text else "---:" for column in table.columns]
+            rows = [[_markdown_cell(cell) for cell in row] for row in table.rows]
+            lines += [*("| " + " | ".join(line) + " |" for line in (header, rule, *rows)), ""]
         lines += _markdown_list(section.items)
         lines += [markdown_text(section.legend), ""] if section.legend else []
     lines += ["## Notes", "", *_markdown_list(page.notes)] if page.notes else []
@@ -38,13 +41,6 @@ def to_markdown(page: Page) -> str:
 
 def _markdown_list(items: Sequence[str]) -> list[str]:
     return [*(f"- {markdown_text(item)}" for item in items), ""] if items else []
-
-
-def _markdown_table(table: Table) -> list[str]:
-    header = [markdown_text(column.heading) for column in table.columns]
-    rule = ["---" if column.is_text else "---:" for column in table.columns]
-    rows = [[_markdown_cell(cell) for cell in row] for row in table.rows]
-    return ["| " + " | ".join(line) + " |" for line in (header, rule, *rows)]
 
 
 def _markdown_cell(cell: Cell) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from calibrant import catalogue
-from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, is_beyond_noise
+from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, is_beyond_noise, smallest_visible
 from calibrant.evidence import Difference, Estimate, Side
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
@@ -225,7 +225,7 @@ def _baseline_section(comparison: Mapping[str, Difference] | None, baseline: str
         return []
     rows = [
         [code(name), number_text(d.baseline), number_text(d.candidate), page.comparison_cell(f"{d.value:+.4f}", d.side),
-         f"{d.low:+.4f} … {d.high:+.4f}", page.p_text(d.p)]
+         page.bounds_text(d.low, d.high), page.p_text(d.p)]
         for name, d in comparison.items()
     ]  # fmt: skip
     header = ["metric", "baseline", "this", "this − baseline", "95 % interval", "p"]
@@ -260,10 +260,9 @@ def _slice_cells(one: Slice) -> list[object]:
     numbers += [percent_text(one.metrics[name].value) for name in ("confidence", "accuracy")]
     error, rest = one.metrics["ece"], one.to_rest
     ece = page.Cell(number_text(error.value), bold=one.is_miscalibrated)
-    if math.isnan(rest.value):
-        return [*numbers, ece, page.interval_text(error), "", ""]
-    to_rest = page.comparison_cell(f"{100 * rest.value:+.1f} %", slice_side(one))
-    return [*numbers, ece, page.interval_text(error), page.p_text(one.corrected_p), to_rest]
+    to_rest = page.comparison_cell(f"{100 * rest.value:+.1f} %", slice_side(one)) if math.isfinite(rest.value) else ""
+    p = "" if math.isnan(one.corrected_p) else page.p_text(one.corrected_p)
+    return [*numbers, ece, page.interval_text(error), p, to_rest]
 
 
 def slice_side(one: Slice) -> Side:
@@ -286,9 +285,8 @@ def _worst_slice(slices: Sequence[Slice]) -> list[str]:
 
 def verdict(evaluation: Evaluation, slices: Sequence[Slice] = ()) -> Verdict:
     """Put an evaluation into words."""
-    beyond = is_beyond_noise(evaluation.metrics)
     findings = [
-        _noise(evaluation.metrics["ece"], page.samples_text(evaluation.n, evaluation.effective_n), beyond=beyond),
+        _noise(evaluation.metrics, page.samples_text(evaluation.n, evaluation.effective_n)),
         *(
             f"Predictions with {percent_text(worst.low)} to {percent_text(worst.high)} confidence "
             f"({percent_text(worst.share)} of samples) claim {percent_text(worst.confidence)} and are right "
@@ -304,13 +302,13 @@ def verdict(evaluation: Evaluation, slices: Sequence[Slice] = ()) -> Verdict:
     steps = [_step(evaluation)]
     if evaluation.metrics["auroc"].value < 0.65:
         steps.append("Do not use confidence alone to decide which predictions to trust: it ranks them too poorly.")
-    return Verdict(_headline(evaluation, beyond=beyond), findings, steps)
+    return Verdict(_headline(evaluation), findings, steps)
 
 
-def _headline(evaluation: Evaluation, *, beyond: bool) -> str:
+def _headline(evaluation: Evaluation) -> str:
     accuracy, confidence = evaluation.metrics["accuracy"].value, evaluation.metrics["confidence"].value
     claim = f"it is {percent_text(confidence)} sure on average and right {percent_text(accuracy)} of the time"
-    if not beyond:
+    if not is_beyond_noise(evaluation.metrics):
         return f"No miscalibration beyond noise: {claim}."
     error = evaluation.metrics["ece"].value
     size = next((word for bound, word in _SIZES if error < bound), "severely")
@@ -319,24 +317,32 @@ def _headline(evaluation: Evaluation, *, beyond: bool) -> str:
     return f"{size.capitalize()} {'over' if evaluation.gap > 0 else 'under'}confident: {claim}."
 
 
-def _noise(error: Estimate, samples: str, *, beyond: bool) -> str:
+def _noise(metrics: Mapping[str, Estimate], samples: str) -> str:
+    error, smooth = metrics["ece"], metrics["smece"]
     interval = "" if math.isnan(error.low) else f" (95 % interval {error.low:.3f} to {error.high:.3f})"
     score = f"ECE {error.value:.3f}{interval}; a calibrated model with these confidences would score {error.floor:.3f}"
-    answer = "this is beyond noise" if beyond else "noise explains it"
-    p = "unknown" if error.p is None else "< .002" if error.p < 0.002 else f"= {error.p:.3f}"
-    return f"{score} on {samples}, so {answer} (p {p})."
+    first, second = ("unknown" if p is None else "< .002" if p < 0.002 else f"= {p:.3f}" for p in (error.p, smooth.p))
+    if is_beyond_noise(metrics, ["ece"]):
+        return f"{score} on {samples}, so this is beyond noise (p {first})."
+    without_bins = f"; the error without bins, smECE {smooth.value:.3f}, is beyond it (p {second})"
+    return f"{score} on {samples}, so noise explains it (p {first}){without_bins * is_beyond_noise(metrics)}."
 
 
 def _classes(evaluation: Evaluation) -> list[str]:
-    if not evaluation.worst_classes:
+    worst_classes = evaluation.worst_classes
+    if not worst_classes:
         return []
+    gaps = [worst.confidence - worst.accuracy for worst in worst_classes]
+    are_all = len(worst_classes) == evaluation.classes  # of few classes; then only the first of them is news
+    side = "overconfident" if min(gaps) > 0 else "underconfident" if max(gaps) < 0 else "miscalibrated"
+    start = f"It is {side} whichever class it predicts, most for" if are_all else "Worst when it predicts"
     named = [
         f"{f'“{worst.name}”' if worst.name else f'class {worst.label}'} "
         f"(claims {percent_text(worst.confidence)}, right {percent_text(worst.accuracy)}, "
         f"{counted(worst.count, 'sample')})"
-        for worst in evaluation.worst_classes[:3]
+        for worst in worst_classes[: 1 if are_all else 3]
     ]
-    return [f"Worst when it predicts {', '.join(named)}."]
+    return [f"{start} {', '.join(named)}."]
 
 
 def _separation(auroc: Estimate, accuracy: float) -> str:
@@ -372,7 +378,8 @@ def _removed(score: str, split: ScoreSplit) -> str:
         raised = f"{-split.calibration:.3f} ({share})"
         return f"One temperature would raise the {score} {split.total:.3f} by {raised}, beyond noise."
     if split.calibration_high < WORTHWHILE * split.total:
-        return f"{whole} remove less than {WORTHWHILE:.0%} (95 % interval {interval})."
+        low, high = (percent_text(end / split.total) for end in (split.calibration_low, split.calibration_high))
+        return f"{whole} remove less than {100 * WORTHWHILE:.0f} % (95 % interval {low} to {high})."
     if removed > 0:
         return f"{whole} remove {split.calibration:.3f}, {doubt} (95 % interval {interval})."
     change = f"raise it by {-split.calibration:.3f}" if removed < 0 else "not change it"
@@ -384,8 +391,7 @@ def _step(evaluation: Evaluation) -> str:
     """Return the advice; where more samples are needed, how many, and what those at hand suggest."""
     advice, samples = evaluation.advice, counted(evaluation.n, "sample")
     if advice.reason is Reason.floor_high:
-        floor = evaluation.metrics["ece"].floor
-        hidden = f"With {samples} an ECE below about {floor:.3f} is lost in noise"
+        hidden = f"With {samples} an ECE below about {smallest_visible(evaluation.metrics):.3f} is lost in noise"
         return f"{hidden}: evaluate on about {advice.samples:,} before relying on it."
     if advice.reason is not Reason.gain_open:
         return _STEPS[advice.reason]

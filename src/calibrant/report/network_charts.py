@@ -60,7 +60,10 @@ def clamping_charts(evaluation: ClampingEvaluation, clamped: ClampedModel, test:
     ]
     before, summary, alone = by_method[UNCALIBRATED], evaluation.summary, evaluation.find(TEMPERATURE)
     chosen = _telling_samples(before)
-    inputs = _inputs_of(test, chosen, clamped.delta.device)
+    # An iterable data set gives them in its own order.
+    read = list(test.samples.batches(chosen, device=clamped.delta.device, batch_size=len(chosen)))
+    order = {place: at for at, place in enumerate(torch.cat([places for _, places in read]).tolist())}
+    inputs = torch.cat([part for part, _ in read])[[order[place] for place in chosen.tolist()]]
     delta, images = _delta(clamped, inputs)
     samples = [
         {"row": row, "label": int(before.labels[row]), "image": image}
@@ -107,14 +110,6 @@ def _telling_samples(before: Predictions) -> Tensor:
         others = [place for place in places[: 2 * count] if place not in first]
         chosen += [*sorted(first, key=places.index), *others][:count]
     return torch.tensor(chosen)
-
-
-def _inputs_of(test: NetworkPredictions, chosen: Tensor, device: torch.device) -> Tensor:
-    """Return the inputs of these samples, in this order: an iterable data set gives them in its own."""
-    read = list(test.samples.batches(chosen, device=device, batch_size=len(chosen)))
-    inputs, places = torch.cat([part for part, _ in read]), torch.cat([place for _, place in read])
-    order = {place: at for at, place in enumerate(places.tolist())}
-    return inputs[[order[place] for place in chosen.tolist()]]
 
 
 def _delta(clamped: ClampedModel, inputs: Tensor) -> tuple[dict[str, Any], list[Any]]:

@@ -249,11 +249,16 @@ def estimate_text(estimated: Estimate) -> str:
     return value if math.isnan(estimated.low) else f"{value} ({interval_text(estimated)})"
 
 
+def bounds_text(low: float, high: float, form: str = "+.4f", joined: str = "…") -> str:
+    """Return both bounds of a difference, or a dash where there are none."""
+    return "–" if math.isnan(low) else f"{low:{form}} {joined} {high:{form}}"
+
+
 def difference_text(change: Difference) -> str:
     """Return a difference with its interval in brackets, where there is one."""
     if math.isnan(change.low):
         return "undefined" if math.isnan(change.value) else f"{change.value:+.4f}"
-    return f"{change.value:+.4f} ({change.low:+.4f} … {change.high:+.4f})"
+    return f"{change.value:+.4f} ({bounds_text(change.low, change.high)})"
 
 
 def difference_number(title: str, change: Difference) -> KeyNumber:

@@ -5,7 +5,7 @@ columns, and finally continues in a second block of columns below the first.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -93,17 +93,12 @@ def _wrap(text: str, width: int) -> list[str]:
             continue
         if lines[-1]:
             lines.append("")
-        for piece in _pieces(word, width):
+        parts = [[part] if cell_len(part) <= width else part for part in _PIECE.findall(word)]
+        for piece in (piece for part in parts for piece in part):  # single characters of a part that is too long
             if cell_len(lines[-1] + piece) > width and lines[-1]:
                 lines.append("")
             lines[-1] += piece
     return [line.replace("\u00a0", " ") for line in lines]
-
-
-def _pieces(word: str, width: int) -> Iterable[str]:
-    """Return the parts between which a word may be broken; single characters if it has no break character."""
-    for piece in _PIECE.findall(word):
-        yield from [piece] if cell_len(piece) <= width else piece
 
 
 class _Layout(NamedTuple):
@@ -134,7 +129,11 @@ def _layout(columns: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]], width
     natural = [max(bodies[i], cell_len(headings[i])) for i in places]
     # Numbers are never broken: their columns are as narrow as the longest number, or word of the heading.
     words = [max(map(cell_len, heading.split(" "))) for heading in headings]
-    least = [max(words[i], _longest_piece(texts[i]) + marks[i] if columns[i].is_text else bodies[i]) for i in places]
+    pieces = [
+        [piece for text in texts[i] for word in text.split(" ") for piece in _PIECE.findall(word)] for i in places
+    ]
+    longest = [max(map(cell_len, pieces[i]), default=0) + marks[i] for i in places]
+    least = [max(words[i], longest[i] if columns[i].is_text else bodies[i]) for i in places]
     shown, description, gap = list(places), None, 2
     if _total(natural, shown, gap) > width:
         description = next((i for i in places if columns[i].is_description), None)
@@ -163,11 +162,6 @@ def _layout(columns: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]], width
 def _mark(cell: Cell, column: Column) -> str:
     """Return the mark with the space before it: after a name one, after a number none."""
     return f" {cell.mark}" if cell.mark and column.is_text else cell.mark
-
-
-def _longest_piece(texts: Iterable[str]) -> int:
-    words = [word for text in texts for word in text.split(" ")]
-    return max((cell_len(piece) for word in words for piece in _PIECE.findall(word)), default=0)
 
 
 def _total(widths: Sequence[int], shown: Sequence[int], gap: int) -> int:

@@ -51,7 +51,8 @@ def _findings(trend: Trend) -> Iterator[str]:
             change, value = period.changes[metric], period.metrics[metric].value
             before = page.number_text(value - change.difference)
             word = "became worse" if metric in trend.worse(period) else "changed"
-            yield f"{metric} {word} in {period.name}: {before} before, {page.number_text(value)} then."
+            numbers = f"{before} in the periods before together, {page.number_text(value)} then"
+            yield f"{metric} {word} in {period.name}: {numbers}."
 
 
 def _table(trend: Trend) -> page.Table:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
+from calibrant.checks import check_known
 from calibrant.clamping import NetworkPredictions, NeuralClamping, evaluate_clamping, save_clamped
 from calibrant.comparison import compare as compare_methods
 from calibrant.comparison import default_methods
@@ -354,13 +355,15 @@ def _clamping_lines(strengths: Sequence[float], *, n_bins: int, seed: int) -> di
     return {"cli": "\n".join(cli), "python": "\n".join(python)}
 
 
-def export(*, map_file: str, folder: str, progress: Progress) -> dict[str, Any]:
-    """Write a map that a comparison has saved as an ONNX graph, which runs without calibrant."""
-    progress("writing the ONNX graph", None)
+def export(*, map_file: str, suffix: str = ".onnx", folder: str, progress: Progress) -> dict[str, Any]:
+    """Write a map that a comparison has saved as an ONNX graph or a NumPy module, which run without calibrant."""
+    kinds = {".onnx": "ONNX", ".py": "NumPy"}
+    check_known(suffix, kinds, "suffix")
+    progress("writing", None)
     from calibrant.integrations.onnx import ScoreKind
     from calibrant.integrations.onnx import export as export_map
 
-    saved, out = read_map_file(map_file), Path(folder) / f"{Path(map_file).stem}.onnx"
+    saved, out = read_map_file(map_file), Path(folder) / f"{Path(map_file).stem}{suffix}"
     inputs: ScoreKind = saved.document.get("inputs") or "logits"
     export_map(saved.map, out, inputs=inputs, class_names=saved.class_names)
     python = [
@@ -369,7 +372,7 @@ def export(*, map_file: str, folder: str, progress: Progress) -> dict[str, Any]:
         f"export(load_map({Path(map_file).name!r}), {out.name!r}, inputs={inputs!r})",
     ]
     cli = f"calibrant export {Path(map_file).name} -o {out.name}"
-    return {"files": {out.name: "ONNX"}, "lines": {"cli": cli, "python": "\n".join(python)}}
+    return {"files": {out.name: kinds[suffix]}, "lines": {"cli": cli, "python": "\n".join(python)}}
 
 
 def methods(*, progress: Progress) -> dict[str, Any]:

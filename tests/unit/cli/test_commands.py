@@ -173,10 +173,10 @@ def test_bad_input_is_reported_in_one_line_and_exits_with_2(calibrant, files, ar
 
 def test_advice_is_given_in_the_words_of_the_command_line(calibrant, files, tmp_path):
     _, _, err = calibrant("evaluate", files / "odd.npz")
-    assert "pass --logits (or --probs), --scores x, --labels y" in err
+    assert "pass --logits (or --probs) and --scores x and --labels y" in err
     (tmp_path / "mine.csv").write_text("conf,ok\n0.9,1\n0.8,0\n")
     _, _, err = calibrant("evaluate", tmp_path / "mine.csv", "--top-label")
-    assert "--confidence conf, --correct NAME" in err
+    assert "--confidence conf and --correct NAME" in err
     assert "=" not in err
 
 
@@ -280,7 +280,7 @@ def test_list_names_every_metric_and_cite_knows_them(calibrant):
     code, out, _ = calibrant("cite", "ece")
     assert code == 0
     assert "arXiv:1706.04599" in out
-    assert "@misc{guo2017on" in out
+    assert "@inproceedings{guo2017on" in out
     assert calibrant("cite", "nothing")[0] == 2
 
 
@@ -301,7 +301,7 @@ def test_cite_knows_losses_networks_and_data_sets(calibrant):
         assert all(author in out for author in authors), out
     code, out, _ = calibrant("cite", "ece", "temperature", "svs", "isotonic", "temperature+isotonic")
     assert code == 0
-    assert all(out.count(name) == 1 for name in ("@misc{guo2017on,", "@misc{berta2025structured,"))
+    assert all(out.count(name) == 1 for name in ("@inproceedings{guo2017on,", "@misc{berta2025structured,"))
     code, _, err = calibrant("cite", "digits_cnn")
     assert (code, "comes from none" in err) == (2, True)
 

@@ -101,7 +101,7 @@ def test_what_auto_keeps_depends_on_its_choice(calibrant, tmp_path):
     )
     assert code == 0, err
     words = " ".join(out.split())
-    assert "keeps what the method keeps that was chosen" in words
+    assert "keeps no guarantee; may change the predicted class" in words
     assert "chosen by 5-fold cross-validated nll: vector" in words
 
 
@@ -224,7 +224,7 @@ def test_cite_takes_what_fit_takes(calibrant):
     assert code == 0
     assert out.splitlines()[0].startswith("Guo et al. (2017)")
     assert out.splitlines()[1].startswith("Zadrozny & Elkan (2002)")
-    assert out.count("@misc{") == 2
+    assert out.count("@inproceedings{") == 2
     assert "author = {Chuan Guo and Geoff Pleiss and Yu Sun and Kilian Q. Weinberger}" in out
     code, out, _ = calibrant("cite", "piece")
     assert (code, "arXiv:2306.04590" in out) == (0, True)
@@ -260,7 +260,7 @@ def test_features_are_read_from_the_same_file(calibrant, files, tmp_path, name):
         (["fit", "temperature(gamma=x)", "cal.npz", "-o", "OUT"], ["gamma of temperature must be a number"]),
         (["fit", "temperature", "missing.npz", "-o", "OUT"], ["missing.npz"]),
         (["fit", "temperature", "unlabelled.npz", "-o", "OUT"], ["labels"]),
-        (["fit", "temperature", "odd.npz", "-o", "OUT"], ["--scores x, --labels y"]),
+        (["fit", "temperature", "odd.npz", "-o", "OUT"], ["--scores x and --labels y"]),
         (["fit", "temperature", "answers.csv", "-o", "OUT"], ["every class"]),
         (["fit", "temperature", "cal.npz", "-o", "map.pt"], [".safetensors"]),
         (["fit", "temperature", "cal.npz", "-o", "no/map.safetensors"], ["folder"]),
@@ -280,7 +280,7 @@ def test_features_are_read_from_the_same_file(calibrant, files, tmp_path, name):
         (["apply", "map.safetensors", "turned.npz", "-o", "OUT"], ["'bird'", "'cat'", "another order"]),
         (["apply", "map.safetensors", "others.npz", "-o", "OUT"], ["class 0 is 'a'", "'cat'"]),
         (["apply", "map.safetensors", "answers.csv", "-o", "OUT"], ["logits", "confidence"]),
-        (["apply", "map.safetensors", "odd.npz", "-o", "OUT"], ["pass --logits (or --probs), --scores x."]),
+        (["apply", "map.safetensors", "odd.npz", "-o", "OUT"], ["pass --logits (or --probs) and --scores x."]),
         (
             ["apply", "map.safetensors", "odd.npz", "--logits", "--scores", "x", "--labels", "z", "-o", "OUT"],
             ["--labels z"],
@@ -366,3 +366,24 @@ class TestGivenTemperature:
         code, _, err = calibrant("apply", "temperature(value=-1)", files / "test.npz", "-o", tmp_path / "out.npz")
         assert code == 2
         assert "value must be" in " ".join(err.split())
+
+
+def test_an_infinite_temperature_is_explained(calibrant, files, tmp_path):
+    _, out, _ = calibrant("fit", "ets", files / "cal.npz", "-o", tmp_path / "ets.safetensors")
+    assert "inf (equal probabilities)" in out
+
+
+def test_confidences_of_answers_that_are_mostly_wrong_are_calibrated_as_is_advised(calibrant, tmp_path):
+    confidence = np.repeat([0.7, 0.8, 0.9, 0.99], 100)
+    right = np.arange(400) % 100 < np.repeat([20, 30, 40, 45], 100)
+    save(TopLabel(torch.from_numpy(confidence), torch.from_numpy(right)), tmp_path / "answers.csv")
+    _, _, err = calibrant("fit", "isotonic", tmp_path / "answers.csv", "-o", tmp_path / "map.safetensors")
+    methods = " ".join(err.split()).partition("of being right, by ")[2].partition(":")[0].split(" or ")
+    assert methods == ["isotonic_ovr", "platt"]
+    reading = ["--probs", "--positive", "confidence", "--labels", "correct", "-o"]
+    for method in methods:
+        assert calibrant("fit", method, tmp_path / "answers.csv", *reading, tmp_path / "map.safetensors")[0] == 0
+        files = (tmp_path / "map.safetensors", tmp_path / "answers.csv")
+        assert calibrant("apply", *files, *reading, tmp_path / "calibrated.csv")[0] == 0
+        calibrated = load(tmp_path / "calibrated.csv")
+        assert float(calibrated.confidence.mean()) == pytest.approx(right.mean(), abs=0.02)

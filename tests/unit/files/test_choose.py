@@ -118,9 +118,9 @@ def test_words_in_names_are_class_names_and_labels_may_be_those():
             {"softmax_out": PROBS, "y": LABELS},
             {"kind": "probs"},
             InputError,
-            "must have arrays 'probs'...found 'softmax_out' (2 x 3), 'y' (2)...pass scores='softmax_out', labels='y'.",
+            "must have arrays 'probs'...found 'softmax_out' (2 x 3), 'y' (2)...scores='softmax_out' and labels='y'.",
         ),
-        ({"out": PROBS, "labels": LABELS}, {}, InputError, "pass kind='logits' (or kind='probs'), scores='out'."),
+        ({"out": PROBS, "labels": LABELS}, {}, InputError, "pass kind='logits' (or kind='probs') and scores='out'."),
         ({"logits": LOGITS, "Labels": LABELS}, {}, InputError, "found 'logits'...'Labels'...Pass labels='Labels'."),
         ({"p_0": LABELS, "p_1": LABELS, "labels": LABELS}, {"kind": "probs"}, InputError, "pass scores='p_'."),
         ({"conf": [0.5], "correct": [1]}, {"kind": "top-label"}, InputError, "pass confidence='conf'."),
@@ -270,3 +270,24 @@ def test_numbered_columns_do_not_hide_the_others(tmp_path):
     (tmp_path / "p.csv").write_text(",".join(names) + "\n" + ",".join("0" * len(names)) + "\n")
     with pytest.raises(InputError, match=r"found 'p_0' to 'p_9', 'y', 'W'; the nearest is 'W'"):
         load(tmp_path / "p.csv", kind="logits", scores="p_", labels="y", weights="w")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"weights": 3}, "'3'; found"),
+        ({"weights": [1.0, 2.0]}, "weights must be the name of a column; got list"),
+        ({"scores": 3}, "kind='logits'"),
+        ({"scores": ["a", 2], "kind": "probs"}, "there is no 'a'"),
+        ({"where": {3: 1}}, "'3'; found"),
+    ],
+)
+def test_what_is_no_name_is_refused_in_words(given, said):
+    with pytest.raises(InputError, match=said):
+        load({"probs": [[0.2, 0.8], [0.6, 0.4]], "labels": [1, 0]}, **given)
+
+
+def test_columns_of_a_frame_are_named_by_its_numbers():
+    frame = pytest.importorskip("pandas").DataFrame([[0.2, 0.8, 1], [0.6, 0.4, 0], [0.7, 0.3, 0]])
+    assert load(frame, kind="probs", scores=[0, 1], labels=2, where={2: 0}).correct.tolist() == [True, True]
+    assert load(frame, positive=1, labels=2).labels.tolist() == [1, 0, 0]

@@ -147,7 +147,9 @@ def test_class_names_may_be_given():
 
 def test_samples_are_chosen_by_the_value_of_a_column():
     source = {"logits": PROBS, "labels": [0, 1, 2], "fold": [1, 2, 2], "part": ["cal", "test", "dev"]}
-    assert load(source, where={"fold": "2"}).labels.tolist() == [1, 2]
+    for two in ("2", 2, 2.0, [2], np.int64(2)):
+        assert load(source, where={"fold": two}).labels.tolist() == [1, 2]
+    assert load({**source, "is_late": [False, True, True]}, where={"is_late": True}).labels.tolist() == [1, 2]
     assert load(source, where={"part": ["cal", "dev"]}).labels.tolist() == [0, 2]
     assert load(source, where={"part": ["cal", "dev"], "fold": "2"}).labels.tolist() == [2]
     with refused("'part' must hold 'val' in some rows; it holds 'cal' (1), 'dev' (1), 'test' (1)"):
@@ -193,8 +195,10 @@ def test_decimal_commas_and_percent_signs_are_named(tmp_path):
         (b"prob,label\n0.2,cat\n0.3,dog\n", "positive='prob'"),
         (b"score,label\n0.2,0\n0.3,1\n", "positive='score'"),
         (b".2,.8,1\n.3,.7,0\n", "scores=A,B,C"),
+        (b"prob_a,prob_b,label\n.2,.8,a|b\n", "(multi-label)"),
+        (b"prob_0,prob_1,label\n.2,.8,0;1\n", "(multi-label)"),
     ],
-    ids=["utf-16", "excel", "gzip", "no labels", "y_true", "prob", "score", "no header"],
+    ids=["utf-16", "excel", "gzip", "no labels", "y_true", "prob", "score", "no header", "names", "numbers"],
 )
 def test_what_a_csv_lacks_is_named_with_what_helps(tmp_path, text, part):
     (tmp_path / "p.csv").write_bytes(text)
@@ -222,7 +226,7 @@ def test_the_error_for_unknown_columns_names_the_options_that_could_read_them(tm
     ):
         load(tmp_path / "p.csv")
     (tmp_path / "p.csv").write_text("0,1,target\n0.5,0.5,1\n")
-    with refused("scores='[0-9]*', labels='target'", error=FileError):
+    with refused("scores='[0-9]*' and labels='target'", error=FileError):
         load(tmp_path / "p.csv")
 
 
@@ -309,6 +313,10 @@ def test_json_lines_of_confidence_and_correctness(tmp_path):
             "'label' must have a value in every row; .*row 1",
         ),
         ('{"probs": [0.5, 0.5], "label": 1}\n{"probs": 3, "label": 1}\n', "changed from array to number in row 1"),
+        ('{"probs": [0.5, 0.5], "label": ["a", "b"]}\n', "lists of text.*multi-label"),
+        ('{"choices": [{"logprobs": {"content": []}}], "label": "A"}\n', "chat server.*docs/files.md"),
+        ('{"logprobs": {"content": [{"token": "A"}]}, "label": "A"}\n', "chat server"),
+        ('{"logprobs": [{"token": "A", "logprob": -1}], "label": "A"}\n', "chat server"),
         ('{"probs": [0.5, 0.5], "label": ', "file of JSON lines"),
         ("[0.5, 0.5, 1]\n", "file of JSON lines"),
         (

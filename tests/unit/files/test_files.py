@@ -189,7 +189,7 @@ def test_the_error_for_an_unknown_matrix_names_the_option(tmp_path, suffix):
         np.savez(path, **{name: array.numpy() for name, array in arrays.items()})
     else:
         {".pt": torch.save, ".safetensors": safetensors.torch.save_file}[suffix](arrays, path)
-    with pytest.raises(FileError, match=r"'softmax_out' \(30 x 3\), 'y' \(30\).*scores='softmax_out', labels='y'"):
+    with pytest.raises(FileError, match=r"'softmax_out' \(30 x 3\), 'y' \(30\).*scores='softmax_out' and labels='y'"):
         load(path, kind="probs")
     assert len(load(path, kind="probs", scores="softmax_out", labels="y")) == 30
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 
 import matplotlib as mpl
 import numpy as np
@@ -11,9 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from calibrant import evaluate_slices
 from calibrant.diagrams import bins_sweep, classwise_reliability, confidence_density, reliability, risk_coverage
 from calibrant.errors import InputError, UnknownNameError
-from calibrant.evidence import estimate
+from calibrant.evidence import Estimate, estimate
 from calibrant.metrics import ECE, ece, mce
 from calibrant.plots import (
     figures,
@@ -25,7 +27,10 @@ from calibrant.plots import (
     plot_reliability,
     plot_risk_coverage,
 )
+from calibrant.plots.reliability import slice_figures
+from calibrant.plots.trend import plot_trend
 from calibrant.predictions import Predictions, TopLabel
+from calibrant.scale.trend import Period, Trend
 
 
 def rows(n, k, scale=2.0, seed=0):
@@ -209,6 +214,30 @@ def test_gaps_within_chance_are_pale():
     )
     assert max(pale) < 0.5
     assert strong == {1.0}
+
+
+@pytest.mark.parametrize("name", ["2026-11-{:02}", "day {}", "the period number {}"])
+def test_the_names_of_periods_do_not_overlap(name):
+    one = Estimate(0.1, 0.05, 0.15)
+    periods = [Period(name.format(number), 100, {"ece": one}, {}) for number in range(1, 31)]
+    figure = plot_trend(Trend(periods, ("ece",), 100, 0))
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in figure.axes[-1].get_xticklabels()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3])
+def test_the_legend_of_few_slices_is_within_the_figure(slices):
+    rng = np.random.default_rng(0)
+    confidence = np.concatenate([rng.uniform(0.3, 1, 1995), rng.uniform(0, 0.05, 5)])
+    shift = np.where(np.arange(2000) % 2, 0.25, -0.25)  # bins above, below and on the diagonal, and one of few samples
+    top = TopLabel(confidence, rng.random(2000) < confidence + shift * (confidence > 0.5))
+    column = [f"slice {number % slices}" for number in range(2000)]
+    found = evaluate_slices(top, by={"part": column}, resamples=100)
+    figure = slice_figures(top, found, {"part": column})["by_part"]
+    figure.draw_without_rendering()
+    (legend,) = filter(None, (ax.get_legend() for ax in figure.axes))
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_the_legend_does_not_cover_the_note_of_the_operating_point():

@@ -143,6 +143,13 @@ def test_what_a_temperature_leaves_is_no_reason_for_a_better_model():
     assert any("what one temperature cannot lower" in finding for finding in words.findings)
 
 
+def test_of_few_classes_that_are_all_miscalibrated_only_the_worst_is_named():
+    findings = verdict(judged(draw(3000, 3, temperature=2.0))).findings
+    (words,) = [finding for finding in findings if "whichever class it predicts" in finding]
+    assert words.startswith("It is overconfident")
+    assert words.count("class ") == 2
+
+
 @pytest.mark.parametrize(
     ("gain", "said"),
     [
@@ -164,3 +171,35 @@ def test_an_error_without_a_p_value_is_no_evidence():
     unknown, shown = Estimate(0.1, 0.05, 0.15), Estimate(0.1, 0.05, 0.15, floor=0.01, p=0.001)
     assert not is_beyond_noise({"ece": unknown, "smece": unknown})
     assert is_beyond_noise({"ece": unknown, "smece": shown})
+
+
+def test_an_error_that_noise_explains_is_not_said_to_be_beyond_noise_where_the_smooth_one_is():
+    confidence = np.repeat([0.99, 0.94], 2500)  # too sure and not sure enough, in one of fifteen bins
+    right = np.arange(5000) % 2500 >= np.repeat([80, 95], 2500)
+    found = evaluate(TopLabel(confidence, right), resamples=200)
+    assert found.metrics["ece"].p > 0.05 > found.metrics["smece"].p
+    first = verdict(found).findings[0]
+    assert "so noise explains it (p = " in first
+    assert "smECE" in first
+
+
+def test_what_a_temperature_hardly_removes_has_an_interval_in_percent():
+    said = _removed("log-loss", split(0.0867, 0.00001, 0.0004))
+    assert said.endswith("remove less than 1 % (95 % interval -0.4 % to 0.5 %).")
+
+
+@pytest.mark.parametrize("n", [1, 9, 20, 50])
+def test_a_few_confident_samples_that_are_all_right_do_not_show_calibration(n):
+    # A model that is wrong on one in ten samples would often look like this.
+    found = judged(TopLabel([0.999] * n, [True] * n))
+    assert found.advice.step is NextStep.more_samples
+    assert found.advice.samples > n
+
+
+def test_one_heavy_sample_does_not_decide_about_a_temperature():
+    samples = draw(200, temperature=2.0)
+    weights = torch.ones(200, dtype=torch.float64)
+    weights[0] = 1e6
+    found = judged(samples.with_weights(weights))
+    assert not found.splits
+    assert found.advice.step is not NextStep.leave

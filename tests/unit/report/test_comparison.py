@@ -366,7 +366,7 @@ def test_one_row_marks_nobody():
     assert {change.side for entry in found.fitted for by in entry.differences.values() for change in by.values()} == {
         "alike"
     }
-    assert "The test samples show no spread" in " ".join(comparison_verdict(found).findings)
+    assert "The test samples are too few, or too much alike" in " ".join(comparison_verdict(found).findings)
 
 
 # What must hold of the two sets.

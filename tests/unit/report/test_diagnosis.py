@@ -53,6 +53,14 @@ def test_a_long_name_of_the_baseline_stands_once(found):
     assert " ".join([words.headline, *words.findings]).lower().count("batch size") == 1
 
 
+def test_names_of_a_table_are_not_capitalised(found):
+    plain = tuple(replace(one, words=one.name) for one in found.candidates)
+    findings = diagnosis_verdict(replace(found, candidates=plain)).findings
+    assert findings[0].startswith("ce itself: ")
+    for verdict in found.verdicts:
+        assert any(line.startswith(f"{verdict.candidate} ") for line in findings)
+
+
 def test_a_baseline_without_errors_has_no_auroc(found):
     mine = next(one for one in found.refinement if one.candidate == "ce")
     row = replace(mine.rows[0], metrics=dict(mine.rows[0].metrics) | {"auroc": spread([math.nan])})

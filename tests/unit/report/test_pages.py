@@ -270,6 +270,7 @@ def test_a_comparison_becomes_a_frame_of_a_row_for_every_method():
     frame = made_comparison().to_frame().set_index("method")
     assert list(frame.index) == [method.name for method in made_comparison().methods]
     assert frame.loc["sms", "nll"] == 0.6812
+    assert frame.loc["sms", "nll_low"] < 0.6812 < frame.loc["sms", "nll_high"]
     assert frame.loc["vector", "failure"] == "the samples are separable."
     assert list(frame.index[frame["recommended"]]) == ["sms"]
 

@@ -374,3 +374,12 @@ def test_a_map_is_exported_to_onnx(table, tmp_path):
     (scores,) = session.run(None, {session.get_inputs()[0].name: given})
     expected = load_map(tmp_path / name).transform(test).probs
     assert scores == pytest.approx(expected.numpy(), abs=1e-5)
+
+    exported = api.export(map_file=str(tmp_path / name), suffix=".py", folder=str(tmp_path), progress=quiet)
+    (file,) = exported["files"]
+    module = {}
+    exec((tmp_path / file).read_text(), module)  # noqa: S102  # our own
+    given = {"probabilities": test.probs, "logits": test.logits}[module["ABOUT"]["inputs"]]
+    assert module["calibrate"](given) == pytest.approx(expected.numpy(), abs=1e-6)
+    with pytest.raises(InputError, match="suffix must be one of"):
+        api.export(map_file=str(tmp_path / name), suffix="/../x.py", folder=str(tmp_path), progress=quiet)

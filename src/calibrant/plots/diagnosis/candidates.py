@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
-from calibrant.diagnosis import Calibratability, CandidateVerdict, Diagnosis, Refinement, RefinementRow
+from calibrant.diagnosis import Calibratability, Diagnosis, Refinement, RefinementRow
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
 from calibrant.plots import layout
@@ -143,7 +143,10 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
     verdicts = {verdict.candidate: verdict for verdict in diagnosis.verdicts}
     for point in shown:
         is_baseline = point.name == diagnosis.baseline
-        look = baseline if is_baseline else _look(verdicts[point.name], mixed, colours)
+        own = () if is_baseline else (verdicts[point.name].ece_after_temperature, verdicts[point.name].auroc)
+        sides = {difference.side for difference in own} - {"alike"}
+        look = mixed if len(sides) > 1 else dot_look(next(iter(sides), "alike"), colours)
+        look = baseline if is_baseline else look
         ax.hlines(point.y, point.left, point.right, color=look["color"], linewidth=1.2, alpha=0.7, zorder=2)
         ax.vlines(point.x, point.low, point.high, color=look["color"], linewidth=1.2, alpha=0.7, zorder=2)
         ax.plot(point.x, point.y, linestyle="none", zorder=4, **look)
@@ -164,12 +167,6 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
     named = [point._replace(name=names[point.name]) for point in shown]
     _name_points(ax, named, colours, taken=[better.get_window_extent()])
     return figure
-
-
-def _look(verdict: CandidateVerdict, mixed: Look, theme: Theme) -> Look:
-    """Return the look, by shape and colour, of the two sides that the map shows."""
-    sides = {verdict.ece_after_temperature.side, verdict.auroc.side} - {"alike"}
-    return mixed if len(sides) > 1 else dot_look(next(iter(sides), "alike"), theme)
 
 
 def _name_points(ax: Axes, points: Sequence[_NamedPoint], theme: Theme, *, taken: Sequence[Bbox] = ()) -> None:

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from calibrant.diagnosis import CoefficientCurve, Diagnosis, EpochCurves, LearnedEpochs, LearnedGroup, ValidationSize
+from calibrant.diagnosis import CoefficientCurve, Diagnosis, EpochCurves, LearnedEpochs, ValidationSize
 from calibrant.diagnosis.evaluated import UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
 from calibrant.errors import InputError
@@ -318,7 +318,9 @@ def _draw_groups(ax: Axes, curve: LearnedEpochs, theme: Theme) -> None:
             heights = [base + _TALLEST * count / tallest for count in group.counts]
             ax.stairs(heights, curve.edges, baseline=base, fill=True, linewidth=0.8, zorder=2, **look)
             ax.vlines(group.mean, base, base + _TALLEST, color=theme.ink, linewidth=1.8, zorder=3)
-    ax.set_yticks(range(lines), [_epochs_words(group) for group in reversed(curve.groups)])
+    ends = [[group.first, group.last] for group in reversed(curve.groups)]
+    spans = ["never" if None in pair else "–".join(dict.fromkeys(map(str, pair))) for pair in ends]
+    ax.set_yticks(range(lines), spans)
     for label in ax.get_yticklabels():
         label.set(va="bottom", color=theme.ink)
     room = 0.24 * (curve.edges[-1] - curve.edges[0])  # for the shares
@@ -326,9 +328,3 @@ def _draw_groups(ax: Axes, curve: LearnedEpochs, theme: Theme) -> None:
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.xaxis.set_major_locator(MaxNLocator(5))
-
-
-def _epochs_words(group: LearnedGroup) -> str:
-    if group.first is None:
-        return "never"
-    return str(group.first) if group.first == group.last else f"{group.first}–{group.last}"
