@@ -231,7 +231,7 @@ def _call(template: str) -> _Expression:
         kinds = {"a": writer.array, "o": writer.operand, "s": writer.sizes, "i": writer.size}
         places = {field: (kinds[field[0]], int(field[1])) for field in _FIELD.findall(template)}
         values = {field: kind(given[place]) for field, (kind, place) in places.items()}
-        return template.format(**values, **{"axis": 0, **attributes})
+        return template.format(**values, **{"axis": 0, "perm": None, **attributes})
 
     return expression
 

@@ -395,8 +395,12 @@ def _topk(
     largest: bool = True,
     ordered: bool = True,
 ) -> tuple[Value, Value]:
-    how = {"axis": axis, "largest": int(largest), "sorted": int(ordered)}
-    values, order = writer.add("TopK", x.name, writer.shape([k]), dtype=x.dtype, n_outputs=2, **how)
+    # With axes reversed: ONNX Runtime up to 1.30 divides by the product of the sizes before TopK's axis, which ends the
+    # process, on x86-64, where there are no samples.
+    how = {"axis": -1 - axis, "largest": int(largest), "sorted": int(ordered)}
+    turned = writer.add("Transpose", x.name, dtype=x.dtype)
+    pair = writer.add("TopK", turned.name, writer.shape([k]), dtype=x.dtype, n_outputs=2, **how)
+    values, order = (writer.add("Transpose", part.name, dtype=part.dtype) for part in pair)
     return values, Value(order.name, torch.int64)
 
 
