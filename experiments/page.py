@@ -69,7 +69,7 @@ def number_by_number(entries: Sequence[Finding]) -> str:
         ]
         for each in entries
         if isinstance(about := each.published, Published) and each.number is not None
-        for digits in [4 if abs(each.number.value) < 2 else 2]
+        for digits in [max(2, 1 - math.floor(math.log10(about.tolerance)))]
     ]
     return table("Number by number", ["where", "paper", "tolerance", "ours", "verdict", "reason"], rows) if rows else ""
 
