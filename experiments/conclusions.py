@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from experiments.meta.page import TITLES
 from experiments.meta_regularization.results import lower_than_focal, numbers_of
+from experiments.overconfidence.results import numbers_of as overconfidence_numbers
 from experiments.page import joined, save
 from experiments.records import Record, Records
 from experiments.refinement.results import numbers_of as refinement_numbers
@@ -83,6 +84,21 @@ def _losses() -> Section:
         for method, name in (("CE", "cross-entropy"), ("Focal", "focal loss"), ("LS (0.05)", "label smoothing"))
         for uncalibrated, calibrated in [[long[f"paper.{method}.best.{row}.ece"].value for row in ("none", "TS")]]
     ]
+    over = overconfidence_numbers(_records("overconfidence"))
+    kinds = {
+        "CE": "cross-entropy",
+        "LS (0.09)": "label smoothing",
+        "Focal (5)": "focal loss",
+        "L1 (0.01)": "an L1 norm",
+    }
+    errors = {name: [over[f"cifar100.{method}.{row}.ece"] for row in ("none", "TS")] for method, name in kinds.items()}
+    ends = [f"{name} from {before.value:.1f} to {after.value:.1f}" for name, (before, after) in errors.items()]
+    lowest = [min(errors, key=lambda name: errors[name][row].value) for row in (0, 1)]
+    verdict = (
+        f"{lowest[0]} is lowest before and after"
+        if lowest[0] == lowest[1]
+        else f"{lowest[0]} is lowest before it, {lowest[1]} after it"
+    )
     both = refinement_numbers(_records("refinement"))
     costs = [
         f"{name} changes ECE by {ece.value:+.1f}, AUROC by {auc.value:+.1f} points ({auc.low:+.1f} … {auc.high:+.1f})"
@@ -96,12 +112,13 @@ def _losses() -> Section:
 The loss decides the calibration error before calibration more than that after it: trained in {len(ways)} ways
 ([study](meta-study.md)), networks have an ECE of {_range(before)} uncalibrated, and of {_range(after)} after one
 temperature. Cross-entropy goes from {before[plain]:.1f} to {after[plain]:.1f}; {len(better)} of the other
-{len(ways) - 1} end lower, the lowest {_extreme(after, min)}. What tells right from wrong, AUROC, is
-{auroc[plain]:.1f} for cross-entropy, lowest for {_extreme(auroc, min)} and highest for {_extreme(auroc, max)}. After
-350 epochs instead of 40 ([study](meta-regularization-study.md)) one temperature takes {", ".join(steps)}; a γ
-of focal loss that is learned for each sample has a lower ECE than γ = 1 in {sum(is_lower)} of {len(is_lower)} pairs of
-networks. Look at both: on VGG-16 ([study](refinement-study.md)) {"; ".join(costs)}. So choose the loss by
-accuracy and log-loss, calibrate afterwards, and evaluate what is left.
+{len(ways) - 1} end lower, the lowest {_extreme(after, min)}. On ResNet-32 ([study](overconfidence-study.md)) one
+temperature takes {", ".join(ends)}: {verdict}. What tells right from wrong, AUROC, is {auroc[plain]:.1f} for cross-entropy, lowest for
+{_extreme(auroc, min)} and highest for {_extreme(auroc, max)}. After 350 epochs instead of 40
+([study](meta-regularization-study.md)) one temperature takes {", ".join(steps)}; a γ of focal loss that is learned
+for each sample has a lower ECE than γ = 1 in {sum(is_lower)} of {len(is_lower)} pairs of networks. Look at both: on
+VGG-16 ([study](refinement-study.md)) {"; ".join(costs)}. So choose the loss by accuracy and log-loss, calibrate
+afterwards, and evaluate what is left.
 """
 
     def draw(ax: "Axes", theme: "Theme") -> None:

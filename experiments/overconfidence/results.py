@@ -36,6 +36,14 @@ CURVES = (
     "inverse_focal(gamma=2)",
     "inverse_focal(gamma=3)",
 )
+BEFORE_AND_AFTER = """
+## Before and after
+
+What the paper is about: losses that lower the calibration error leave more of it after a map. The temperature is that
+of the lowest log-loss; lines are 95 % intervals.
+
+![ECE by loss, uncalibrated and after a temperature](images/overconfidence.png)
+"""
 FIGURE = """
 ## The losses
 
@@ -102,8 +110,10 @@ two-sample t-test over seeds against the cross-entropy. **A verdict from one see
     if images is not None:
         draw_losses(images / "overconfidence-losses.png")
     groups = _groups(records)
+    if images is not None:
+        _draw_errors(groups, numbers, images / "overconfidence.png")
     tables = [_table(data, groups, numbers) for data in dict.fromkeys(data for data, _ in groups)]
-    parts = [claims(entries), *tables, number_by_number(entries), FIGURE]
+    parts = [claims(entries), BEFORE_AND_AFTER, *tables, number_by_number(entries), FIGURE]
     return page("Overconfidence: regularised losses before and after a map", "overconfidence", introduction, parts)
 
 
@@ -170,6 +180,37 @@ def _best_coefficients(groups: Mapping[str, Runs]) -> list[str]:
 
 def _errors(runs: Runs, row: str) -> list[float]:
     return [run["rows"][row]["ece"][0] for run in runs.values() if row in run["rows"]]
+
+
+def _draw_errors(groups: Mapping[tuple[str, str], Runs], numbers: Mapping[str, Number], path: Path) -> None:
+    from calibrant.plots.layout import SIZES, bare_axes, name_axes, new_figure, theme_named
+
+    theme = theme_named("light")
+    panels = list(dict.fromkeys(data for data, _ in groups))
+    losses = {data: [method for name, method in groups if name == data] for data in panels}
+    figure = new_figure(theme, width=6.4, height=sum(0.9 + 0.34 * len(losses[data]) for data in panels))
+    axes = figure.subplots(
+        len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": [2 + len(losses[data]) for data in panels]}
+    )
+    for ax, data in zip(axes[:, 0], panels, strict=True):
+        bare_axes(ax, theme)
+        order = sorted(losses[data], key=lambda method: numbers[f"{data}.{method}.none.ece"].value)
+        for row, colour, shift, words in (
+            ("none", theme.over, 0.1, "uncalibrated"),
+            ("TS", theme.under, -0.1, "after a temperature"),
+        ):
+            shown = [numbers[f"{data}.{method}.{row}.ece"] for method in order]
+            places = [place + shift for place in range(len(order))]
+            ax.hlines(places, [each.low for each in shown], [each.high for each in shown], color=colour, linewidth=1.4)
+            ax.scatter([each.value for each in shown], places, color=colour, s=26, label=words, zorder=2)
+        ax.set_yticks(range(len(order)), order)
+        ax.set_ylim(-0.6, len(order) - 0.4)
+        ax.set_xlim(left=0)
+        name, comma, size = data.partition(",")
+        ax.set_title(f"{DATA[name]}{comma}{size}", loc="left", color=theme.ink, fontsize=SIZES["label"])
+        name_axes(ax, theme, "ECE, %" if data == panels[-1] else "", "")
+    axes[0, 0].legend(frameon=False, fontsize=SIZES["note"], labelcolor=theme.ink, loc="lower right")
+    save(figure, path)
 
 
 def loss_curve(loss: str, probabilities: Tensor) -> Tensor:

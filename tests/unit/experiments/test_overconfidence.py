@@ -13,7 +13,10 @@ def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     assert main(["table", "overconfidence", "--quick", "--records", records, "--out", str(tmp_path)]) == 0
     page = (tmp_path / "overconfidence-study.md").read_text(encoding="utf-8")
     assert "| L1 (0.01) | 1 | " in page
-    assert (tmp_path / "images" / "overconfidence-losses.png").exists()
+    assert {path.name for path in (tmp_path / "images").iterdir()} == {
+        "overconfidence.png",
+        "overconfidence-losses.png",
+    }
     assert "3 cells done" in capfd.readouterr().out
 
 
