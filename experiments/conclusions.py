@@ -113,12 +113,12 @@ The loss decides the calibration error before calibration more than that after i
 ([study](meta-study.md)), networks have an ECE of {_range(before)} uncalibrated, and of {_range(after)} after one
 temperature. Cross-entropy goes from {before[plain]:.1f} to {after[plain]:.1f}; {len(better)} of the other
 {len(ways) - 1} end lower, the lowest {_extreme(after, min)}. On ResNet-32 ([study](overconfidence-study.md)) one
-temperature takes {", ".join(ends)}: {verdict}. What tells right from wrong, AUROC, is {auroc[plain]:.1f} for cross-entropy, lowest for
-{_extreme(auroc, min)} and highest for {_extreme(auroc, max)}. After 350 epochs instead of 40
-([study](meta-regularization-study.md)) one temperature takes {", ".join(steps)}; a γ of focal loss that is learned
-for each sample has a lower ECE than γ = 1 in {sum(is_lower)} of {len(is_lower)} pairs of networks. Look at both: on
-VGG-16 ([study](refinement-study.md)) {"; ".join(costs)}. So choose the loss by accuracy and log-loss, calibrate
-afterwards, and evaluate what is left.
+temperature takes {", ".join(ends)}: {verdict}. What tells right from wrong, AUROC, is {auroc[plain]:.1f} for
+cross-entropy, lowest for {_extreme(auroc, min)} and highest for {_extreme(auroc, max)}. After 350 epochs instead of 40
+([study](meta-regularization-study.md)) one temperature takes {", ".join(steps)}; a γ of focal loss that is learned for
+each sample has a lower ECE than γ = 1 in {sum(is_lower)} of {len(is_lower)} pairs of networks. Look at both: on VGG-16
+([study](refinement-study.md)) {"; ".join(costs)}. So choose the loss by accuracy and log-loss, calibrate afterwards,
+and evaluate what is left.
 """
 
     def draw(ax: "Axes", theme: "Theme") -> None:
