@@ -192,6 +192,10 @@ def with_scores(
             if warns:
                 warn(note)
         notes = (*notes, note)
+    held = scores[1, 2, np.abs(scores[1, 0] - math.log(2)) < _POINT] if k == 2 else scores[1, 2, :0]
+    if len(held) and (right := held.mean()) < 0.5 - 1.5 / math.sqrt(len(held)):  # three standard errors
+        note = f"of samples with a calibrated confidence of 50 %, {100 * right:.0f} % are right: a method that keeps"
+        notes = (*notes, f"{note} the predicted class cannot go below 50 % of two classes; isotonic_ovr and platt can.")
     return dataclasses.replace(summary, notes=notes, compared=scores.shape[2], before=before, after=after)
 
 

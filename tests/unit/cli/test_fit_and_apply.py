@@ -387,3 +387,6 @@ def test_confidences_of_answers_that_are_mostly_wrong_are_calibrated_as_is_advis
         assert calibrant("apply", *files, *reading, tmp_path / "calibrated.csv")[0] == 0
         calibrated = load(tmp_path / "calibrated.csv")
         assert float(calibrated.confidence.mean()) == pytest.approx(right.mean(), abs=0.02)
+    for method, is_noted in {"isotonic": True, "temperature": True, "isotonic_ovr": False, "platt": False}.items():
+        _, out, _ = calibrant("fit", method, tmp_path / "answers.csv", *reading, tmp_path / "map.safetensors")
+        assert ("cannot go below 50 %" in " ".join(out.split())) is is_noted
