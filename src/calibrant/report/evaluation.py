@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,7 +70,6 @@ def evaluation_page(
         baseline: Where the baseline came from.
         slices: Slices of the samples, the worst first.
     """
-    differences = _baseline_section(comparison, baseline)
     classes = counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"
     return Page(
         title="Calibration report",
@@ -79,14 +78,18 @@ def evaluation_page(
         verdict=verdict(evaluation, slices),
         tone=_TONES.get(evaluation.advice.step, "bad"),
         number=_number(evaluation.metrics["ece"]),
-        brief=(Section("", (_brief(evaluation),)), *_slice_sections(slices, most=_BRIEF_SLICES), *differences),
+        brief=(
+            Section("", (_brief(evaluation),)),
+            *_slice_sections(slices, most=_BRIEF_SLICES),
+            *_baseline_section(comparison, baseline, _brief_names(comparison or ())),
+        ),
         full_hint=f"All {len(evaluation.metrics)} numbers and the decompositions of the scores",
         sections=(
             *_families(evaluation),
             Section("Scores decomposed", items=tuple(_parts(evaluation))),
             *_streamed_sections(evaluation, slices),
             *_slice_sections(slices),
-            *differences,
+            *_baseline_section(comparison, baseline, comparison or ()),
         ),
         settings=f"{evaluation.n_bins} bins; seed {evaluation.seed}",
         footer="Noise floor: what a perfectly calibrated model with these confidences would score on average; p: how "
@@ -162,12 +165,13 @@ def plain_estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, floa
 
 def _brief(evaluation: Evaluation) -> Table:
     """Return the metrics that matter most."""
-    shown = [name for name in (*_BRIEF_METRICS, *_TOP_LABEL_FALLBACKS) if name in evaluation.metrics]
-    rows = [
-        [catalogue.metrics[name].title, _arrow(name), *_cells(evaluation.metrics[name])]
-        for name in shown[: len(_BRIEF_METRICS)]
-    ]
+    shown = {name: evaluation.metrics[name] for name in _brief_names(evaluation.metrics)}
+    rows = [[catalogue.metrics[name].title, _arrow(name), *_cells(estimated)] for name, estimated in shown.items()]
     return table(["", "", *_HEADER], rows, text=(0, 1))
+
+
+def _brief_names(known: Collection[str]) -> list[str]:
+    return [name for name in (*_BRIEF_METRICS, *_TOP_LABEL_FALLBACKS) if name in known][: len(_BRIEF_METRICS)]
 
 
 def _families(evaluation: Evaluation) -> list[Section]:
@@ -219,17 +223,24 @@ def _parts(evaluation: Evaluation) -> list[str]:
     return lines
 
 
-def _baseline_section(comparison: Mapping[str, Difference] | None, baseline: str | None) -> list[Section]:
-    """Return the paired differences to a second set of predictions, where there is one."""
+def _baseline_section(
+    comparison: Mapping[str, Difference] | None, baseline: str | None, shown: Collection[str]
+) -> list[Section]:
+    """Return some paired differences to a second set of predictions, where there is one, and which others are clear."""
     if comparison is None:
         return []
+    others = [(name, d.side) for name, d in comparison.items() if name not in shown]
+    clear = {side: [name for name, own in others if own == side] for side in ("better", "worse")}
+    words = [f"{len(names)} {side} ({', '.join(names)})" for side, names in clear.items() if names]
+    words += [f"{left} neither"] if (left := len(others) - sum(map(len, clear.values()))) else []
     rows = [
         [code(name), number_text(d.baseline), number_text(d.candidate), page.comparison_cell(f"{d.value:+.4f}", d.side),
          page.bounds_text(d.low, d.high), page.p_text(d.p)]
-        for name, d in comparison.items()
+        for name, d in ((name, comparison[name]) for name in shown)
     ]  # fmt: skip
     header = ["metric", "baseline", "this", "this − baseline", "95 % interval", "p"]
-    return [Section(f"Compared with {baseline}" if baseline else "Comparison", (table(header, rows),))]
+    title = f"Compared with {baseline}" if baseline else "Comparison"
+    return [Section(title, (table(header, rows),), (f"Other metrics: {', '.join(words)}.",) if words else ())]
 
 
 _BRIEF_SLICES = 10  # of each column
