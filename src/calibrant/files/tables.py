@@ -26,6 +26,10 @@ def column_of(column: Any, name: str, *, may_lack: bool = False) -> Column:
     if not len(column):
         raise InputError(f"column {name!r} must have at least one row; got none.")
     column = _as_basic_type(column)
+    if may_lack and pa.types.is_temporal(column.type):
+        import pyarrow.compute as pc
+
+        column = pc.replace_substring_regex(column.cast(pa.string()), r" 00:00:00(\.0+)?(Z|[+-]\d{4})?$", "")
     if may_lack and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         column = column.fill_null("")
     if column.null_count:

@@ -21,9 +21,9 @@ def trend_page(trend: Trend, *, source: str | None = None) -> page.Page:
     number = sum(map(len, changed.values()))
     headline = f"{page.counted(number, 'change')} beyond chance." if number else "No change beyond chance."
     next_steps = (
-        ["Evaluate the states before and after a change apart, and look at the data that came in then."]
+        ["Evaluate the periods before and after a change apart, and look at the data that came in then."]
         if number
-        else ["Go on adding states: the test allows for any number of looks."]
+        else ["Go on adding periods: the test allows for any number of looks."]
     )
     section = page.Section("Over time", (_table(trend),), legend=_LEGEND)
     return page.Page(

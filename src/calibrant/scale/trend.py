@@ -1,7 +1,9 @@
 """Metrics over time from the states of days or weeks, and a test of every one whether they changed."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -12,12 +14,14 @@ import torch
 from torch import Tensor
 
 from calibrant.catalogue import metrics as known_metrics
-from calibrant.errors import FileError, InputError
+from calibrant.errors import FileError, InputError, without_our_warnings
 from calibrant.evidence.estimates import Estimate
 from calibrant.metrics import Metric
 from calibrant.metrics.states import Average, Averaged, Ranked, TopStatistic
 from calibrant.scale.evaluation import estimate_state
-from calibrant.scale.state import EvaluationState
+from calibrant.scale.shards import Plan, Shard
+from calibrant.scale.state import Design, EvaluationState, sample_keys
+from calibrant.slices import check_few_values
 
 DEFAULT_METRICS = ("ece", "accuracy", "nll")
 LEVEL = 0.05
@@ -87,10 +91,10 @@ def measure_trend(
     Example:
         >>> measure_trend({})
         Traceback (most recent call last):
-        calibrant.errors.InputError: a trend must have at least two states; got 0. Make them: calibrant state.
+        calibrant.errors.InputError: a trend must have at least two periods; got 0.
     """
     if len(states) < 2:
-        raise InputError(f"a trend must have at least two states; got {len(states)}. Make them: calibrant state.")
+        raise InputError(f"a trend must have at least two periods; got {len(states)}.")
     first_name, first = next(iter(states.items()))
     chosen = _chosen(first, metrics)
     before = {metric.name: deepcopy(first) for metric in chosen}
@@ -112,6 +116,55 @@ def measure_trend(
         estimates = estimate_state(state, state.sample.predictions, chosen, resamples=resamples)
         periods.append(Period(name, state.n, estimates, changes))
     return Trend(periods, tuple(metric.name for metric in chosen), resamples, first.design.seed)
+
+
+def states_by(
+    column: str, shards: Sequence[Shard], plan: Plan, *, n_bins: int = 15, seed: int = 0
+) -> dict[str, EvaluationState]:
+    """Gather a state of the samples of every value of a column, as if they were files of their own of the same name.
+
+    Values with numbers in them, such as dates, are in the order of these; others as they first come.
+    """
+    states, seen, design = dict[str, EvaluationState](), Counter[tuple[str, str]](), None
+    for shard in shards:
+        plan.check(shard)
+    for task in plan.tasks(shards):
+        for batch in plan.batches(task):
+            words, shard = batch.columns[column], task.shard
+            design = design or Design.of(batch.samples, n_bins=n_bins, seed=seed)
+            design.check(batch.samples, shard.path)
+            for code in dict.fromkeys(words.codes.tolist()):
+                rows, period = (words.codes == code).nonzero()[:, 0], words.distinct[code]
+                keys = sample_keys(seed, shard.name, seen[shard.name, period], len(rows))
+                seen[shard.name, period] += len(rows)
+                if period not in states:
+                    check_few_values(column, len(states) + 1)
+                    states[period] = EvaluationState(design)
+                samples = batch.samples[rows]
+                if samples.weights is None or bool(samples.weights.any()):
+                    with without_our_warnings():
+                        states[period].add(samples, keys)
+    if "missing" in states:
+        raise InputError(f"{column!r} must have a value for every sample; {states['missing'].n:,} have none.")
+    return {period: states[period] for period in in_time_order(states)}
+
+
+def in_time_order(names: Iterable[str]) -> list[str]:
+    """Return names in the order of the numbers in them, decimal ones by their value; others as they are given.
+
+    Example:
+        >>> in_time_order(["day10", "day9"]), in_time_order(["2.5", "2.25"]), in_time_order(["Mon", "Fri"])
+        (['day9', 'day10'], ['2.25', '2.5'], ['Mon', 'Fri'])
+    """
+    names = list(names)
+    if all(_DECIMAL.fullmatch(name) for name in names):
+        return sorted(names, key=float)
+    if not all(re.search(r"\d", name) for name in names):
+        return names
+    return sorted(names, key=lambda name: [int(part) if part.isdigit() else part for part in _NUMBERS.split(name)])
+
+
+_DECIMAL, _NUMBERS = re.compile(r"-?\d+(\.\d+)?"), re.compile(r"(\d+)")
 
 
 def _chosen(state: EvaluationState, names: Sequence[str]) -> list[Metric]:

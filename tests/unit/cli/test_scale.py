@@ -1,11 +1,14 @@
 """Commands on many files, and on states that add up."""
 
 import json
+from datetime import UTC, date, datetime, time, timedelta
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
+from pyarrow import csv
 from tests.unit.scale.test_state import predictions_of
 
 from calibrant import Predictions, TemperatureScaling, evaluate, load_map, save
@@ -167,6 +170,62 @@ def test_trend_puts_states_in_order(folder, calibrant):
     assert "0.npz must be a state" in error
 
 
+def save_with(samples, path, **columns):
+    """Write samples with further columns."""
+    save(samples, path)
+    table = csv.read_csv(path) if path.suffix == ".csv" else pq.read_table(path)
+    for name, values in columns.items():
+        table = table.append_column(name, pa.array(values))
+    csv.write_csv(table, path) if path.suffix == ".csv" else pq.write_table(table, path)
+
+
+@pytest.mark.parametrize(("form", "days"), [("csv", ["9", "10", "11"]), ("parquet", ["b", "a", "c"])])
+def test_trend_of_a_column_is_that_of_the_states_of_its_parts(folder, calibrant, form, days):
+    day = np.arange(900) % 300 // 100
+    for place, name in enumerate(days):
+        (folder / name).mkdir()
+        save(SAMPLES[torch.from_numpy(day == place)], folder / name / f"all.{form}")
+        assert calibrant("state", folder / name / f"all.{form}", "-o", folder / f"{name}.state")[0] == 0
+    save_with(SAMPLES, folder / f"all.{form}", day=[days[place] for place in day])
+    states = [folder / f"{name}.state" for name in days]
+    for name, given in {"states": states, "column": [folder / f"all.{form}", "--by", "day"]}.items():
+        code, _, error = calibrant("trend", *given, "--resamples", 100, "--json", folder / f"{name}.json")
+        assert code == 0, error
+    by_state, by_column = (json.loads((folder / f"{name}.json").read_text()) for name in ("states", "column"))
+    assert [period["name"] for period in by_column["periods"]] == days
+    assert by_column == by_state
+
+
+def test_trend_of_a_column_names_what_is_wrong(folder, calibrant):
+    save_with(SAMPLES, folder / "all.csv", day=["", *["2024-01-02"] * 899], once=[1] * 900)
+    calibrant("state", folder / "0.npz", "-o", folder / "all.state")
+    refused = {
+        "all.csv --by day": "1 have none",
+        "all.csv --by once": "at least two periods; got 1",
+        "all.csv --by week": "must have the column 'week'",
+        "all.csv": "--by COLUMN",
+        "all.state --by day": "periods themselves",
+        "all.state --bins 10": "must come with --by",
+    }
+    for arguments, words in refused.items():
+        file, *others = arguments.split()
+        code, _, error = calibrant("trend", folder / file, *others)
+        assert code == 2
+        assert words in " ".join(error.split())
+
+
+def test_dates_of_a_table_are_periods(folder, calibrant):
+    days = [date(2024, 1, 30) + timedelta(days=place % 3) for place in range(900)]
+    times = [datetime.combine(day, time()) for day in days]
+    save_with(SAMPLES, folder / "all.parquet", day=days, at=times, zoned=[at.replace(tzinfo=UTC) for at in times])
+    for column in ("day", "at", "zoned"):
+        out = folder / "trend.json"
+        code, _, error = calibrant("trend", folder / "all.parquet", "--by", column, "--resamples", 100, "--json", out)
+        assert code == 0, error
+        names = [period["name"] for period in json.loads(out.read_text())["periods"]]
+        assert names == ["2024-01-30", "2024-01-31", "2024-02-01"]
+
+
 def test_states_are_given_as_a_folder_or_a_pattern_too(folder, calibrant):
     (folder / "states").mkdir()
     for number in range(3):
@@ -190,7 +249,7 @@ def test_trend_fails_only_where_the_last_period_became_worse(folder, calibrant):
     assert "✗ --fail-if-worse: ece, nll became worse in 1" in shown
     code, shown, _ = calibrant("trend", *states, "--fail-if-worse", "--resamples", 100)
     assert code == 0
-    assert "✓ --fail-if-worse: nothing became worse in 2" in shown
+    assert "✓ --fail-if-worse: nothing became worse in 2 (before: ece, nll in 1)" in shown
     assert calibrant("trend", *states[:2], "--resamples", 100)[0] == 0
 
 

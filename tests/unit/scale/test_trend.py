@@ -59,7 +59,7 @@ def test_what_chance_gives_has_mean_zero_and_spread_one(weighted):
 
 def test_states_that_cannot_be_compared_are_refused():
     one = state_of(predictions_of(200, 3), [])
-    with pytest.raises(InputError, match="at least two states; got 1"):
+    with pytest.raises(InputError, match="at least two periods; got 1"):
         measure_trend({"a": one})
     with pytest.raises(FileError, match="b must be gathered as a was; it has a number of classes of 4 instead of 3"):
         measure_trend({"a": one, "b": state_of(predictions_of(200, 4), [])})
