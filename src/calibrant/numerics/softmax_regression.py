@@ -338,6 +338,7 @@ _LARGE = 10.0  # change of a logit by one parameter from which separable samples
 _MORE_STEPS = 200  # further steps for growing parameters where the samples were not shown to be separable
 # A fit on a sixteenth of the samples gives the start, if every class has so many samples per parameter there.
 _THINNED, _SAMPLES_PER_PARAMETER, _ROUGH = 16, 20, 1e-5
+_MUCH = 100  # times the differences of a sample's logits: what they share, from which it costs digits
 _SINGLE = 1e-6  # the smallest gradient that single precision resolves
 
 
@@ -382,7 +383,20 @@ def fit_affine(
     samples = Samples(inputs, labels, weights)
     if shape == "matrix" and not any(ridge):
         return _fit_matrix(samples, start, tolerance)
-    return _fit(samples, shape, ridge, pack(start, inputs.shape[1], shape, inputs.device), tolerance)
+    theta = pack(start, inputs.shape[1], shape, inputs.device)
+    if shape == "diagonal" and not any(ridge) and _shared(inputs) > _MUCH:  # the bias takes what all samples share
+        middle = float(inputs.mean(dtype=torch.float64))
+        theta[:, 1] += theta[:, 0] * middle
+        fit = _fit(samples._replace(inputs=inputs.double() - middle), shape, ridge, theta, tolerance)
+        bias = fit.bias - fit.weight * middle
+        return fit._replace(bias=bias - bias.mean())
+    return _fit(samples, shape, ridge, theta, tolerance)
+
+
+def _shared(inputs: Tensor) -> float:
+    """Return how large what the inputs of a sample share is, beside their differences."""
+    spread, mean = torch.std_mean(inputs.double(), dim=1)
+    return float(mean.abs().mean() / spread.mean().clamp(min=1e-300))
 
 
 def _fit_matrix(samples: Samples, start: tuple[Tensor | float, Tensor | float], tolerance: float) -> AffineFit:
@@ -463,7 +477,7 @@ def _fit(samples: Samples, shape: WeightShape, ridge: Ridge, theta: Tensor, tole
         elif best.end == "diverging":
             best = minimise(loss, best.theta, replace(settings, negligible=0.0, steps=_MORE_STEPS))
             best = best._replace(end="stalled") if best.end == "diverging" else best
-    _check_end(best, len(samples.labels), tolerance)
+    _check_end(best, samples.inputs, tolerance)
     certificate = best.certificate._replace(passes=best.certificate.passes + passes)
     return AffineFit(*unpack(loss.levelled(best.theta), shape), certificate)
 
@@ -482,8 +496,8 @@ def _rough(
     return (theta if rough.end in {"separable", "diverging"} else rough.theta), passes
 
 
-def _check_end(best: Minimum, n: int, tolerance: float) -> None:
-    reached = best.certificate
+def _check_end(best: Minimum, inputs: Tensor, tolerance: float) -> None:
+    reached, n = best.certificate, len(inputs)
     if best.end in {"separable", "diverging"}:
         lines = best.theta[1:, None] if best.theta.ndim == 1 else best.theta
         whose = f" (those of class {int(lines.abs().amax(dim=1).argmax())} first)" if best.end == "diverging" else ""
@@ -493,9 +507,16 @@ def _check_end(best: Minimum, n: int, tolerance: float) -> None:
             "Use a method with a penalty, such as svs or sms, or more samples."
         )
     if best.end == "stalled":
+        advice = "Check the logits for extreme values, or use a method with a penalty."
+        if _shared(inputs) > _MUCH:
+            number = float(inputs.double().mean(dim=1).abs().mean())
+            advice = (
+                f"All logits of a sample share a number of about {number:.1g}, which the weights multiply: take it out "
+                "first (log_softmax), or use dirichlet_odir, svs or sms."
+            )
         raise FitError(
             f"the gradient must fall below {tolerance:g} for the fit to count; it is {reached.gradient:.2g} after "
-            f"{reached.steps} steps. Check the logits for extreme values, or use a method with a penalty."
+            f"{reached.steps} steps. {advice}"
         )
 
 

@@ -223,6 +223,14 @@ class TestOptima:
         one, other = (fit_affine(values, labels, shape="number") for values in (inputs, inputs + offsets))
         assert torch.allclose(one.weight, other.weight, atol=1e-6)
 
+    @pytest.mark.parametrize("shape", ["number", "diagonal", "matrix"])
+    def test_a_number_added_to_all_logits_of_all_samples_goes_into_the_bias(self, shape):
+        inputs, labels = rows_of(800, 4)
+        one, other = (fit_affine(values, labels, shape=shape) for values in (inputs, inputs - 1e4))
+        shift = (one.bias - other.bias) + 1e4 * (other.weight.sum(1) if shape == "matrix" else other.weight)
+        assert torch.allclose(other.weight, one.weight, atol=1e-5)
+        assert torch.allclose(shift, shift.mean(), atol=1e-3)  # which no probability shows
+
     @each_shape
     def test_samples_of_equal_logits_may_alternate_with_others(self, shape):
         inputs, labels = rows_of(8000, 4)
