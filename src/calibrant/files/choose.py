@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 from os import PathLike
 from os.path import commonprefix
-from typing import final, get_args
+from typing import Any, final, get_args
 
 from calibrant.errors import Argument, InputError, UnknownNameError
 from calibrant.files.source import CHAT_HINT, PREFIXES, Content, Kind
@@ -29,6 +29,16 @@ _PREFIXES: dict[Kind, tuple[str, ...]] = {
     "probs": (PREFIXES["probs"], "probs_", *(f"{name}." for name in _SCORES["probs"])),
 }  # with a point: an object by class in a line of JSON
 _SEPARATORS = "_. :-"  # between what the names of columns share and the name of their class
+
+
+_TYPES: dict[str, tuple[Any, str]] = {
+    "kind": (str | None, "'logits', 'probs' or 'top-label'"),
+    "normalise": (bool, "True or False"),
+    "separator": (str | None, "one character, such as ';'"),
+    "class_names": (Iterable | None, "a list of names"),
+    "where": (Mapping | None, "a mapping of columns to values, such as {'part': 'test'}"),
+    "positive_class": (str | int | None, "the label of the positive class"),
+}
 
 
 @final
@@ -58,6 +68,11 @@ class LoadOptions:
                 hint = "Arrays go into a mapping: load({'probs': p, 'labels': y, 'w': w}, weights='w')."
                 raise InputError(f"{option} must be the name of a column; got {type(name).__name__}. {hint}")
             object.__setattr__(self, option, str(name) if isinstance(name, int) else name)  # as pandas calls columns
+        for option, (kind, words) in _TYPES.items():
+            if not isinstance(given := getattr(self, option), kind):
+                raise InputError(Argument(option), f" must be {words}; got {type(given).__name__}.")
+        if isinstance(self.positive_class, int):  # as labels are
+            object.__setattr__(self, "positive_class", str(self.positive_class))
         if not isinstance(scores := self.scores, str | None):
             object.__setattr__(self, "scores", tuple(map(str, scores if isinstance(scores, Iterable) else [scores])))
         object.__setattr__(self, "where", self.where and {str(name): value for name, value in self.where.items()})

@@ -230,6 +230,15 @@ def test_the_error_for_unknown_columns_names_the_options_that_could_read_them(tm
         load(tmp_path / "p.csv")
 
 
+@pytest.mark.parametrize("option", ["kind", "normalise", "separator", "class_names", "where", "positive_class"])
+def test_options_of_another_type_are_refused(tmp_path, option):
+    path = tmp_path / "p.csv"
+    path.write_text("p,label\n0.9,2\n0.2,1\n")
+    with refused(f"{option} must be", "got float"):
+        load(path, positive="p", **{option: 3.5})
+    assert load(path, positive="p", positive_class=2).class_names == ("1", "2")
+
+
 @pytest.mark.parametrize("separator", ["", ";;", "a", ".", '"', "é"])
 def test_a_separator_is_one_character_that_no_number_has(tmp_path, separator):
     (tmp_path / "p.csv").write_text("prob_0,prob_1,label\n0.75,0.25,1\n")
