@@ -13,6 +13,10 @@ from calibrant.diagnosis import curves, summaries
 from calibrant.diagnosis.evaluated import MAPS, BySeed, CandidateVerdict, differences_from, evaluate_candidates, verdict
 from calibrant.diagnosis.runs import DiagnosedRun, baseline_of, candidate_notes, grouped
 from calibrant.diagnosis.shift import ShiftedSet, ShiftPanel, shift_panel
+from calibrant.notebook import HasReport
+
+_ENDS = (("", "mean"), ("_std", "std"))
+_DIFFERENCE_ENDS = (("", "value"), ("_low", "low"), ("_high", "high"), ("_side", "side"))
 
 
 @final
@@ -29,8 +33,8 @@ class CandidateSummary:
 
 
 @final
-@dataclass(frozen=True, eq=False)
-class Diagnosis:
+@dataclass(frozen=True, eq=False, repr=False)
+class Diagnosis(HasReport):
     """All results, in the order of the candidates; the verdicts leave the baseline out."""
 
     candidates: tuple[CandidateSummary, ...]
@@ -57,6 +61,20 @@ class Diagnosis:
         """Return plain data for JSON: tuples become lists, NaN and infinity become None."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
         return plain
+
+    def frame_rows(self) -> list[dict[str, Any]]:
+        """Return a row per candidate and map: means over runs (``nll``, ``nll_std``), differences from the baseline."""
+        rows = []
+        for errors, of_maps in zip(self.calibratability, self.refinement, strict=True):
+            for row in of_maps.rows:
+                spreads = {"ece": errors.ece[row.map], **row.metrics}
+                differences = {"ece": errors.differences.get(row.map), "auroc": row.auroc_difference}
+                numbers = {f"{name}{end}": getattr(of, part) for name, of in spreads.items() for end, part in _ENDS}
+                for name, of in differences.items():
+                    for end, part in _DIFFERENCE_ENDS:
+                        numbers[f"{name}_difference{end}"] = None if of is None else getattr(of, part)
+                rows.append({"candidate": errors.candidate, "map": row.map, "runs": len(errors.seeds), **numbers})
+        return rows
 
 
 def diagnose(  # noqa: PLR0913  # one option each

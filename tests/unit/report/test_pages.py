@@ -275,6 +275,21 @@ def test_a_comparison_becomes_a_frame_of_a_row_for_every_method():
     assert list(frame.index[frame["recommended"]]) == ["sms"]
 
 
+def test_a_diagnosis_becomes_a_frame_of_a_row_for_every_candidate_and_map():
+    pytest.importorskip("pandas")
+    diagnosis = made_diagnosis()
+    frame = diagnosis.to_frame().set_index(["candidate", "map"])
+    assert list(frame.index) == [(one.name, name) for one in diagnosis.candidates for name in diagnosis.maps]
+    of_second, of_maps = diagnosis.calibratability[1], diagnosis.refinement[1]
+    row = frame.loc[of_second.candidate, "temperature"]
+    assert (row["ece"], row["ece_std"]) == (of_second.ece["temperature"].mean, of_second.ece["temperature"].std)
+    assert row["ece_difference_low"] == of_second.differences["temperature"].low
+    assert row["auroc"] == next(one.metrics["auroc"].mean for one in of_maps.rows if one.map == "temperature")
+    assert frame.loc[diagnosis.baseline, "ece_difference"].isna().all()
+    assert diagnosis.to_markdown() == to_markdown(diagnosis_page(diagnosis))
+    assert repr(diagnosis).startswith("Diagnosis(")
+
+
 def test_a_frame_without_pandas_is_refused_with_the_cure(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(InputError, match="pip install pandas"):
