@@ -128,7 +128,10 @@ class SliceSums:
         """Take over other slices."""
         self.rows = {(column, value): row for row, (column, value) in enumerate(document["slices"])}
         self.groups = int(document["groups"])
-        self.sums = {name: tensors[name].view(shape) for name, shape in self._shapes().items()}
+        self.sums = {name: tensors[name] for name in self.sums}
+        for name, shape in self._shapes().items():
+            if self.sums[name].shape != shape:
+                raise ValueError(f"slices.{name}")
 
 
 def estimate_slice(sums: SliceSums, row: int, draws: Tensor, *, seed: int) -> dict[str, Estimate]:

@@ -370,11 +370,25 @@ class EvaluationState:
                 state.slices.restore(document, sliced)
             state.sample = Sample.restore(held, design)
             state.sums = {name: values.double() for name, values in tensors.items()}
-            if state.n:
-                state.states(), state.levels(), state.group_states()
-        except (LookupError, TypeError, ValueError, RuntimeError) as error:
-            raise FileError(f"{title} must be a whole state; {error} is missing or wrong. {FORMAT.advice}") from error
+            state._check_shapes()
+        except (LookupError, TypeError, ValueError, RuntimeError, InputError) as error:
+            what = str(error).rstrip(".")
+            raise FileError(f"{title} must be a whole state; missing or wrong: {what}. {FORMAT.advice}") from error
         return state
+
+    def _check_shapes(self) -> None:
+        """Raise unless the sums are those of samples like the kept ones: their names and shapes, and finite."""
+        like = EvaluationState(self.design)
+        if self.n and self.sums["moments.count"].shape == (self.design.n_bins,):  # no more bins than the file holds
+            one = self.sample._parts[0][1][:1]
+            if different := self.design.difference(self.design.like(one)):
+                raise ValueError(different)
+            like.add(one, np.zeros(1, np.uint64))
+        shapes, wanted = ({name: one.shape for name, one in state.sums.items()} for state in (self, like))
+        if self.n < 0 or not isinstance(self.design.seed, int) or shapes != wanted:
+            raise ValueError(min((name for name, _ in shapes.items() ^ wanted.items()), default="n or seed"))
+        if broken := [name for name, numbers in self.sums.items() if not bool(numbers.isfinite().all())]:
+            raise ValueError(broken[0])
 
 
 def _labelled(samples: Predictions | TopLabel, keys: Keys) -> int:
@@ -488,8 +502,11 @@ class Sample:
             if design.given_as_probs:
                 object.__setattr__(samples, "normalised", Normalised.ROUNDED)
                 object.__setattr__(samples, "given_as_probs", True)
-        keys = held["sample.keys"].numpy().view(np.uint64)
-        made._parts, made._held = [(keys, samples, held.get("sample.slices"))], len(samples)
+        keys, slices = held["sample.keys"].numpy().view(np.uint64), held.get("sample.slices")
+        shape = None if slices is None else tuple(slices.shape)
+        if keys.shape != (len(samples),) or shape != ((len(samples), len(design.by)) if design.by else None):
+            raise ValueError("sample.keys")
+        made._parts, made._held = [(keys, samples, slices)], len(samples)
         return made
 
 

@@ -183,3 +183,24 @@ def test_many_classes_have_fewer_groups(monkeypatch):
     fewer = evaluate_state(state, resamples=200).metrics
     assert fewer["sce"].value == pytest.approx(whole["sce"].value, abs=1e-12)
     assert (fewer["nll"].high - fewer["nll"].low) / (whole["nll"].high - whole["nll"].low) == pytest.approx(1, abs=0.35)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_file_whose_numbers_have_another_shape_is_refused(tmp_path, weighted):
+    state, path = state_of(predictions_of(200, 3, weighted=weighted), []), tmp_path / "a.state"
+    document, tensors = {**state._document(), "notes": {}}, state._tensors()
+    changes = (lambda v: v[..., None], lambda v: v.reshape(-1)[:-1], lambda v: v.transpose(0, -1), torch.Tensor.flatten)
+    for name, numbers in tensors.items():
+        made = [change(numbers) for change in changes if numbers.ndim]
+        for other in (one for one in made if one.shape != numbers.shape):
+            FORMAT.write(path, document, {**tensors, name: other.contiguous()})
+            with pytest.raises(FileError, match="must be a whole state"):
+                EvaluationState.load(path)
+    broken = {**tensors, "level.mass": tensors["level.mass"] * float("nan")}
+    facts = [{"n": -1}, {"n": 0}, {"design": {**document["design"], "n_bins": 10**9}}]
+    for changed, held in [*((fact, tensors) for fact in facts), ({}, broken)]:
+        FORMAT.write(path, {**document, **changed}, held)
+        with pytest.raises(FileError, match="must be a whole state"):
+            EvaluationState.load(path)
+    FORMAT.write(path, document, tensors)
+    assert EvaluationState.load(path)[0].n == state.n
