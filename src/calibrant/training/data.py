@@ -39,9 +39,9 @@ class EpochPlan(NamedTuple):
             mine.copy_(theirs, non_blocking=True)
 
 
-def epoch_generator(seed: int, epoch: int) -> torch.Generator:
-    """Return the generator of everything random in an epoch; those of other seeds and epochs are unrelated."""
-    digest = hashlib.sha256(f"calibrant epoch {seed}/{epoch}".encode()).digest()
+def epoch_generator(seed: int, epoch: int, rank: int = 0) -> torch.Generator:
+    """Return the generator of what is random in an epoch; those of other seeds, epochs and processes are unrelated."""
+    digest = hashlib.sha256(f"calibrant epoch {seed}/{epoch}{f'/{rank}' * bool(rank)}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
 

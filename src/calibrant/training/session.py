@@ -204,6 +204,7 @@ class Session:
             raise InputError(f"select must be 'last' without calibration samples to choose by; got {recipe.select!r}.")
         processes.part_of(recipe.batch_size)
         _check_loss(loss, data, recipe, processes)
+        self._rank = processes.rank
         for module in loss.modules():
             if isinstance(module, NeedsSamples):
                 module.remember(n)
@@ -254,8 +255,8 @@ class Session:
                     module.begin_epoch(self.epoch)
             self.step.rewind()
         self.model.train()
-        # For what is random in the network itself, such as dropout.
-        torch.manual_seed(epoch_generator(self.recipe.seed, self.epoch).initial_seed())
+        # For what is random in the network itself, such as dropout: every process has samples, and chance, of its own.
+        torch.manual_seed(epoch_generator(self.recipe.seed, self.epoch, self._rank).initial_seed())
 
     def advance(self) -> None:
         """Take one step."""

@@ -35,6 +35,7 @@ tests, out = runpy.run_path(sys.argv[1]), Path(sys.argv[2])
 with join_processes() as processes:
     assert processes.count == 2
     sessions = tests["precise_sessions"](processes)
+    save_file({"masks": tests["dropped"](sessions["ce"])}, out / f"dropped {processes.rank}.safetensors")
     train_together(list(sessions.values()))
     for name, session in sessions.items():
         save_file(session.state(), out / f"{name} {processes.rank}.safetensors")
@@ -60,6 +61,13 @@ def precise_sessions(processes=SINGLE_PROCESS):
         recipe = Recipe(**{"epochs": 2, "nesterov": True, **options})
         sessions[name] = Session(network, catalogue.losses.parse(loss), placed, recipe, processes=processes)
     return sessions
+
+
+def dropped(session):
+    """What dropout draws when an epoch begins."""
+    with torch.random.fork_rng():
+        session.begin_epoch()
+        return torch.nn.functional.dropout(torch.ones(256))
 
 
 class Stopped(Exception):  # noqa: N818  # no error, but a stop on purpose
@@ -121,6 +129,12 @@ def test_two_processes_end_with_the_weights_of_one(trained, alone, name):
         assert float((values - first[part]).double().norm()) <= 1e-9 * float(values.double().norm()), part
     start = precise_sessions()[name].model.head.weight
     assert float((start - alone[name].model.head.weight).detach().norm()) > 0.05 * float(start.detach().norm())
+
+
+def test_every_process_draws_dropout_of_its_own_and_the_first_what_one_alone_draws(trained):
+    first, second = (load_file(trained / f"dropped {rank}.safetensors")["masks"] for rank in range(2))
+    assert torch.equal(first, dropped(precise_sessions()["ce"]))
+    assert 80 < int((first != second).sum()) < 176  # of 256 that agree by chance half of the time
 
 
 def test_two_processes_resume_from_a_checkpoint(trained, tmp_path):
