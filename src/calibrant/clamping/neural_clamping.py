@@ -232,7 +232,8 @@ class NeuralClamping:
     ) -> ClampedModel:
         """Fit δ and the head on samples that the network was not trained on.
 
-        The network is restored afterwards, also after an error: its weights, modes and ``requires_grad``.
+        The network is restored afterwards, also after an error: its weights, modes and ``requires_grad``. Inside
+        ``torch.autocast`` the network alone runs in low precision, as it will be used; δ, head and loss do not.
 
         Args:
             model: Any module from inputs (n, ...) to logits (n, k); also to a tuple, or something with ``logits``.

@@ -117,7 +117,8 @@ def difference(
 
     Both sets must describe the same samples in the same order. Samples are drawn for both at once, so that what is
     common to both (hard samples, easy samples) cancels, and small differences stand out from noise. The p-values are
-    not corrected for the number of metrics.
+    not corrected for the number of metrics. Where no sample changes, the interval is [0, 0]: exact for a map that keeps
+    the predicted class; the accuracy of two models that agree on all of n samples may still differ by about 3/n.
 
     Args:
         baseline: Predictions to compare with.

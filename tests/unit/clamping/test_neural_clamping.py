@@ -201,6 +201,33 @@ def test_the_result_is_the_same_for_any_kind_of_data_and_any_batch_size():
         assert torch.allclose(clamped.delta, fits[0].delta, atol=1e-5)
 
 
+class LowPrecision(nn.Module):
+    """A network that chooses its precision itself."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.model(inputs)
+
+
+@pytest.mark.parametrize("options", [{}, {"head": VectorScaling()}, {"solver": StochasticSolver(epochs=2)}])
+def test_inside_autocast_the_network_alone_runs_in_low_precision(options):
+    model = network(torch.float32)
+    samples = tuple(part.float() if part.is_floating_point() else part for part in data(300))
+    clamping = NeuralClamping(strength=0.1, **options)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = clamping.fit(model, samples)
+    outside = clamping.fit(LowPrecision(model).eval(), samples)
+    assert inside.delta.dtype == torch.float32
+    assert torch.equal(inside.delta, outside.delta)
+    assert not torch.equal(inside.delta, clamping.fit(model, samples).delta)
+    for mine, theirs in zip(inside.head.state_dict().values(), outside.head.state_dict().values(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
 def test_so_it_is_where_the_strength_is_cross_validated():
     samples = data(200)
     forms = [samples, DataLoader(Items(*samples), batch_size=32, shuffle=True)]

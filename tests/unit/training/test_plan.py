@@ -111,6 +111,8 @@ def test_mixup_can_be_repeated_and_refuses_an_alpha_of_zero():
     assert 0 < float(first.share) < 1
     with pytest.raises(InputError, match="alpha must be above 0"):
         Mixup(alpha=0)
+    with pytest.raises(InputError, match="embeddings"):
+        Mixup()(torch.arange(8)[:, None], labels)
 
 
 @pytest.mark.parametrize(("n", "size"), [(70, 20), (20, 20), (7, 7)])
