@@ -46,13 +46,14 @@ BOUNDS = {
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too. 44,500
     # before every format was read in batches, 44,700 before ConfidNet took held-out samples by their numbers, 44,800
     # before every format was written in batches (100 lines of scale/ moved to files/), 45,150 before a kernel took the
-    # softmax statistics on a GPU and tables kept their columns, 45,320 before a trend took a column of periods.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 45_355, 38_000),
+    # softmax statistics on a GPU and tables kept their columns, 45,320 before a trend took a column of periods
+    # and a diagnosis became a table.
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 45_370, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_500, 2_500),
     # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines
     # were streamed, 3,050 before a trend took a column of periods.
-    "scale": Bound("lines of scale/", 3_085, 2_700),
+    "scale": Bound("lines of scale/", 3_100, 2_700),
     "imports": Bound("import lines, percent", 6.7, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),

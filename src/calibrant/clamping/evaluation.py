@@ -235,16 +235,9 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
         temperature=clamped.temperature if isinstance(clamped.head, Scale) else None,
         norm=float(delta.norm()),
         largest=float(delta.abs().max()),
-        n_calibration=len(calibration),
-        n_test=len(before),
-        n_classes=before.n_classes,
-        n_bins=n_bins,
-        seed=seed,
-        resamples=resamples,
-        cautions=cautions,
-        failures=tuple(results.failures),
-        predictions=results.predictions,
-    )
+        n_calibration=len(calibration), n_test=len(before), n_classes=before.n_classes, n_bins=n_bins, seed=seed,
+        resamples=resamples, cautions=cautions, failures=tuple(results.failures), predictions=results.predictions,
+    )  # fmt: skip
 
 
 @final

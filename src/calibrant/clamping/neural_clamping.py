@@ -380,6 +380,4 @@ def _size_note(delta: Tensor, samples: LabelledInputs) -> str | None:
         reasons.append(f"‖δ‖ = {own:.3g} is more than the norm of a typical input, {typical:.3g}")
     if share > _MOST_OUTSIDE:
         reasons.append(f"{share:.0%} of the numbers in x + δ lie outside the inputs' range, {low:.3g} to {high:.3g}")
-    if not reasons:
-        return None
-    return f"{', and '.join(reasons)}: δ dominates the inputs. Give a larger strength."
+    return f"{', and '.join(reasons)}: δ dominates the inputs. Give a larger strength." if reasons else None

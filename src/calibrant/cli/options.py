@@ -120,17 +120,12 @@ class Scores:
         """Return the options for :func:`calibrant.files.load.load_detailed`."""
         from calibrant.files.choose import LoadOptions
 
+        names = None if self.class_names is None else self.class_names.split(",")
         return LoadOptions(
-            kind=self.kind(top_label=top_label),
-            scores=self.scores,
-            labels=self.labels,
-            positive=self.positive,
-            positive_class=self.positive_class,
-            class_names=None if self.class_names is None else self.class_names.split(","),
-            normalise=self.normalise,
-            separator=self.separator,
+            kind=self.kind(top_label=top_label), scores=self.scores, labels=self.labels, positive=self.positive,
+            positive_class=self.positive_class, class_names=names, normalise=self.normalise, separator=self.separator,
             weights=self.weights,
-        )
+        )  # fmt: skip
 
     def as_arguments(self) -> str:
         """Return the options that were given, as they stand on a command line."""

@@ -199,9 +199,7 @@ def _rank_correlation(run: _Traced) -> float:
     from scipy.stats import rankdata
 
     epochs, logits = rankdata(run.epoch), rankdata(run.logit)
-    if epochs.std() == 0 or logits.std() == 0:
-        return math.nan
-    return float(np.corrcoef(epochs, logits)[0, 1])
+    return math.nan if epochs.std() == 0 or logits.std() == 0 else float(np.corrcoef(epochs, logits)[0, 1])
 
 
 _SIZES = tuple(digit * 10**power for power in range(1, 7) for digit in (1, 2, 5))

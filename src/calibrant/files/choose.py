@@ -32,13 +32,11 @@ _SEPARATORS = "_. :-"  # between what the names of columns share and the name of
 
 
 _TYPES: dict[str, tuple[Any, str]] = {
-    "kind": (str | None, "'logits', 'probs' or 'top-label'"),
-    "normalise": (bool, "True or False"),
-    "separator": (str | None, "one character, such as ';'"),
-    "class_names": (Iterable | None, "a list of names"),
+    "kind": (str | None, "'logits', 'probs' or 'top-label'"), "normalise": (bool, "True or False"),
+    "separator": (str | None, "one character, such as ';'"), "class_names": (Iterable | None, "a list of names"),
     "where": (Mapping | None, "a mapping of columns to values, such as {'part': 'test'}"),
     "positive_class": (str | int | None, "the label of the positive class"),
-}
+}  # fmt: skip
 
 
 @final

@@ -130,15 +130,9 @@ def load(  # noqa: PLR0913  # the options of the command line
         ('ham', 'spam')
     """
     options = LoadOptions(
-        *(kind, scores, labels, confidence, correct),
-        positive=positive,
-        positive_class=positive_class,
-        class_names=class_names,
-        normalise=normalise,
-        separator=separator,
-        where=where,
-        weights=weights,
-    )
+        *(kind, scores, labels, confidence, correct), positive=positive, positive_class=positive_class,
+        class_names=class_names, normalise=normalise, separator=separator, where=where, weights=weights,
+    )  # fmt: skip
     return load_detailed(source, options).predictions
 
 

@@ -509,11 +509,8 @@ def _check_end(best: Minimum, inputs: Tensor, tolerance: float) -> None:
     if best.end == "stalled":
         advice = "Check the logits for extreme values, or use a method with a penalty."
         if _shared(inputs) > _MUCH:
-            number = float(inputs.double().mean(dim=1).abs().mean())
-            advice = (
-                f"All logits of a sample share a number of about {number:.1g}, which the weights multiply: take it out "
-                "first (log_softmax), or use dirichlet_odir, svs or sms."
-            )
+            advice = "All logits of a sample share a large number, which the weights multiply: take it out first "
+            advice += "(log_softmax), or use dirichlet_odir, svs or sms."
         raise FitError(
             f"the gradient must fall below {tolerance:g} for the fit to count; it is {reached.gradient:.2g} after "
             f"{reached.steps} steps. {advice}"

@@ -238,9 +238,7 @@ def number_text(value: float) -> str:
 
 def interval_text(estimated: Estimate) -> str:
     """Return both bounds, or a dash where there are none."""
-    if math.isnan(estimated.low):
-        return "–"
-    return f"{number_text(estimated.low)} … {number_text(estimated.high)}"
+    return "–" if math.isnan(estimated.low) else f"{number_text(estimated.low)} … {number_text(estimated.high)}"
 
 
 def estimate_text(estimated: Estimate) -> str:

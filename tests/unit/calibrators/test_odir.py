@@ -82,7 +82,7 @@ def test_dirichlet_calibration_does_not_see_a_number_added_to_a_row():
 def test_logits_that_share_a_large_number_are_refused_with_what_to_do():
     rows = rows_of(400)
     moved = Predictions.from_logits(rows.logits.double() + 1e4, rows.labels)
-    with pytest.raises(FitError, match=r"share a number of about 1e\+04.*log_softmax"):
+    with pytest.raises(FitError, match=r"share a large number.*log_softmax"):
         MatrixScalingODIR().fit(moved)
     normalised = Predictions.from_logits(moved.logits.log_softmax(1), rows.labels)
     assert MatrixScalingODIR().fit(normalised).summary.certificate.gradient < 1e-8

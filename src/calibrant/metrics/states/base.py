@@ -36,9 +36,7 @@ def effective_number(weights: Tensor, squared_weights: Tensor) -> Tensor:
 
 def weighted(values: Tensor, weights: Tensor | None) -> Tensor:
     """Return the numbers of each sample, (n,) or (n, ...), times its weight."""
-    if weights is None:
-        return values
-    return values * weights.view(-1, *(1,) * (values.ndim - 1))
+    return values if weights is None else values * weights.view(-1, *(1,) * (values.ndim - 1))
 
 
 class State(ABC):
