@@ -423,17 +423,19 @@ class Sample:
         """Add samples, given the key of each, and the slices that it is in, (n, columns)."""
         if not self.size:
             return
-        order = keys & _ORDER
-        if self._below < _ORDER:
-            places = np.flatnonzero(order < self._below)
-            if not len(places):
-                return
+        self._hold(keys & _ORDER, samples, slices)
+        if self._held > 3 * self.size // 2:
+            keys = np.concatenate([part[0] for part in self._parts])
+            self._below, self._held = np.partition(keys, self.size - 1)[self.size - 1], 0
+            for _ in range(len(self._parts)):
+                self._hold(*self._parts.pop(0))
+
+    def _hold(self, keys: Keys, samples: Predictions | TopLabel, slices: Tensor | None) -> None:
+        """Copy the samples of low keys, without what has been computed from them."""
+        if len(places := np.flatnonzero(keys <= self._below)):
             chosen = torch.from_numpy(places)
-            order, samples, slices = order[places], samples[chosen], None if slices is None else slices[chosen]
-        self._parts.append((order, samples, slices))
-        self._held += len(order)
-        if self._held > 2 * self.size:
-            self._trim()
+            self._parts.append((keys[places], samples[chosen], None if slices is None else slices[chosen]))
+            self._held += len(places)
 
     def merge(self, other: Self, slices: Tensor | None = None) -> None:
         """Add the sample of others; ``slices`` has the number here of each of theirs."""
@@ -445,8 +447,7 @@ class Sample:
         if not self._parts or (len(self._parts) == 1 and self._held <= self.size and self._is_sorted()):
             return
         keys = np.concatenate([part[0] for part in self._parts])
-        order = np.argpartition(keys, self.size)[: self.size] if len(keys) > self.size else np.arange(len(keys))
-        order = order[np.argsort(keys[order], kind="stable")]
+        order = np.argsort(keys, kind="stable")[: self.size]
         chosen, slices = torch.from_numpy(order), [part[2] for part in self._parts if part[2] is not None]
         joined = join([part[1] for part in self._parts])[chosen]
         self._parts = [(keys[order], joined, torch.cat(slices)[chosen] if slices else None)]

@@ -1,6 +1,7 @@
 """States of an evaluation add up, however the samples are divided, and give the numbers of samples in memory."""
 
 import math
+import weakref
 from dataclasses import replace
 from itertools import pairwise
 
@@ -126,6 +127,18 @@ def test_the_sample_is_that_of_the_lowest_keys():
         kept.add(samples[rows], keys[rows])
     order = np.argsort(keys & np.uint64((1 << 56) - 1))[:500]
     assert torch.equal(kept.predictions.logits, samples.logits[torch.from_numpy(order)])
+
+
+def test_the_sample_lets_go_of_the_batches_that_it_was_drawn_from():
+    sample, batches = Sample(1000), []
+    for number in range(3):
+        batch = predictions_of(300, 3, seed=number)
+        batch.softmax_rows()
+        sample.add(batch, sample_keys(0, "a", 300 * number, 300))
+        batches.append(weakref.ref(batch))
+    del batch
+    assert not any(batch() for batch in batches)
+    assert len(sample.predictions) == 900
 
 
 @pytest.mark.parametrize("kind", ["logits", "weights", "top-label"])
