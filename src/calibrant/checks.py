@@ -129,9 +129,8 @@ def as_whole_numbers(labels: Tensor) -> Tensor:
 def check_labels(labels: Tensor, n_classes: int) -> Tensor:
     """Return labels, (n,) of an integer type in 0..k-1, as int64."""
     labels = check_class_numbers(labels)
-    outside = ((labels < 0) | (labels >= n_classes)).nonzero()
-    if outside.numel():
-        row = int(outside[0])
+    if labels.numel() and not 0 <= labels.amin() <= labels.amax() < n_classes:
+        row = int(((labels < 0) | (labels >= n_classes)).nonzero()[0])
         from_one = labels[row] == n_classes and labels.min() >= 1
         hint = " If they start at 1, subtract 1; in a table, the columns of the scores may start at 1 too." * from_one
         raise InputError(

@@ -5,15 +5,17 @@ import threading
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
-from typing import ClassVar, Self, final
+from typing import ClassVar, Self, TypeAlias, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant.errors import one_line, warn
 
+Flags: TypeAlias = NDArray[np.bool_]
 _WORTH_THREADS = 1 << 15  # below this length torch does not divide a column among threads, either
 
 
@@ -48,20 +50,24 @@ def columns_first(values: Tensor, *, out: Tensor) -> Tensor:
     return out
 
 
-def max_over_classes(columns: Tensor) -> tuple[Tensor, Tensor]:
+def as_flags(memory: Tensor) -> Flags:
+    """Return the first bytes of memory on a CPU as a flag for each number: new arrays of that size cost page faults."""
+    return memory.view(-1).view(torch.uint8)[: memory.numel()].view(memory.shape).numpy().view(np.bool_)
+
+
+def max_over_classes(columns: Tensor, flags: Flags | None = None) -> tuple[Tensor, Tensor]:
     """Return each sample's largest entry and its class, the first on a tie, of (k, n) with k < 256 on a CPU."""
-    highest = columns.amax(dim=0)
-    differs = np.not_equal(columns.numpy(), highest.numpy())
-    # 255 where the entry is not the largest, else the class: the smallest of these is the first largest entry.
-    number = np.arange(columns.shape[0], dtype=np.uint8)[:, None]
-    first = (np.negative(differs.view(np.int8)).view(np.uint8) | number).min(axis=0)
-    return highest, torch.from_numpy(first).long()
+    highest, k = columns.amax(dim=0), columns.shape[0]
+    is_highest = np.equal(columns.numpy(), highest.numpy(), out=flags).view(np.uint8)
+    # k minus the class where the entry is the largest, else 0: the largest of these is that of the first such class.
+    np.multiply(is_highest, np.arange(k, 0, -1, dtype=np.uint8)[:, None], out=is_highest)
+    return highest, torch.from_numpy(k - is_highest.max(axis=0)).long()
 
 
-def positions_above(values: Tensor, threshold: Tensor) -> Tensor:
+def positions_above(values: Tensor, threshold: Tensor, flags: Flags | None = None) -> Tensor:
     """Return flat positions of the entries that exceed the threshold (any shape that broadcasts)."""
     if values.device.type == "cpu":
-        return torch.from_numpy(np.flatnonzero(np.greater(values.numpy(), threshold.numpy())))
+        return torch.from_numpy(np.flatnonzero(np.greater(values.numpy(), threshold.numpy(), out=flags)))
     return positions(values > threshold)
 
 
@@ -225,10 +231,10 @@ class Layout:
         """Return the start of flat memory as a block in this layout."""
         return memory[: self.n * self.k].view((self.k, self.n) if self.transposed else (self.n, self.k))
 
-    def largest(self, block: Tensor) -> tuple[Tensor, Tensor]:
+    def largest(self, block: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Return the largest entry of every sample and its class, the first on a tie, (n,) each."""
         if self.transposed:
-            return max_over_classes(block)
+            return max_over_classes(block, as_flags(memory))
         top = argmax_rows(block)
         return block.view(-1).index_select(0, self.places(top)), top
 
@@ -396,7 +402,7 @@ class SoftmaxRows:
         layout = Layout.of(logits)
         scratch, gaps, others = (layout.reuse(part) for part in memory)
         block = layout.lay_out(logits, out=scratch)
-        highest, top = layout.largest(block)
+        highest, top = layout.largest(block, others)
         self.top[rows] = top
         torch.sub(block, layout.broadcastable(highest), out=gaps)
         torch.index_select(gaps.view(-1), 0, layout.places(labels), out=self.label_gap[rows])
@@ -412,7 +418,7 @@ class SoftmaxRows:
             layout.sum_products(others, others, memory=scratch, out=self._squares[rows])
         if self.wanted.above < math.inf:
             self._sum_others(others, rest + 1, layout, rows)
-            self._list_above(others, rest + 1, layout, rows)
+            self._list_above(others, rest + 1, layout, rows, None, as_flags(gaps))
 
     def _pass_on_gpu(self, logits: Tensor, labels: Tensor, rows: slice) -> None:
         """Take the same sums from the probabilities, which one kernel computes: fewer passes over memory."""
@@ -438,7 +444,7 @@ class SoftmaxRows:
             # Of many classes few have a large probability: most samples have none to list.
             some = positions_above(others.amax(dim=1), total * self.wanted.above)
             few = others.index_select(0, some)
-            self._list_above(few, total.index_select(0, some), Layout.of(few), rows, some)
+            self._list_above(few, total.index_select(0, some), Layout.of(few), rows, some, None)
         if self.wanted.entropy:
             information = torch.special.entr(others, out=others).sum(dim=1)  # Σ p (log total - gap)
             torch.sub(rest * rest.log1p(), information.mul_(rest + 1), out=self._weighted_gap[rows])
@@ -482,10 +488,10 @@ class SoftmaxRows:
             layout.add_by_group(others, scale, self.group[block], self.other_sums_by_group)
 
     def _list_above(
-        self, others: Tensor, total: Tensor, layout: Layout, block: slice, samples: Tensor | None = None
+        self, others: Tensor, total: Tensor, layout: Layout, block: slice, samples: Tensor | None, flags: Flags | None
     ) -> None:
         """List the others above the wanted probability, of some samples of the block if they are named."""
-        places = positions_above(others, layout.broadcastable(total * self.wanted.above))
+        places = positions_above(others, layout.broadcastable(total * self.wanted.above), flags)
         rows, classes = layout.of_places(places)
         probabilities = others.view(-1).index_select(0, places).mul_(total.reciprocal().index_select(0, rows))
         rows = rows if samples is None else samples.index_select(0, rows).int()

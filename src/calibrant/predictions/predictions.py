@@ -432,7 +432,8 @@ def _checked_span(logits: Tensor) -> float:
 
 def _ends(logits: Tensor) -> tuple[float, float]:
     """Return the smallest and the largest logit, NaN if one is."""
-    low, high = torch.stack(torch.aminmax(logits.T if is_by_class(logits) else logits)).double().tolist()
+    stored = logits.T if is_by_class(logits) else logits
+    low, high = torch.stack([stored.amin(), stored.amax()]).double().tolist()
     return low, high
 
 

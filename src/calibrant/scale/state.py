@@ -423,12 +423,14 @@ class Sample:
         """Add samples, given the key of each, and the slices that it is in, (n, columns)."""
         if not self.size:
             return
-        self._hold(keys & _ORDER, samples, slices)
-        if self._held > 3 * self.size // 2:
-            keys = np.concatenate([part[0] for part in self._parts])
-            self._below, self._held = np.partition(keys, self.size - 1)[self.size - 1], 0
+        keys = keys & _ORDER
+        low = keys[keys <= self._below]
+        if self._held + len(low) > 3 * self.size // 2:
+            known = np.concatenate([low, *(part[0] for part in self._parts)])
+            self._below, self._held = np.partition(known, self.size - 1)[self.size - 1], 0
             for _ in range(len(self._parts)):
                 self._hold(*self._parts.pop(0))
+        self._hold(keys, samples, slices)
 
     def _hold(self, keys: Keys, samples: Predictions | TopLabel, slices: Tensor | None) -> None:
         """Copy the samples of low keys, without what has been computed from them."""

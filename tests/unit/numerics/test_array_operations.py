@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from calibrant.numerics.softmax import (
     Layout,
     argmax_rows,
+    as_flags,
     columns_first,
     max_over_classes,
     positions_above,
@@ -42,9 +43,8 @@ def test_argmax_takes_the_first_of_the_largest(values):
     assert first.tolist() == expected
     assert torch.equal(highest, values.amax(1))
     layout = Layout.of(values)
-    highest, first = layout.largest(
-        layout.lay_out(values, out=layout.reuse(torch.empty(values.numel(), dtype=values.dtype)))
-    )
+    block, memory = (layout.reuse(torch.full((values.numel(),), torch.nan, dtype=values.dtype)) for _ in range(2))
+    highest, first = layout.largest(layout.lay_out(values, out=block), memory)
     assert first.tolist() == expected
     assert torch.equal(highest, values.amax(1))
 
@@ -79,6 +79,7 @@ def test_positions_above_are_those_torch_finds(values, threshold):
     limits = torch.full((len(values), 1), threshold, dtype=values.dtype)
     expected = (values > limits).flatten().nonzero().flatten()
     assert torch.equal(positions_above(values, limits), expected)
+    assert torch.equal(positions_above(values, limits, as_flags(torch.full_like(values, torch.nan))), expected)
 
 
 @given(values=tables())
