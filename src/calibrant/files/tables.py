@@ -140,7 +140,7 @@ def parquet_file(path: Path) -> Any:
 
     # Otherwise all row groups that are asked for are held, as they are stored, until the last is read. But a buffer
     # grows to the size that a page claims, up to two gigabytes: a small file, which may be damaged, is read without.
-    buffer = 1 << 18 if path.stat().st_size > _SMALL_FILE else 0
+    buffer = 1 << 16 if path.stat().st_size > _SMALL_FILE else 0
     return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer, page_checksum_verification=True)
 
 

@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -87,11 +88,14 @@ def gather_task(task: Task, *, plan: Plan, design: Design) -> EvaluationState:
         for samples, keys, columns in plan.keyed(task, design.seed):
             design.check(samples, task.shard.path)
             state.add(samples, keys, columns)
+            del samples  # before the next are read
     return state
 
 
 def _answer(task: Task, *, plan: Plan, design: Design) -> bytes:
-    return gather_task(task, plan=plan, design=design).to_bytes()
+    state = gather_task(task, plan=plan, design=design)
+    _return_freed_memory()
+    return state.to_bytes()
 
 
 def gather(
@@ -145,6 +149,8 @@ def gather(
 
 def _return_freed_memory() -> None:
     """Give freed memory back to the system, so that a job of many parts needs no more than one of few."""
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
     with suppress(OSError, TypeError, AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
 

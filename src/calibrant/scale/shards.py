@@ -254,6 +254,7 @@ class Plan:
                 chosen = samples[block]
                 if chosen.weights is None or bool(chosen.weights.any()):
                     yield chosen, keys[block], {name: words[block] for name, words in columns.items()}
+                del chosen  # and what was computed from them, before the next are read
 
     def _wanted(self, content: Content, first: int) -> tuple[int, Batch | None]:
         """Return the number of rows of a batch, and its samples that are asked for; None if there are none."""
