@@ -381,11 +381,13 @@ def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_ne
         likely, is_table = _like(content, "labels"), content.noun == "column"
         if len(kinds) > 1:
             options += [" and ", Argument("kind", "logits"), " (or ", Argument("kind", "probs"), ")"]
-        options += [" and ", _suggested("scores", _scores_like(content), "A,B,C" if is_table else "NAME")]
+        others = [name for name in content.names if name != likely]
+        named = likely is not None and is_table and 1 < len(others) <= _SHOWN and "," not in "".join(others)
+        scores = _scores_like(content) or (",".join(others) if named else None)
+        options += [" and ", _suggested("scores", scores, "A,B,C" if is_table else "NAME")]
         if labels_needed and likely not in _LABELS:
             options += [" and ", _suggested("labels", likely)]
         if "probs" in kinds and is_table:
-            others = [name for name in content.names if name != likely]
             column = _suggested("positive", others[0] if len(others) == 1 else None)
             one_column = (" If one column has the scores of two classes: ", column, ".")
     found = f"{content.title} must have {content.noun}s {needed}; found {shown_names(content)}. {content.hint}".rstrip()

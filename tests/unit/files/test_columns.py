@@ -228,6 +228,9 @@ def test_the_error_for_unknown_columns_names_the_options_that_could_read_them(tm
     (tmp_path / "p.csv").write_text("0,1,target\n0.5,0.5,1\n")
     with refused("scores='[0-9]*' and labels='target'", error=FileError):
         load(tmp_path / "p.csv")
+    (tmp_path / "p.csv").write_text("cat,dog,owl,label\n.2,.5,.3,dog\n")
+    with refused("scores='cat,dog,owl'", error=FileError):
+        load(tmp_path / "p.csv")
 
 
 @pytest.mark.parametrize("option", ["kind", "normalise", "separator", "class_names", "where", "positive_class"])
