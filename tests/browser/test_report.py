@@ -157,6 +157,10 @@ def test_methods_stand_side_by_side(open_report, comparison):
     assert value(page, "ece") != shown
     page.set_viewport_size({"width": 1000, "height": 800})
     assert page.locator(".methods .scroll").evaluate("one => one.scrollWidth <= one.clientWidth")
+    page.set_viewport_size({"width": 390, "height": 800})
+    first = page.locator(".methods tbody td:first-child code").first
+    first.evaluate("one => { one.textContent = 'order_preserving' }")
+    assert len(first.evaluate("one => [...one.getClientRects()]")) == 1  # in one piece, as a line
 
 
 def test_a_method_that_lowers_the_accuracy_has_a_warning(open_report, comparison, tmp_path):
