@@ -258,10 +258,7 @@ class Layout:
 
     def sum_classes(self, block: Tensor, out: Tensor) -> None:
         """Sum over the classes of every sample, into (n,)."""
-        if self.transposed:
-            sum_columns(block, out=out)
-        else:
-            row_sums(block, out=out)
+        (sum_columns if self.transposed else row_sums)(block, out=out)
 
     def sum_products(self, first: Tensor, second: Tensor, *, memory: Tensor, out: Tensor) -> None:
         """Sum over the classes of the product of two blocks, into (n,)."""
@@ -408,8 +405,7 @@ class SoftmaxRows:
         torch.index_select(gaps.view(-1), 0, layout.places(labels), out=self.label_gap[rows])
         torch.exp(gaps, out=others)
         others.view(-1).index_fill_(0, layout.places(top), 0.0)
-        rest = self.rest[rows]
-        layout.sum_classes(others, rest)
+        layout.sum_classes(others, rest := self.rest[rows])
         self._add_up_to_one(highest, rest)
         _log_odds(rest, gaps.T if layout.transposed else gaps, top, out=self.log_odds[rows])
         if self.wanted.entropy:
@@ -474,8 +470,7 @@ class SoftmaxRows:
     def _add_up_to_one(self, highest: Tensor, rest: Tensor) -> None:
         """Make the sums of the others those of the given confidences, if log-probabilities were given."""
         if self._normalised:
-            if self._least_rest:
-                rest.clamp_(min=self._least_rest)
+            rest.clamp_(min=self._least_rest)
             odds, known = odds_of_largest(highest, rest, self._normalised)
             torch.where(known, odds, rest, out=rest)
 

@@ -433,8 +433,7 @@ def _checked_span(logits: Tensor) -> float:
 def _ends(logits: Tensor) -> tuple[float, float]:
     """Return the smallest and the largest logit, NaN if one is."""
     stored = logits.T if is_by_class(logits) else logits
-    low, high = torch.stack([stored.amin(), stored.amax()]).double().tolist()
-    return low, high
+    return float(stored.amin()), float(stored.amax())
 
 
 class Arrays(TypedDict, total=False):

@@ -416,7 +416,6 @@ class Sample:
     def __init__(self, size: int) -> None:
         self.size = size
         self._parts: list[tuple[Keys, Predictions | TopLabel, Tensor | None]] = []
-        self._held = 0
         self._below = _ORDER  # keys of the samples that may still enter
 
     def add(self, samples: Predictions | TopLabel, keys: Keys, slices: Tensor | None = None) -> None:
@@ -424,10 +423,9 @@ class Sample:
         if not self.size:
             return
         keys = keys & _ORDER
-        low = keys[keys <= self._below]
-        if self._held + len(low) > 3 * self.size // 2:
-            known = np.concatenate([low, *(part[0] for part in self._parts)])
-            self._below, self._held = np.partition(known, self.size - 1)[self.size - 1], 0
+        known = np.concatenate([keys[keys <= self._below], *(part[0] for part in self._parts)])
+        if len(known) > 3 * self.size // 2:
+            self._below = np.partition(known, self.size - 1)[self.size - 1]
             for _ in range(len(self._parts)):
                 self._hold(*self._parts.pop(0))
         self._hold(keys, samples, slices)
@@ -437,7 +435,6 @@ class Sample:
         if len(places := np.flatnonzero(keys <= self._below)):
             chosen = torch.from_numpy(places)
             self._parts.append((keys[places], samples[chosen], None if slices is None else slices[chosen]))
-            self._held += len(places)
 
     def merge(self, other: Self, slices: Tensor | None = None) -> None:
         """Add the sample of others; ``slices`` has the number here of each of theirs."""
@@ -446,20 +443,13 @@ class Sample:
 
     def _trim(self) -> None:
         """Join the parts and keep the samples of the lowest keys, in their order."""
-        if not self._parts or (len(self._parts) == 1 and self._held <= self.size and self._is_sorted()):
+        keys = np.concatenate([part[0] for part in self._parts]) if self._parts else np.empty(0, dtype=np.uint64)
+        if len(self._parts) <= 1 and len(keys) <= self.size and bool((keys[1:] >= keys[:-1]).all()):
             return
-        keys = np.concatenate([part[0] for part in self._parts])
         order = np.argsort(keys, kind="stable")[: self.size]
         chosen, slices = torch.from_numpy(order), [part[2] for part in self._parts if part[2] is not None]
         joined = join([part[1] for part in self._parts])[chosen]
         self._parts = [(keys[order], joined, torch.cat(slices)[chosen] if slices else None)]
-        self._held = len(order)
-        if self._held == self.size:
-            self._below = self._parts[0][0][-1]
-
-    def _is_sorted(self) -> bool:
-        keys = self._parts[0][0]
-        return bool((keys[1:] >= keys[:-1]).all())
 
     @property
     def predictions(self) -> Predictions | TopLabel:
@@ -509,7 +499,7 @@ class Sample:
         shape = None if slices is None else tuple(slices.shape)
         if keys.shape != (len(samples),) or shape != ((len(samples), len(design.by)) if design.by else None):
             raise ValueError("sample.keys")
-        made._parts, made._held = [(keys, samples, slices)], len(samples)
+        made._parts = [(keys, samples, slices)]
         return made
 
 
