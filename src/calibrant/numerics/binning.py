@@ -22,8 +22,6 @@ def bin_index(values: Tensor, n_bins: int) -> Tensor:
         >>> bin_index(torch.tensor([0.0, 0.1, 0.2, 0.21, 1.0]), 10).tolist()
         [0, 0, 1, 2, 9]
     """
-    if n_bins == 1:
-        return torch.zeros_like(values, dtype=torch.int32)
     scaled = (values - _ON_THE_EDGE).mul_(n_bins)
     return scaled.ceil_().sub_(1).clamp_(0, n_bins - 1).int()
 
