@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from page_checks import PATIENCE
 
 
 @pytest.fixture(scope="module")  # its event loop would be in the way of other tests
@@ -26,7 +27,7 @@ def open_report(chromium):
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(PATIENCE)
         page.on("request", lambda request: trouble.append(request.url) if request.url != path.as_uri() else None)
         page.on("requestfailed", lambda request: trouble.append(f"failed: {request.url}"))
         page.on("console", lambda message: trouble.append(message.text))
