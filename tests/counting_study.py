@@ -1,6 +1,6 @@
 """A study for the tests of the runner: its cells write down when they begin, and wait, fail or die if asked to.
 
-Run as a program it runs itself: ``python counting_study.py FOLDER CELLS``.
+Run as a program it runs itself: ``python counting_study.py FOLDER CELLS``; the last cell ends when FOLDER/held is gone.
 """
 
 import os
@@ -51,6 +51,8 @@ class Counting:
         with self.log.open("a", encoding="utf-8") as stream:
             stream.write(f"{settings['seed']}\n")
         time.sleep(settings.get("wait", 0))
+        while settings.get("held") and Path(settings["held"]).exists():
+            time.sleep(0.01)
         if settings.get("does") == "raise":
             raise RuntimeError("out of memory")
         if (
@@ -67,5 +69,6 @@ def place(data=None):
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    counting = Counting(folder / "begun", [{"seed": seed, "wait": 0.1} for seed in range(int(sys.argv[2]))])
+    cells = [{"seed": seed, "wait": 0.1, "held": ""} for seed in range(int(sys.argv[2]))]
+    counting = Counting(folder / "begun", [*cells[:-1], cells[-1] | {"held": str(folder / "held")}])
     run_cells(counting.study(), Records(folder / "records.jsonl"), place(), workers=2)

@@ -102,29 +102,24 @@ def fitted(processes=SINGLE_PROCESS, *, folder=None):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """The folder that two processes leave which get the environment of torchrun, and what each printed."""
+    from held_ports import held_port  # which the processes, that read this file too, do not find
+
     out = tmp_path_factory.mktemp("processes")
     _, inputs, labels = problem()
     np.savez(out / "cal.npz", inputs=inputs.numpy(), labels=labels.numpy())
     (out / "nets.py").write_text(f"import runpy\nbuild = lambda: runpy.run_path({__file__!r})['problem']()[0]\n")
     path = os.pathsep.join([str(out), *filter(None, [os.environ.get("PYTHONPATH")])])
-    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "error", "-c", SCRIPT, __file__, str(out)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "PYTHONPATH": path} for rank in range(2)]
-    processes = [subprocess.Popen(command, env={**os.environ, **told, **rank}, **pipes) for rank in ranks]
-    try:
-        return out, [(*process.communicate(timeout=120), process.returncode) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    with held_port() as port:
+        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+        processes = [subprocess.Popen(command, env={**os.environ, **told, **rank}, **pipes) for rank in ranks]
+        try:
+            return out, [(*process.communicate(timeout=900), process.returncode) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
 
 
 @pytest.mark.parametrize("name", METHODS)

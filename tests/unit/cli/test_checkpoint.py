@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from tests.unit.scale.test_state import predictions_of
@@ -13,6 +12,19 @@ from calibrant import save
 from calibrant.scale import jobs
 
 SHARDS = 40
+# The command, which stops before it reads the shard that is named first.
+STOPPED = """
+import os, signal, sys
+from calibrant.cli.main import run
+from calibrant.scale import jobs
+name, gather_task = sys.argv.pop(1), jobs.gather_task
+def gather(task, **options):
+    if task.shard.name == name:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return gather_task(task, **options)
+jobs.gather_task = gather
+run()
+"""
 
 
 @pytest.fixture
@@ -41,10 +53,10 @@ def test_a_killed_job_is_continued_by_the_next(tmp_path, calibrant, tasks_done):
     report.unlink()
     command += ["--checkpoint", job]
 
-    process = subprocess.Popen([sys.executable, "-m", "calibrant", *map(str, command)], stdout=subprocess.DEVNULL)
-    while process.poll() is None and not (job / "done.state").exists():
-        time.sleep(0.005)
-    process.send_signal(signal.SIGSTOP)
+    stopped = [sys.executable, "-c", STOPPED, names[SHARDS // 2], *map(str, command)]
+    process = subprocess.Popen(stopped, stdout=subprocess.DEVNULL)
+    assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+    assert (job / "done.state").exists()
     tasks_done.clear()
     code, _, error = calibrant(*command)
     assert code == 2

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import time
 
 import numpy as np
 import pytest
@@ -64,14 +63,13 @@ def test_a_run_leaves_predictions_that_the_other_commands_take(calibrant, tmp_pa
     assert torch.equal(predict(load_network(folder), DigitsReader().read().test.inputs), test.logits)
 
 
-def test_a_finished_run_is_quick_and_says_the_table_again(calibrant, tmp_path):
+def test_a_finished_run_trains_nothing_and_says_the_table_again(calibrant, tmp_path, monkeypatch):
     command = (*DIGITS, "--epochs", 1, "-o", tmp_path / "run")
     code, first, err = calibrant(*command)
     assert code == 0, err
     before = {name: (tmp_path / "run" / name).stat().st_mtime_ns for name in LEFT}
-    start = time.perf_counter()
+    monkeypatch.setattr(torch.autograd, "backward", lambda *_, **__: pytest.fail("it was finished"))
     code, again, _ = calibrant(*command)
-    assert time.perf_counter() - start < 2  # a tenth of this on an idle machine
     assert (code, again) == (0, first)
     assert {name: (tmp_path / "run" / name).stat().st_mtime_ns for name in LEFT} == before
 

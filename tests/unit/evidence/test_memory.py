@@ -46,5 +46,5 @@ def test_very_many_classes_are_resampled_in_fewer_groups_and_have_no_kernel_erro
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell the peak of a process")
 def test_an_evaluation_takes_less_than_a_kilobyte_per_sample() -> None:
-    done = subprocess.run([sys.executable, "-c", _EVALUATE], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", _EVALUATE], capture_output=True, text=True, check=True, timeout=900)
     assert float(done.stdout) < 100

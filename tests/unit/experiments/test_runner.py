@@ -40,6 +40,7 @@ def test_a_study_killed_at_any_moment_loses_and_repeats_no_finished_cell(tmp_pat
     cells = 12
     command = [sys.executable, counting_study.__file__, str(tmp_path), str(cells)]
     kept, before = {}, {}
+    (tmp_path / "held").touch()  # so that it cannot end before it is killed
     for enough in (2, 6):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         while len(records.read()) < enough:
@@ -49,6 +50,7 @@ def test_a_study_killed_at_any_moment_loses_and_repeats_no_finished_cell(tmp_pat
         process.wait()
         # The next one starts while the workers of this one may still be ending.
         kept[enough], before[enough] = {record["cell"]["seed"] for record in records.read()}, begun(tmp_path)
+    (tmp_path / "held").unlink()
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert sorted(record["cell"]["seed"] for record in records.read()) == list(range(cells))

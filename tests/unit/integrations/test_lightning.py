@@ -1,12 +1,12 @@
 """The callback of Lightning and metrics that a module logs, on a small network; in one process and in two."""
 
 import os
-import socket
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from held_ports import held_port
 from torch import distributed, multiprocessing, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -156,15 +156,13 @@ def _one_of_two(rank, port, folder):
 
 @pytest.mark.skipif(not distributed.is_gloo_available(), reason="gloo is not available")
 def test_two_processes_log_and_fit_on_the_samples_of_both(tmp_path):
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
     processes = multiprocessing.get_context("spawn")  # Lightning reads the GPU's random state, which no fork may do
-    started = [processes.Process(target=_one_of_two, args=(rank, port, tmp_path)) for rank in (0, 1)]
-    for process in started:
-        process.start()
-    for process in started:
-        process.join(120)
+    with held_port() as port:
+        started = [processes.Process(target=_one_of_two, args=(rank, port, tmp_path)) for rank in (0, 1)]
+        for process in started:
+            process.start()
+        for process in started:
+            process.join(900)
     assert [process.exitcode for process in started] == [0, 0]
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     assert first == second

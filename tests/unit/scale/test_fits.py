@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from held_ports import held_port
 
 from calibrant import Predictions, catalogue, load, save, save_map
 from calibrant.errors import FileError, FitError, InputError
@@ -240,21 +240,20 @@ def test_rare_classes_are_counted_on_all_samples(tmp_path):
 def test_the_processes_of_torchrun_share_the_passes(tmp_path, monkeypatch):
     samples = samples_of()
     write(samples, tmp_path)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     other = (
         "from calibrant.scale import *; from calibrant import VectorScaling; "
         "from calibrant.files.choose import LoadOptions; import sys; shards = find_shards([sys.argv[1]]); "
         "plan = Plan.of(shards[0], LoadOptions()); "
         "assert fit_streamed(VectorScaling(), shards, plan, engine=Engine('torchrun')) is None"
     )
-    follower = subprocess.Popen([sys.executable, "-c", other, str(tmp_path)], env={**os.environ, **group, "RANK": "1"})
-    for name, value in {**group, "RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
-    together = fitted(tmp_path, "vector", engine=Engine("torchrun")).map
-    assert follower.wait(timeout=60) == 0
+    with held_port() as port:
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+        command, environment = [sys.executable, "-c", other, str(tmp_path)], {**os.environ, **group, "RANK": "1"}
+        follower = subprocess.Popen(command, env=environment)
+        for name, value in {**group, "RANK": "0"}.items():
+            monkeypatch.setenv(name, value)
+        together = fitted(tmp_path, "vector", engine=Engine("torchrun")).map
+    assert follower.wait(timeout=600) == 0
     monkeypatch.delenv("RANK")
     check_equal(together, fitted(tmp_path, "vector").map, close=1e-12)
     with pytest.raises(InputError, match="must run under torchrun"):

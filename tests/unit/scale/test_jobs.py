@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -321,8 +322,10 @@ def test_workers_that_are_killed_at_random_moments_change_nothing(folder, monkey
         while not done.wait(rng.uniform(0, 0.1)):
             if moved.is_set() and (workers := multiprocessing.active_children()):
                 moved.clear()  # not before a worker has had the time to answer
-                killed.append(workers[rng.integers(len(workers))].pid)
-                os.kill(killed[-1], signal.SIGKILL)
+                worker = workers[rng.integers(len(workers))].pid
+                with suppress(ProcessLookupError):  # the one that was killed before, and is replaced by now
+                    os.kill(worker, signal.SIGKILL)
+                    killed.append(worker)
 
     expected = report(Engine())
     killer = threading.Thread(target=kill)
@@ -344,7 +347,16 @@ def test_every_engine_gives_the_same_report(folder, tmp_path, engine):
         pytest.skip("Spark needs Java")
     start = [sys.executable, "-m", "calibrant"]
     if engine == "torchrun":
-        start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "calibrant"]
+        start = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            "-m",
+            "calibrant",
+        ]
     report = tmp_path / "report.json"
     arguments = ["evaluate", str(folder), "--resamples", "100", "--json", str(report), "--engine", engine]
     arguments += (
@@ -352,7 +364,7 @@ def test_every_engine_gives_the_same_report(folder, tmp_path, engine):
         if engine == "torchrun"
         else ["--workers", "2"]
     )
-    done = subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([*start, *arguments], capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("Calibration report") == 1
     expected = evaluate_state(gathered(folder).state, resamples=100)

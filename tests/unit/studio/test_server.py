@@ -1,5 +1,6 @@
 """The studio's server in a process of its own: files, jobs, downloads, refusals, and its end."""
 
+import http.client
 import io
 import json
 import os
@@ -9,11 +10,10 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 import zipfile
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import numpy as np
 import pytest
@@ -70,7 +70,9 @@ class Client:
 
     def run(self, task, **arguments):
         """Return the finished job."""
-        _, job = self.start(task, **arguments)
+        return self.finished(self.start(task, **arguments)[1])
+
+    def finished(self, job):
         for _ in range(60):
             job = self.get(f"/api/jobs/{job['id']}?wait=10")
             if job["status"] not in {"waiting", "running"}:
@@ -92,7 +94,7 @@ def ended(process):
     """End the command as a service manager would; return whether it ended cleanly and had nothing to complain of."""
     process.send_signal(signal.SIGTERM)
     with process.stdout:
-        return process.wait(timeout=20) in {0, -signal.SIGTERM} and not process.stdout.read()
+        return process.wait(timeout=300) in {0, -signal.SIGTERM} and not process.stdout.read()
 
 
 @pytest.fixture(scope="module")
@@ -288,31 +290,30 @@ def test_a_job_can_be_cancelled_and_the_next_one_runs(client, uploaded):
     source = {"file": uploaded, "kind": "probs", "split": {"by": "half", "seed": 0}}
     _, job = client.start("compare", source=source, methods=["auto", "dirichlet_odir", "order_preserving"])
     client.ask(f"/api/jobs/{job['id']}", method="DELETE")
-    assert client.get(f"/api/jobs/{job['id']}?wait=10")["status"] == "cancelled"
+    assert client.finished(job)["status"] == "cancelled"
     assert client.run("methods")["answer"]["temperature"]
 
 
-def test_twenty_clients_are_served_while_jobs_run(client, uploaded):
+def test_twenty_clients_are_served_while_jobs_run(client):
+    probs, labels = probabilities(20_000)  # which take minutes
+    uploaded = client.upload("large.npz", archive(probs=probs, labels=labels))[1]["id"]
     source = {"file": uploaded, "kind": "probs", "split": {"by": "half", "seed": 1}}
-    _, job = client.start("compare", source=source, methods=["temperature", "vector", "isotonic"])
-    seconds, failures = [], []
+    _, job = client.start("compare", source=source, methods=["auto", "dirichlet_odir", "order_preserving"])
+    answers, stages = [], []
 
     def use():
-        for path in ("/", "/static/calibrant.js", "/api/session", f"/api/jobs/{job['id']}"):
-            begun = time.perf_counter()
-            status, *_ = client.ask(path)
-            seconds.append(time.perf_counter() - begun)
-            if status != 200:
-                failures.append((path, status))
+        answers.extend(client.ask(path)[0] for path in ("/", "/static/calibrant.js", "/api/session"))
+        stages.append(client.get(f"/api/jobs/{job['id']}")["status"])
 
     threads = [threading.Thread(target=use) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not failures
-    assert len(seconds) == 80
-    assert np.quantile(seconds, 0.95) < 1.0
+    client.ask(f"/api/jobs/{job['id']}", method="DELETE")
+    assert answers == 60 * [200]
+    assert len(stages) == 20
+    assert set(stages) <= {"waiting", "running"}  # nobody had to wait for the job
 
 
 def test_the_end_deletes_what_was_uploaded(tmp_path):
@@ -330,12 +331,13 @@ def test_the_end_deletes_what_was_uploaded(tmp_path):
     source = {"file": uploaded["id"], "split": {"by": "half"}}
     status, job = client.start("compare", source=source, methods=["dirichlet_odir"])
     assert status == 202
-    waiting = threading.Thread(target=client.get, args=[f"/api/jobs/{job['id']}?wait=60"])  # when the end comes
-    waiting.start()
-    time.sleep(0.3)
+    waiting = http.client.HTTPConnection(urlsplit(address).netloc, timeout=300)
+    waiting.request("GET", f"/api/jobs/{job['id']}?wait=60")  # which waits when the end comes
+    client.get("/api/session")  # when this is answered, what was asked before has been read
     (folder,) = tmp_path.glob("calibrant-studio-*")
     assert list(folder.iterdir())
     assert ended(process)
-    waiting.join(timeout=20)
+    assert waiting.getresponse().status == 200
+    waiting.close()
     assert not folder.exists()
     assert path.exists()

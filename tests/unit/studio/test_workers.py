@@ -20,9 +20,9 @@ def workers():
     pool.close()
 
 
-def run(workers, task, *, seconds=60, **arguments):
-    job = workers.submit(task, arguments, seconds=seconds)
-    assert job.finished.wait(60)
+def run(workers, task, *, limit=600, **arguments):
+    job = workers.submit(task, arguments, seconds=limit)
+    assert job.finished.wait(600)
     return job
 
 
@@ -54,14 +54,13 @@ def test_what_goes_wrong_is_told_and_the_next_job_runs(workers, task, words):
 
 def test_an_overdue_job_is_ended(workers):
     run(workers, "double", number=1)  # the worker has started
-    begun = time.monotonic()
-    job = run(workers, "sleep", seconds=0.5)  # the limit; the task has no such argument left
+    job = run(workers, "sleep", seconds=3600, limit=0.5)
     assert job.status == "failed"
-    assert time.monotonic() - begun < 20
+    assert "longer than" in job.error
 
 
 def test_jobs_beyond_the_queue_are_refused_and_cancelled_ones_do_not_run(workers):
-    running = workers.submit("sleep", {"seconds": 30})
+    running = workers.submit("sleep", {"seconds": 3600})
     while running.status == "waiting":
         time.sleep(0.01)
     waiting = [workers.submit("double", {"number": number}) for number in range(2)]
@@ -69,18 +68,17 @@ def test_jobs_beyond_the_queue_are_refused_and_cancelled_ones_do_not_run(workers
         workers.submit("double", {"number": 3})
     workers.cancel(waiting[0])
     workers.cancel(running)
-    assert all(job.finished.wait(60) for job in (running, *waiting))
+    assert all(job.finished.wait(600) for job in (running, *waiting))
     assert [running.status, *(job.status for job in waiting)] == ["cancelled", "cancelled", "done"]
 
 
 def test_closing_ends_the_processes():
     pool = Workers(MODULE, size=1)
-    job = pool.submit("sleep", {"seconds": 60})
+    job = pool.submit("sleep", {"seconds": 3600})
     while job.status == "waiting":
         time.sleep(0.01)
-    begun = time.monotonic()
     pool.close()
-    assert time.monotonic() - begun < 10
+    assert job.finished.wait(600)
     assert job.status == "cancelled"
 
 
@@ -102,12 +100,13 @@ def asked(app, path, body=b"", token=""):
 
 
 def test_a_task_has_the_time_limit_of_its_kind_and_the_studio_goes_on(workers, monkeypatch):
-    monkeypatch.setattr(server, "_SECONDS", {"sleep": 0.5, "double": 60.0})
+    monkeypatch.setattr(server, "_SECONDS", {"sleep": 0.5, "double": 600.0})
     studio = server.Studio(workers=workers)
     app = studio.app({"studio"})
     run(workers, "double", number=1)  # the worker has started
-    for task, given, status in (("sleep", {"seconds": 60}, "failed"), ("double", {"number": 2}, "done")):
+    for task, given, status in (("sleep", {"seconds": 3600}, "failed"), ("double", {"number": 2}, "done")):
         job = asked(app, "/api/jobs", json.dumps({"task": task, "arguments": given}).encode(), studio.token)
+        assert workers.find(job["id"]).finished.wait(600)
         job = asked(app, f"/api/jobs/{job['id']}")
         assert job["status"] == status
         assert ("longer than" in job["error"]) == (status == "failed")

@@ -1,7 +1,6 @@
 """Two processes that share every batch end with the weights of one, and only the first writes."""
 
 import os
-import socket
 import subprocess
 import sys
 
@@ -88,27 +87,27 @@ def _run_in(folder, after_epoch=lambda _run, _record: None):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """What two processes leave that get the environment of torchrun."""
+    from held_ports import held_port  # which the processes, that read this file too, do not find
+
     out = tmp_path_factory.mktemp("processes")
     with pytest.raises(Stopped):
         _run_in(out / "begun", _stop)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", SCRIPT, __file__, str(out)],
-            env={**os.environ, **told, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        said = [process.communicate(timeout=300)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    with held_port() as port:
+        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-W", "error", "-c", SCRIPT, __file__, str(out)],
+                env={**os.environ, **told, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        try:
+            said = [process.communicate(timeout=900)[1] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
     assert [process.returncode for process in processes] == [0, 0], said
     return out
 

@@ -18,8 +18,10 @@ from calibrant.training.folder import RunFolder
 
 TRACED = RuntimeOptions(traced=True, checkpoint_seconds=0)
 
-# Every epoch is written down. Torch on one thread, as in these tests, adds up in the same order.
+# Every epoch is written down. Torch on one thread, as in these tests, adds up in the same order. Before the last epoch
+# it waits, so that it cannot end before it is killed.
 SCRIPT = """
+import signal
 import sys
 from pathlib import Path
 import torch
@@ -33,7 +35,8 @@ digits = Dataset("few digits", all_of.class_names, all_of.training[:320], all_of
 recipe = Recipe(epochs=10, batch_size=32, augmentation="crop")
 run = Run(Path(sys.argv[1]), "digits_cnn", catalogue.losses.parse("crl"), recipe)
 runtime = RuntimeOptions(traced=True, checkpoint_seconds=0)
-train_runs([run], digits, split="half-test", device=torch.device("cpu"), runtime=runtime)
+wait = lambda _run, record: record.epoch < 9 or signal.pause()
+train_runs([run], digits, split="half-test", device=torch.device("cpu"), runtime=runtime, after_epoch=wait)
 """
 
 
@@ -134,7 +137,7 @@ def _kill_once_recorded(folder: Path, records: int) -> None:
         [sys.executable, "-c", SCRIPT, str(folder)], env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE
     )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while len(RunFolder(folder).records()) < records:
             assert process.poll() is None, process.stderr.read().decode()
             assert time.monotonic() < deadline
