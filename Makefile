@@ -34,9 +34,11 @@ imports: install
 	$(BIN)/lint-imports
 
 # Doctests in src, README and docs blocks, and everything under tests. A process that has no tests left takes half of
-# the other's; numpy's threads, which torch does not set, would wait for each other on two cores.
+# the other's; numpy's threads, which torch does not set, would wait for each other on two cores. Tests in a browser come
+# after them (5: none, without a browser), and those that failed have a second try: Chromium itself fails at times.
 tests: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal --ignore tests/browser
+	$(BIN)/pytest tests/browser || [ $$? = 5 ] || $(BIN)/pytest tests/browser --last-failed
 
 # Wheel and source archive in dist/, and the demo run by the wheel in an environment of its dependencies alone.
 dist: install

@@ -3,7 +3,6 @@
 import shutil
 
 import pytest
-from page_checks import PATIENCE
 
 
 @pytest.fixture(scope="module")  # its event loop would be in the way of other tests
@@ -21,6 +20,8 @@ def chromium():
 @pytest.fixture
 def open_report(chromium):
     """Open a file in a window of its own; at the end nothing may have been requested, logged or asked."""
+    from page_checks import PATIENCE  # not above: without Playwright it skips, which a conftest cannot
+
     contexts, trouble = [], []
 
     def open_file(path, *, width=1280, height=800, ready="[data-chart]", **options):

@@ -82,7 +82,7 @@ def test_the_first_screen_has_verdict_number_next_step_and_three_pictures(open_r
     expect(page.locator(".headline")).to_contain_text("overconfident")
     paints, works = [], []
     for _ in range(3):
-        page.reload()
+        page = open_report(report)
         page.wait_for_function("performance.getEntriesByType('paint').length === 2")
         paints.append(max(page.evaluate("performance.getEntriesByType('paint').map((entry) => entry.startTime)")))
         works += [page.evaluate(WORK) for _ in range(5)]
