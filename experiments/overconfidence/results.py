@@ -39,8 +39,8 @@ CURVES = (
 BEFORE_AND_AFTER = """
 ## Before and after
 
-What the paper is about: losses that lower the calibration error leave more of it after a map. The temperature is that
-of the lowest log-loss; lines are 95 % intervals.
+The paper's claim: losses that lower the calibration error leave more of it after a map. The temperature is that of the
+lowest log-loss; lines are 95 % intervals.
 
 ![ECE by loss, uncalibrated and after a temperature](images/overconfidence.png)
 """
