@@ -104,6 +104,7 @@ def test_the_papers_recipes_are_as_the_papers_say():
         recipe = RECIPES[name]
         assert (recipe.epochs, recipe.milestones, recipe.decay) == (300, (150, 225), decay)
     assert RECIPES["overconfidence-newsgroups"].milestones == (50,)
+    assert RECIPES["overconfidence-newsgroups"].warmup == 5
     imagenet = RECIPES["dark-side-imagenet"]
     assert (imagenet.epochs, imagenet.milestones, imagenet.decay) == (100, (30, 60, 90), 0.1)
     meta = RECIPES["meta-regularization"]
