@@ -53,6 +53,12 @@ def test_the_slice_that_is_off_comes_first_and_stands_out():
     assert found[0].gap == pytest.approx(0.25, abs=0.06)
 
 
+def test_very_many_slices_can_still_be_shown_to_be_off():
+    top, names = drawn(50, [0.0] * 10 + [0.5] * 60)
+    found = {one.value: one.is_miscalibrated for one in evaluate_slices(top, by={"group": names}, resamples=100)}
+    assert [found[f"slice {i}"] for i in range(70)] == [False] * 10 + [True] * 60
+
+
 def test_equal_slices_are_seldom_told_apart():
     # All slices are overconfident alike: none differs from the rest, whatever its own error.
     alarms = 0

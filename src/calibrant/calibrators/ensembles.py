@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal, TypeAlias, final, get_args
 
 import numpy as np
@@ -156,7 +155,11 @@ def mixture_log_loss(predictions: Predictions, beta: float) -> Curved:
     label_logs = torch.stack([*logs, torch.full_like(logs[0], -math.log(predictions.n_classes))])  # (3, n)
     # Divided by the largest of each sample, so that one of them is 1 however small they are.
     largest = label_logs.amax(dim=0)
-    parts, mean = (label_logs - largest).exp_(), partial(_mean, predictions)
+    parts, counts = (label_logs - largest).exp_(), predictions.sample_counts
+
+    def mean(values: Tensor) -> Tensor:  # over the samples, which are the last dimension
+        return values.mean(dim=-1) if counts is None else values @ counts / predictions.effective_size
+
     level = float(mean(largest))
 
     def curved(shares: Tensor) -> tuple[float, Tensor, Tensor]:
@@ -166,12 +169,6 @@ def mixture_log_loss(predictions: Predictions, beta: float) -> Curved:
         return -float(mean(mixed.log())) - level, -mean(ratios).cpu(), hessian.cpu()
 
     return curved
-
-
-def _mean(predictions: Predictions, values: Tensor) -> Tensor:
-    """Return the mean over the samples, which are the last dimension."""
-    counts = predictions.sample_counts
-    return values.mean(dim=-1) if counts is None else values @ counts / predictions.effective_size
 
 
 def _brier(predictions: Predictions, beta: float) -> Curved:

@@ -25,7 +25,9 @@ def trend_page(trend: Trend, *, source: str | None = None) -> page.Page:
         if number
         else ["Go on adding periods: the test allows for any number of looks."]
     )
-    section = page.Section("Over time", (_table(trend),), legend=_LEGEND)
+    headings = [page.arrow(name, known_metrics[name].lower_is_better) for name in trend.metrics]
+    rows = [[p.name, f"{p.n:,}", *(_cell(p, metric) for metric in trend.metrics)] for p in trend.periods]
+    section = page.Section("Over time", (page.table(["period", "samples", *headings], rows),), legend=_LEGEND)
     return page.Page(
         "Trend",
         f"{page.counted(len(trend.periods), 'period')}, {page.counted(samples, 'sample')}",
@@ -53,12 +55,6 @@ def _findings(trend: Trend) -> Iterator[str]:
             word = "became worse" if metric in trend.worse(period) else "changed"
             numbers = f"{before} in the periods before together, {page.number_text(value)} then"
             yield f"{metric} {word} in {period.name}: {numbers}."
-
-
-def _table(trend: Trend) -> page.Table:
-    headings = [page.arrow(name, known_metrics[name].lower_is_better) for name in trend.metrics]
-    rows = [[p.name, f"{p.n:,}", *(_cell(p, metric) for metric in trend.metrics)] for p in trend.periods]
-    return page.table(["period", "samples", *headings], rows)
 
 
 def _cell(period: Period, metric: str) -> page.Cell:

@@ -1,4 +1,4 @@
-"""p-values of paired differences, sets that are each resampled once, and the rule for better, worse and alike."""
+"""p-values of errors and paired differences, sets that are each resampled once, and the rule for better and worse."""
 
 import math
 
@@ -10,7 +10,7 @@ from scipy import stats
 from calibrant import catalogue
 from calibrant.errors import InputError
 from calibrant.evidence import Difference, PairedBootstrap, difference, smallest_effect
-from calibrant.evidence.intervals import paired_p
+from calibrant.evidence.intervals import p_value, paired_p
 from calibrant.metrics import AUROC, ECE, NLL, Accuracy
 from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import Predictions
@@ -31,6 +31,15 @@ def test_beyond_the_draws_the_tail_of_student_s_t_tells(mean):
     drawn = draws(mean)
     expected = 2 * stats.t.sf(abs(float(drawn.mean())) / float(drawn.std()) * math.sqrt(255 / 256), 255)
     assert paired_p(drawn, 256) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("n", "chance"), [(20, 0.8), (50, 0.99), (300, 0.95)])
+def test_beyond_the_draws_of_calibrated_samples_the_p_value_falls_and_is_not_too_small(n, chance):
+    gap = np.abs(np.random.default_rng(0).binomial(n, chance, size=(200, 1000)) / n - chance)
+    rare = int(stats.binom.ppf(1e-5, n, chance))  # so many right, or fewer, are that improbable
+    observed = [p_value(chance - rare / n, torch.from_numpy(draws)) for draws in gap]
+    assert np.mean(observed) >= stats.binom.cdf(rare, n, chance)
+    assert p_value(chance, torch.from_numpy(gap[0])) < 1e-6  # none of them right
 
 
 def test_a_difference_without_spread_is_not_taken_for_certain():
