@@ -59,7 +59,7 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
     return typer.Option(name, help=text, rich_help_panel=panel, show_default=False)
 
 
-_SCORES = "Column or array of the scores; or their columns: a list 'a,b,c', a pattern 'p_*' or a prefix."
+_SCORES = "Column or array of the scores; or their columns: a list 'a,b,c', a range 'a:c', a pattern 'p_*' or a prefix."
 _SPLIT = (
     "Column that divides the samples, with its values for calibration and test unless they are called so: "
     "fold, fold=cal,test."

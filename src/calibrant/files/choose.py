@@ -245,11 +245,11 @@ def _score_names(
 def _requested_scores(
     content: Content, kind: Kind, requested: str | Sequence[str], taken: Collection[str | None]
 ) -> ColumnChoice:
-    """Return the columns that a name, a list of names, a pattern or a prefix means; a name goes first."""
+    """Return the columns that a name, a range, a list, a pattern or a prefix means; a name goes first."""
     if isinstance(requested, str) and requested in content.names:
         column = _find_column(content, (), requested, "scores")
         return ColumnChoice(kind, (column,) if column else (), None)
-    listed = split_scores(requested)
+    listed = _between(content.names, requested, taken) or split_scores(requested)
     if len(listed) > 1 or not isinstance(requested, str):
         unknown = next((name for name in listed if name not in content.names), None)
         if unknown is not None:
@@ -270,10 +270,19 @@ def _requested_scores(
     if group is None:
         raise UnknownNameError(
             Argument("scores", requested),
-            f" must be among the {content.noun}s of {content.title}, a list of them with commas between, or a pattern "
-            f"(such as 'prob_*') or prefix of at least two; found {shown_names(content)}.",
+            f" must be among the {content.noun}s of {content.title}, a list of them with commas between, a range "
+            f"'first:last', or a pattern (such as 'prob_*') or prefix of at least two; found {shown_names(content)}.",
         )
     return group
+
+
+def _between(names: Sequence[str], requested: str | Sequence[str], taken: Collection[str | None]) -> list[str]:
+    """Return the names that a range ``first:last`` means, but those taken; none if it is no range."""
+    for colon in re.finditer(":", requested) if isinstance(requested, str) else ():  # names may have colons, too
+        first, last = requested[: colon.start()], requested[colon.end() :]
+        if first in names and last in names:
+            return [name for name in names[names.index(first) : names.index(last) + 1] if name not in taken]
+    return []
 
 
 def _listed(content: Content, kind: Kind, names: list[str]) -> ColumnChoice:
@@ -384,7 +393,8 @@ def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_ne
         others = [name for name in content.names if name != likely]
         named = likely is not None and is_table and 1 < len(others) <= _SHOWN and "," not in "".join(others)
         scores = _scores_like(content) or (",".join(others) if named else None)
-        options += [" and ", _suggested("scores", scores, "A,B,C" if is_table else "NAME")]
+        unknown = ("FIRST:LAST" if len(others) > _SHOWN else "A,B,C") if is_table else "NAME"
+        options += [" and ", _suggested("scores", scores, unknown)]
         if labels_needed and likely not in _LABELS:
             options += [" and ", _suggested("labels", likely)]
         if "probs" in kinds and is_table:
@@ -416,10 +426,12 @@ def _suggested(option: str, value: str | None, unknown: str = "NAME") -> Argumen
 
 def _scores_like(content: Content) -> str | None:
     """Return the name of the only matrix, or what numbered names have in common, that could be the scores."""
-    ends = Counter(match[1] for name in content.names if (match := re.fullmatch(r"(.*[^\W\d]\D*)\d+", name)))
-    if ends and ends.most_common(1)[0][1] > 1:
-        prefix = ends.most_common(1)[0][0]
-        return None if prefix in PREFIXES.values() else prefix
+    numbered: dict[str, list[float]] = {}
+    for match in filter(None, (re.fullmatch(r"(.*[^\W\d]\D*)(\d+)", name) for name in content.names)):
+        numbered.setdefault(match[1], []).append(float(match[2]))
+    prefix, numbers = max(numbered.items(), key=lambda item: len(item[1]), default=("", []))
+    if len(numbers) > 1:  # with a gap they are a part of the scores, or none
+        return None if prefix in PREFIXES.values() or max(numbers) - min(numbers) >= len(numbers) else prefix
     if sum(name.isdecimal() for name in content.names) > 1:
         return "[0-9]*"
     wide = [name for name in content.names[:_SHOWN] if content.names.count(name) == 1 and len(content.shape(name)) == 2]

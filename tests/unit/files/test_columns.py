@@ -1,4 +1,4 @@
-"""Columns of scores by list, pattern and prefix; one column of two classes; labels by name and by number."""
+"""Columns of scores by list, range, pattern and prefix; one column of two classes; labels by name and by number."""
 
 import gzip
 import json
@@ -30,6 +30,18 @@ def test_a_list_names_the_columns_and_the_classes(scores):
     assert loaded.class_names == ("cat", "dog", "eel")
     assert loaded.labels.tolist() == [1, 2, 0]
     np.testing.assert_allclose(loaded.probs, PROBS[:, [1, 0, 2]])
+
+
+@pytest.mark.parametrize("names", [["cat", "dog", "eel"], ["a:1", "b:2", "c, or d"]])
+def test_a_range_names_the_columns_between_its_ends_but_those_that_are_something_else(names):
+    source = {"id": [1, 2, 3], names[0]: PROBS[:, 0], "label": names, names[1]: PROBS[:, 1], names[2]: PROBS[:, 2]}
+    loaded = load(source, kind="probs", scores=f"{names[0]}:{names[2]}")
+    assert loaded.class_names == tuple(names)
+    assert loaded.labels.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(loaded.probs, PROBS)
+    for wrong in (f"{names[2]}:{names[0]}", f"{names[0]}:cow"):
+        with refused("scores=", "found", error=UnknownNameError):
+            load(source, kind="probs", scores=wrong)
 
 
 @pytest.mark.parametrize(
@@ -230,6 +242,10 @@ def test_the_error_for_unknown_columns_names_the_options_that_could_read_them(tm
         load(tmp_path / "p.csv")
     (tmp_path / "p.csv").write_text("cat,dog,owl,label\n.2,.5,.3,dog\n")
     with refused("scores='cat,dog,owl'", error=FileError):
+        load(tmp_path / "p.csv")
+    names = ["cat_1", "owl", *(f"cat_{number}" for number in (2, 3, 5, 8, 13, 21, 34))]
+    (tmp_path / "p.csv").write_text(f"id,{','.join(names)},label\n")
+    with refused("scores=FIRST:LAST", error=FileError):  # not those that are numbered: they have gaps
         load(tmp_path / "p.csv")
 
 
