@@ -187,11 +187,14 @@ def reading(path: Path | str, form: str) -> Iterator[None]:
                 f"{path} must fit into memory; reading it needs more than is free. A small file that does so is "
                 f"damaged. {_LESS}"
             ) from error
-        first_line = (str(error).splitlines() or [""])[0].split(". ")[0].rstrip(". ")
-        raise FileError(
-            f"{path} must be a whole {form}; reading it failed: {first_line or type(error).__name__}. "
+        first_line = (str(error).splitlines() or [""])[0].replace(". in row", " in row").split(". ")[0].rstrip(". ")
+        cure = (
             "It may have been cut short or damaged, or its ending may not match its format; write or download it again."
-        ) from error
+        )
+        if re.search("utf-?8", first_line, re.IGNORECASE):  # Arrow has no class of its own for it
+            cure = "Save the text as UTF-8; Excel calls it CSV UTF-8."
+        failure = f"reading it failed: {first_line or type(error).__name__}. {cure}"
+        raise FileError(f"{path} must be a whole {form}; {failure}") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +24,7 @@ from calibrant.files.source import (
     open_npz,
     open_safetensors,
     open_torch,
+    text_error,
 )
 from calibrant.labels import TRUTHS, Words, class_numbers, nearest, truths, whole_number, words_of
 from calibrant.predictions import Predictions, TopLabel
@@ -333,11 +333,7 @@ def numbers_of(column: Column, name: str) -> Tensor:
             return True
 
     row, word = column.first(is_not_numeric) or (0, column.distinct[0])
-    hint = " Write the decimal comma as a point." if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", word) else ""
-    hint = " Write 0.141 for 14.1%." if re.fullmatch(r"[\s\d.,]+%\s*", word) else hint
-    if not word.strip():
-        raise InputError(f"{name!r} must hold numbers; the cell at row {row} is empty. Fill it in, or remove the row.")
-    raise InputError(f"{name!r} must hold numbers; got the text {word!r} at row {row}.{hint}")
+    raise text_error(name, word, row)
 
 
 def _labels(column: Column, name: str, choice: ColumnChoice, class_names: tuple[str, ...] | None) -> Tensor:

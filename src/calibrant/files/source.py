@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -318,3 +319,12 @@ def _check_storages(tensors: Mapping[str, Any], sizes: Counter[int] | None) -> N
                 f"{name!r} must be stored whole; its shape is {tuple(values.shape)}, and {held:,} bytes are stored. "
                 "Save tensors.contiguous()."
             )
+
+
+def text_error(name: str, word: str, row: int) -> InputError:
+    """Return the error for a column of numbers that has some text in a row."""
+    if not word.strip():
+        return InputError(f"{name!r} must hold numbers; the cell at row {row} is empty. Fill it in, or remove the row.")
+    hint = " Write the decimal comma as a point." if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", word) else ""
+    hint = " Write 0.141 for 14.1%." if re.fullmatch(r"[\s\d.,]+%\s*", word) else hint
+    return InputError(f"{name!r} must hold numbers; got the text {word!r} at row {row}.{hint}")

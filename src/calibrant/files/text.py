@@ -18,7 +18,7 @@ from pyarrow import csv
 from torch import Tensor
 
 from calibrant.errors import Argument, FileError, InputError, check_expansion, check_memory, reading
-from calibrant.files.source import PREFIXES, Arrays, Content, Form
+from calibrant.files.source import PREFIXES, Arrays, Content, Form, text_error
 from calibrant.files.tables import arrow_column, column_of, content_of, in_rows, table_of
 from calibrant.labels import whole_number
 
@@ -159,7 +159,7 @@ def _check_numbers(path: Path, names: Sequence[str], separator: str | None) -> N
                 with suppress(ValueError):
                     if word in nothing or float(word) is not None:
                         continue
-                raise InputError(f"{name!r} must hold numbers; got the text {word!r} at row {row}.")
+                raise text_error(name, word, row)
         first += len(batch)
 
 
@@ -285,7 +285,8 @@ def jsonl_batches(path: Path, names: Sequence[str], *, is_typed: bool = False) -
     """
     schema = _json_schema(path, _facts(path)) if is_typed else None
     for held in _json_chunks(path):
-        table = _flat(_json_table(lambda held=held: nullcontext(io.BytesIO(held)), len(held), schema))  # type: ignore[misc]
+        with reading(path, _JSON):
+            table = _flat(_json_table(lambda held=held: nullcontext(io.BytesIO(held)), len(held), schema))  # type: ignore[misc]
         if missing := [name for name in names if name not in table.column_names]:
             raise InputError(f"column {missing[0]!r} must have a value in every row; it has none in some.")
         yield content_of(path, table.schema, table.select)

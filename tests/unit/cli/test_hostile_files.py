@@ -192,6 +192,24 @@ def test_json_lines_that_expand_without_end_are_refused(tmp_path, monkeypatch):
         load(path)
 
 
+@pytest.mark.parametrize("command", [["evaluate", "--stream"], ["trend", "--by", "label"], ["state", "-o", "p.state"]])
+def test_damaged_lines_of_json_that_are_streamed_are_refused(calibrant, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.jsonl").write_text('{"probs": [0.5, 0.5], "label": 0}\n{"probs": [0.5,\n')
+    code, _, err = calibrant(command[0], "p.jsonl", *command[1:])
+    assert code == 2
+    assert "Invalid value in row 1. It may have been cut short" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("text", ["prob_größe,prob_b,label\n.5,.5,b\n", "prob_a,prob_b,label\n.5,.5,größe\n"])
+@pytest.mark.parametrize("streamed", [[], ["--stream"]])
+def test_text_that_is_not_in_utf_8_is_refused_and_the_cure_is_named(calibrant, tmp_path, text, streamed):
+    (tmp_path / "p.csv").write_bytes(text.encode("latin-1"))
+    code, _, err = calibrant("evaluate", str(tmp_path / "p.csv"), *streamed)
+    assert code == 2
+    assert "Excel calls it CSV UTF-8" in " ".join(err.split())
+
+
 @pytest.mark.parametrize("marks", ["[]", "{}"])
 def test_json_lines_nested_without_end_are_refused(tmp_path, marks):
     deep = "[" * 100_000 + "]" * 100_000 if marks == "[]" else '{"a":' * 100_000 + "1" + "}" * 100_000

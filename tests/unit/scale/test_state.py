@@ -198,6 +198,16 @@ def test_many_classes_have_fewer_groups(monkeypatch):
     assert (fewer["nll"].high - fewer["nll"].low) / (whole["nll"].high - whole["nll"].low) == pytest.approx(1, abs=0.35)
 
 
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_very_few_samples_are_evaluated_as_in_memory_although_some_resamples_have_none(n):
+    samples = predictions_of(n, 3)
+    streamed, whole = evaluate_state(state_of(samples, []), resamples=200).metrics, evaluate(samples).metrics
+    for name in ("smece", "ece", "nll", "accuracy"):
+        assert streamed[name].value == pytest.approx(whole[name].value, abs=2e-4)
+    assert math.isnan(streamed["smece"].low)
+    assert streamed["smece"].p == pytest.approx(whole["smece"].p, abs=0.2)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_file_whose_numbers_have_another_shape_is_refused(tmp_path, weighted):
     state, path = state_of(predictions_of(200, 3, weighted=weighted), []), tmp_path / "a.state"
