@@ -361,7 +361,7 @@ _NEEDED = {
     "top-label": "'confidence' with 'correct'",
 }
 _LIKE = {
-    "labels": ("label", "labels", "target", "targets", "ground_truth", "y", "y_true", "true", "class", "gt"),
+    "labels": ("label", "labels", "target", "targets", "ground_truth", "y", "y_true", "true", "class", "gt", "gold"),
     "confidence": ("confidence", "confidences", "conf", "score"),
     "correct": ("correct", "is_correct", "right", "accuracy"),
 }

@@ -33,7 +33,7 @@ def column_of(column: Any, name: str, *, may_lack: bool = False) -> Column:
     if may_lack and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         column = column.fill_null("")
     if column.null_count:
-        raise _no_value(name, _first(column.is_null()))
+        raise _no_value(name, _first(column.is_null()), column.null_count)
     if _is_list(column.type):
         return _matrix(column, name)
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
@@ -106,11 +106,10 @@ def _first(flags: Any) -> int:
     return int(pc.index(flags, True).as_py())
 
 
-def _no_value(name: str, row: int) -> InputError:
-    return InputError(
-        f"column {name!r} must have a value in every row; got none (null, NaN or an empty field) at row {row}. "
-        "Fill it in, or remove the row."
-    )
+def _no_value(name: str, row: int, rows: int = 1) -> InputError:
+    where = f"at row {row}" + (f" ({rows:,} such rows)" if rows > 1 else "")
+    found = f"got none (null, NaN or an empty field) {where}. Fill it in, or remove the row."
+    return InputError(f"column {name!r} must have a value in every row; {found}")
 
 
 _ARROW, _PARQUET = "Feather (version 2) or Arrow file", "Parquet file"

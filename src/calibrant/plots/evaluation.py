@@ -185,6 +185,10 @@ def _mark_operating_point(ax: Axes, diagram: RiskCoverage, theme: Theme) -> bool
     side: Look = {"ha": "right", "va": "bottom"} if x > 0.45 else {"ha": "left", "va": "top"}
     box: Look = {"facecolor": theme.background, "edgecolor": "none", "alpha": 0.6, "pad": 1}
     offset = (-10, 8) if x > 0.45 else (12, -6)
+    top = float(diagram.risk.max())
+    if x <= 0.45 and y < 0.25 * top:  # below the point it would cover the axis: above the curve, or under a steep one
+        beside = float(diagram.risk_high[(diagram.coverage >= x) & (diagram.coverage <= x + 0.4)].max())
+        y, side, offset = beside if beside < 0.6 * top else 0.0, {"ha": "left", "va": "bottom"}, (12, 4)
     layout.note(ax, theme, words, (x, y), offset, xycoords="data", color=theme.ink, zorder=7, bbox=box, **side)
     return True
 

@@ -49,6 +49,7 @@ def _markdown_cell(cell: Cell) -> str:
     return f"{text} {cell.mark}".strip()
 
 
+_MAIN = "<h2>Main numbers</h2>"  # where the first section has no heading of its own
 _KINDS = {"png": "image/png", "svg": "image/svg+xml"}
 _TONES: dict[Tone, str] = {"good": "✓ ", "bad": "✗ ", "open": "? ", "neutral": ""}
 _WITHOUT_SCRIPT = "The interactive charts need JavaScript. Everything else is on this page."
@@ -147,7 +148,7 @@ def _html_article(page: Page, style: str = "", *, place: str = "") -> str:
         f'<section class="findings"><h2>Findings</h2>{_html_list(page.verdict.findings)}</section>'
         if page.verdict.findings
         else "",
-        f'<div class="brief"><h2>Main numbers</h2>{"".join(map(_html_section, page.brief))}</div>'
+        f'<div class="brief">{_MAIN * (not page.brief[0].title)}{"".join(map(_html_section, page.brief))}</div>'
         if page.brief
         else "",
         "</div>",

@@ -423,6 +423,6 @@ def _zeros(evaluation: Evaluation) -> list[str]:
     share = percent_text(zeros.cells / zeros.of_cells)
     line = f"{share} of the probabilities are 0 or below {PROB_FLOOR:g} ({zeros.cells:,} of {zeros.of_cells:,})"
     if not zeros.floored_labels:
-        return [f"{line}, none of them a true class's."]
+        return [f"{line}, none of them a true class's."] if zeros.cells > zeros.of_cells / 1000 else []
     labels = "1 true class" if zeros.floored_labels == 1 else f"{zeros.floored_labels:,} true classes"
     return [f"{line}: the log-loss counts {labels} as {LABEL_FLOOR:g}, and depends on that choice."]

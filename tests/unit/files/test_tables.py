@@ -139,6 +139,7 @@ def test_columns_of_mixed_types_are_read_as_float64():
     ("table", "message"),
     [
         ({**WIDE, "prob_1": [0.25, None, 0.875]}, "column 'prob_1' must have a value in every row.*at row 1"),
+        ({**WIDE, "prob_1": [0.25, None, None]}, r"'prob_1' must have a value.*at row 1 \(2 such rows\)\. Fill"),
         ({**WIDE, "label": [0, 1, None]}, "column 'label' must have a value in every row.*at row 2"),
         ({"probs": [[0.5, 0.5], [0.5, None]], "label": [0, 1]}, "column 'probs' must have a value.*at row 1"),
         ({"probs": [[0.5, 0.5], None], "label": [0, 1]}, "column 'probs' must have a value.*at row 1"),

@@ -250,6 +250,17 @@ def test_the_legend_does_not_cover_the_note_of_the_operating_point():
     assert not ax.get_legend().get_window_extent().overlaps(note.get_window_extent())
 
 
+def test_the_note_of_an_operating_point_at_a_low_risk_does_not_cover_the_axis():
+    rng = np.random.default_rng(0)
+    confidence = np.sort(rng.uniform(0.3, 1, 2000))
+    correct = rng.random(2000) < np.clip(confidence + 0.02, 0, 0.95)
+    correct[-20:] = False  # the risk begins at 1, so the point at .1 is close to the axis
+    ax = plot_risk_coverage(TopLabel(confidence, correct))
+    ax.figure.draw_without_rendering()
+    (note,) = (text for text in ax.texts if "answered" in text.get_text())
+    assert note.get_window_extent().y0 > ax.bbox.y0
+
+
 def test_the_legend_of_two_rankings_covers_neither_where_only_the_first_samples_are_wrong():
     generator = torch.Generator().manual_seed(0)
     confidence = torch.rand(400, generator=generator).double()

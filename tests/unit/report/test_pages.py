@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import PurePath
 
@@ -213,6 +214,21 @@ def test_an_html_page_stands_alone(tmp_path):
     assert "url(" not in text
     assert "default-src 'none'" in text
     assert not parsed.tags & {"script", "link", "iframe", "object", "form"}
+
+
+def test_main_numbers_are_a_heading_where_the_first_section_has_none():
+    page = PAGES["evaluation"]()
+    assert "<h2>Main numbers</h2>" in to_html(page)
+    named = replace(page, brief=(Section("Over time", page.brief[0].tables),))
+    assert "<h2>Main numbers</h2>" not in to_html(named)
+
+
+def test_a_handful_of_zeros_that_change_no_number_are_not_a_finding():
+    evaluation = made_evaluation()
+    for cells, labels, is_shown in ((8, 0, False), (8, 2, True), (800, 0, True)):
+        zeros = evaluation.zeros._replace(cells=cells, of_cells=80_000, floored_labels=labels)
+        findings = evaluation_page(replace(evaluation, zeros=zeros)).verdict.findings
+        assert any("of the probabilities are 0" in line for line in findings) is is_shown
 
 
 def test_the_form_of_a_file_is_that_of_its_ending_unless_it_is_given(tmp_path):
