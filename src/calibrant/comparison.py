@@ -25,6 +25,7 @@ from calibrant.errors import InputError, warn
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm, estimate, smallest_effect
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
+from calibrant.metrics.base import check_metrics
 from calibrant.notebook import HasReport
 from calibrant.predictions import Predictions, counted_samples
 
@@ -316,6 +317,7 @@ def compare(
     test: Predictions,
     calibrators: Iterable[Calibrator] | None = None,
     *,
+    metrics: Iterable[Metric] = (),
     n_bins: int = 15,
     resamples: int = 500,
     seed: int = 0,
@@ -334,6 +336,7 @@ def compare(
         calibration: Samples to fit on, which the model was not trained on.
         test: Other samples, with the same classes.
         calibrators: Methods to compare; one that is given twice takes part once. None: :func:`default_methods`.
+        metrics: More metrics, such as one of your own; one with the name of another replaces it.
         n_bins: Number of bins of the binned calibration errors.
         resamples: Draws behind intervals and tests.
         seed: Random seed; the same seed gives the same numbers.
@@ -356,7 +359,7 @@ def compare(
     cautions = check_held_out(calibration, test)
     calibration, test = counted_samples(calibration), counted_samples(test)
     methods = methods_of(default_methods(calibration) if calibrators is None else calibrators)
-    metrics = comparison_metrics(n_bins)
+    metrics = tuple({one.name: one for one in (*comparison_metrics(n_bins), *check_metrics(metrics))}.values())
     bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)
     results: list[MethodResult] = []
     bootstrap_values: dict[str, dict[str, Tensor]] = {}

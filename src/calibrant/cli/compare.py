@@ -72,7 +72,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     out, err = standard_output(), standard_error()
     with print_warnings(err), progress_bar(err) as progress:
         progress(f"reading {calibration_file} and {test_file}", 0, 1)
-        evidence = {"n_bins": bins, "resamples": resamples, "seed": seed}
+        evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed}
         if any(scale.streams(source) for source in sets):
             comparison, test = _compare_streamed(sets, scale, given, parts, named, progress=progress, **evidence)
         else:

@@ -107,9 +107,8 @@ def _first(flags: Any) -> int:
 
 
 def _no_value(name: str, row: int, rows: int = 1) -> InputError:
-    where = f"at row {row}" + (f" ({rows:,} such rows)" if rows > 1 else "")
-    found = f"got none (null, NaN or an empty field) {where}. Fill it in, or remove the row."
-    return InputError(f"column {name!r} must have a value in every row; {found}")
+    where = f"at row {row}" + (f" ({rows:,} such rows)" if rows > 1 else "") + ". Fill it in, or remove the row."
+    return InputError(f"column {name!r} must have a value in every row; got none (null, NaN or an empty field) {where}")
 
 
 _ARROW, _PARQUET = "Feather (version 2) or Arrow file", "Parquet file"

@@ -13,7 +13,7 @@ from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
 from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR
 from calibrant.report import page
-from calibrant.report.page import Page, Section, Table, Tone, Verdict, code, counted, number_text, percent_text, table
+from calibrant.report.page import Page, Section, Tone, Verdict, code, counted, number_text, percent_text, table
 from calibrant.slices import Slice
 
 FAMILIES: dict[Family, str] = {
@@ -71,6 +71,8 @@ def evaluation_page(
         slices: Slices of the samples, the worst first.
     """
     classes = counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"
+    names = _brief_names(evaluation.metrics)
+    main = [[catalogue.metrics[name].title, _arrow(name), *_cells(evaluation.metrics[name])] for name in names]
     return Page(
         title="Calibration report",
         source=source,
@@ -79,7 +81,7 @@ def evaluation_page(
         tone=_TONES.get(evaluation.advice.step, "bad"),
         number=_number(evaluation.metrics["ece"]),
         brief=(
-            Section("", (_brief(evaluation),)),
+            Section("", (table(["", "", *_HEADER], main, text=(0, 1)),)),
             *_slice_sections(slices, most=_BRIEF_SLICES),
             *_baseline_section(comparison, baseline, _brief_names(comparison or ())),
         ),
@@ -161,13 +163,6 @@ def plain_estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, floa
         if plain[name][key] is None:
             del plain[name][key]
     return plain
-
-
-def _brief(evaluation: Evaluation) -> Table:
-    """Return the metrics that matter most."""
-    shown = {name: evaluation.metrics[name] for name in _brief_names(evaluation.metrics)}
-    rows = [[catalogue.metrics[name].title, _arrow(name), *_cells(estimated)] for name, estimated in shown.items()]
-    return table(["", "", *_HEADER], rows, text=(0, 1))
 
 
 def _brief_names(known: Collection[str]) -> list[str]:

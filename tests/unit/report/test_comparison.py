@@ -23,7 +23,8 @@ from calibrant.diagrams import comparison_diagram
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.evidence import Difference, apply_holm, difference, estimate, holm
 from calibrant.maps import Affine, Scale
-from calibrant.metrics import NLL
+from calibrant.metrics import ECE, NLL, Metric, ece
+from calibrant.metrics.states import Binned
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 from calibrant.report import comparison_page, comparison_verdict, to_markdown
@@ -109,6 +110,26 @@ def test_intervals_and_differences_are_those_of_the_evidence(board):
     for name, change in entry.differences["uncalibrated"].items():
         assert replace(change, corrected_p=change.p, side="alike") == replace(expected[name], side="alike")
         assert change.corrected_p >= change.p
+
+
+def test_a_metric_of_ones_own_takes_part_in_the_direction_that_it_has():
+    @dataclass(frozen=True)
+    class Certain(Metric, name="certain", title="Certain", family="refinement", lower_is_better=False):
+        statistic = Binned(1)
+
+        def value(self, state):
+            return state.confidence[..., 0] / state.count[..., 0]
+
+    own = compare(CALIBRATION, TEST, [Bias(by=0.1)], metrics=[Certain(), ECE(30)], resamples=200)
+    scaled, raw = own.find("temperature"), own.find("uncalibrated")
+    assert raw.metrics["certain"].value == pytest.approx(float(TEST.confidence.mean()))
+    assert scaled.metrics["ece"].value == pytest.approx(ece(scaled.map.transform(TEST), n_bins=30))
+    change = scaled.differences["uncalibrated"]["certain"]
+    assert change.side == ("better" if change.value > 0 else "worse")
+    assert "certain_low" in own.to_frame().columns
+    assert "| certain" in own.to_markdown()
+    with pytest.raises(InputError, match="metrics must be metrics"):
+        compare(CALIBRATION, TEST, [], metrics=["ece"])
 
 
 def test_methods_stand_in_order_of_log_loss_and_failures_last(board):
