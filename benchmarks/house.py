@@ -114,6 +114,7 @@ def files_entered() -> dict[str, list[str]]:
         "import json, os, sys, threading\n"
         "import matplotlib.pyplot, pyarrow, scipy.stats, torch\n"
         "from calibrant.cli.main import run\n"
+        "import calibrant.comparison, calibrant.diagnosis, calibrant.report, calibrant.training, pydantic, rich.table\n"
         "seen = set()\n"
         "def note(frame, event, argument):\n"
         "    file = frame.f_code.co_filename\n"
@@ -131,7 +132,8 @@ def files_entered() -> dict[str, list[str]]:
         "            sys.exit(f'calibrant {name} ended with {os.waitstatus_to_exitcode(status)}')\n"
         "        continue\n"
         "    sys.argv = ['calibrant', *arguments]\n"
-        "    threading.setprofile(note); sys.setprofile(note)\n"
+        "    if name != 'train':  # which only makes the runs of diagnose\n"
+        "        threading.setprofile(note); sys.setprofile(note)\n"
         "    try:\n"
         "        run()\n"
         "    finally:\n"
@@ -159,11 +161,12 @@ def _commands(folder: Path) -> dict[str, tuple[str, ...]]:
     for name, part in {"calibration": bundled.calibration, "test": bundled.test}.items():
         save(Predictions(part.logits[:1000], part.labels[:1000]), folder / f"{name}.npz")
     recipe = ("--epochs", "1", "--batch-size", "64", "--device", "cpu")
+    few = ("--resamples", "100")
     losses = ("--loss", "ce", "--loss", "focal", "--seed", "0", "--seed", "1")
     return {
-        "evaluate": ("evaluate", "test.npz", "--json", "evaluation.json"),
+        "evaluate": ("evaluate", "test.npz", "--json", "evaluation.json", *few),
         "fit": ("fit", "temperature", "calibration.npz", "-o", "map.safetensors"),
-        "compare": ("compare", "calibration.npz", "test.npz", "--methods", "temperature,svs,isotonic"),
+        "compare": ("compare", "calibration.npz", "test.npz", "--methods", "temperature,svs,isotonic", *few),
         "train": ("train", "--dataset", "digits", "--model", "digits_cnn", *losses, *recipe, "-o", "runs"),
         "diagnose": ("diagnose", "runs", "--draws", "0"),
     }

@@ -80,6 +80,41 @@ def each(metrics):
     return pytest.mark.parametrize("metric", metrics, ids=identify)
 
 
+class Shared:
+    """Examples that are drawn for the first metric and given again to the others."""
+
+    def __init__(self, data):
+        self.data, self.drawn, self.place = data, [], 0
+
+    def draw(self, strategy):
+        if self.place == len(self.drawn):
+            self.drawn.append(self.data.draw(strategy))
+        self.place += 1
+        return self.drawn[self.place - 1]
+
+
+def law(metrics):
+    """Try a law on all of the metrics; those that take the same rows share examples, which take longest to draw."""
+    kinds = {"top": [one for one in metrics if one in TOP], "full": [one for one in metrics if one in FULL]}
+    groups = {kind: group for kind, group in kinds.items() if group}
+
+    def decorate(check):
+        def test(self, kind, data):
+            shared = Shared(data)
+            for metric in groups[kind]:
+                shared.place = 0
+                try:
+                    check(self, metric, shared)
+                except BaseException as error:
+                    error.add_note(f"of {identify(metric)}")
+                    raise
+
+        test.__name__ = check.__name__  # Hypothesis chooses examples by it
+        return pytest.mark.parametrize("kind", groups)(given(data=st.data())(test))
+
+    return decorate
+
+
 def assert_same(metric, got, expected, *, relative=1e-9, absolute=None):
     absolute = ABSOLUTE.get(metric.name, 1e-9) if absolute is None else absolute
     assert float(got) == pytest.approx(float(expected), rel=relative, abs=absolute, nan_ok=True), metric.name
@@ -174,8 +209,7 @@ class TestThePlainFunction:
             assert option.kind is inspect.Parameter.KEYWORD_ONLY
             assert option.default == fields[option.name]
 
-    @each(EXACT)
-    @given(data=st.data())
+    @law(EXACT)
     def test_it_agrees_with_the_class(self, metric, data):
         rows = data.draw(rows_for(metric))
         function = function_of(metric)
@@ -211,8 +245,7 @@ class TestTheOptions:
 
 
 class TestTheValue:
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_it_is_a_finite_number_or_nan_where_the_docstring_says_so(self, metric, data):
         rows = data.draw(rows_for(metric))
         value = metric(rows)
@@ -223,27 +256,23 @@ class TestTheValue:
         else:
             assert math.isfinite(value)
 
-    @each([metric for metric in ALL if metric.family == "calibration" and metric.name not in SIGNED])
-    @given(data=st.data())
+    @law([metric for metric in ALL if metric.family == "calibration" and metric.name not in SIGNED])
     def test_a_calibration_error_lies_between_zero_and_one(self, metric, data):
         value = metric(data.draw(rows_for(metric)))
         assert -1e-9 <= value <= 1 + 1e-9
 
-    @each([metric for metric in ALL if metric.family == "refinement"])
-    @given(data=st.data())
+    @law([metric for metric in ALL if metric.family == "refinement"])
     def test_a_measure_of_refinement_lies_between_zero_and_one(self, metric, data):
         value = metric(data.draw(rows_for(metric)))
         assert math.isnan(value) or -1e-9 <= value <= 1 + 1e-9
 
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_it_is_read_off_the_state_in_float64(self, metric, data):
         value = metric.value(metric.state(data.draw(rows_for(metric))))
         assert value.dtype == torch.float64
         assert value.shape == ()
 
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_the_samples_are_left_as_they_were(self, metric, data):
         rows = data.draw(predictions())
         logits, labels = rows.logits.clone(), rows.labels.clone()
@@ -260,9 +289,9 @@ class TestTheValue:
         with pytest.raises(InputError, match=r"needs the probability of every class.*ask for a top-label metric"):
             metric(TopLabel([0.9, 0.4], [True, False]))
 
-    @each(TOP)
-    @given(rows=predictions())
-    def test_a_metric_of_the_top_label_takes_either_record(self, metric, rows):
+    @law(TOP)
+    def test_a_metric_of_the_top_label_takes_either_record(self, metric, data):
+        rows = data.draw(predictions())
         assert_same(metric, metric(rows.top), metric(rows), relative=0, absolute=0)
 
 
@@ -337,8 +366,7 @@ class TestEdgeCases:
 
 
 class TestAdditivity:
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_the_states_of_two_parts_add_up_to_the_state_of_the_whole(self, metric, data):
         whole = data.draw(rows_for(metric))
         ends = data.draw(cuts(len(whole)))
@@ -347,16 +375,14 @@ class TestAdditivity:
         assert_same(metric, metric.value(reduce(add, states)), metric(whole))
         assert_same(metric, metric.value(merge(states)), metric(whole))
 
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_it_holds_for_samples_joined_by_plus(self, metric, data):
         rows = data.draw(predictions(min_rows=2))
         half = len(rows) // 2
         first, second = rows[:half], rows[half:]
         assert_same(metric, metric.value(metric.state(first) + metric.state(second)), metric(first + second))
 
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_it_holds_for_parts_of_different_precision(self, metric, data):
         # No repeated samples: a float32 sample and its float64 double differ in their last digits, and so do not tie.
         rows = data.draw(predictions(min_rows=2, kinds=("spread", "confident"), dtypes=(torch.float32,)))
@@ -365,8 +391,7 @@ class TestAdditivity:
         together = metric.value(metric.state(rows[:half]) + metric.state(second))
         assert_same(metric, together, metric(rows), relative=1e-5, absolute=ABSOLUTE_FLOAT32.get(metric.name, 1e-5))
 
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_a_tally_of_batches_gives_the_value_of_the_whole(self, metric, data):
         whole = data.draw(rows_for(metric))
         ends = data.draw(cuts(len(whole)))
@@ -403,16 +428,14 @@ class TestAdditivity:
 
 
 class TestInvariance:
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_the_order_of_the_samples_does_not_matter(self, metric, data):
         rows = data.draw(rows_for(metric))
         seed = data.draw(st.integers(0, 1000))
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
         assert_same(metric, metric(rows[order]), metric(rows))
 
-    @each([metric for metric in ALL if metric.name not in DEPEND_ON_N])
-    @given(data=st.data())
+    @law([metric for metric in ALL if metric.name not in DEPEND_ON_N])
     def test_giving_every_sample_twice_does_not_matter(self, metric, data):
         rows = data.draw(rows_for(metric))
         assert_same(metric, metric(joined(rows, rows)), metric(rows))
@@ -428,16 +451,14 @@ class TestInvariance:
         rows = TopLabel(rng.random(45), rng.random(45) < 0.5)
         assert metrics_module.ace(joined(rows, rows)) == pytest.approx(metrics_module.ace(rows))
 
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_logits_in_float32_and_float64_agree(self, metric, data):
         single = data.draw(predictions(kinds=SMOOTH_KINDS, dtypes=(torch.float32,)))
         double = Predictions.from_logits(single.logits.double(), single.labels)
         absolute = ABSOLUTE_FLOAT32.get(metric.name, 2e-6)
         assert_same(metric, metric(single), metric(double), relative=1e-5, absolute=absolute)
 
-    @each([metric for metric in ALL if metric.name not in DEPEND_ON_CLASS_ORDER])
-    @given(data=st.data())
+    @law([metric for metric in ALL if metric.name not in DEPEND_ON_CLASS_ORDER])
     def test_relabelling_the_classes_does_not_matter(self, metric, data):
         # Ties for the largest logit are left out: the first class wins them, so they do depend on the order.
         rows = data.draw(predictions(kinds=SMOOTH_KINDS))
@@ -455,8 +476,7 @@ class TestInvariance:
         mirrored = Predictions.from_logits(logits[:, ::-1].copy(), 2 - labels)
         assert metric(mirrored) != pytest.approx(metric(Predictions.from_logits(logits, labels)), rel=1e-6)
 
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_adding_a_constant_to_a_row_of_logits_does_not_matter(self, metric, data):
         rows = data.draw(predictions(kinds=SMOOTH_KINDS, dtypes=(torch.float64,)))
         shifts = torch.arange(len(rows), dtype=torch.float64)[:, None] % 7 - 3
@@ -466,8 +486,7 @@ class TestInvariance:
         if len(rows.top.log_odds.unique()) == len(rows):
             assert_same(metric, metric(shifted), metric(rows), relative=1e-7, absolute=absolute)
 
-    @each([metric for metric in TOP if getattr(metric, "ranks", None) == RankedSamples()])
-    @given(data=st.data())
+    @law([metric for metric in TOP if getattr(metric, "ranks", None) == RankedSamples()])
     def test_numbers_made_of_ranks_have_the_same_bits_in_any_order(self, metric, data):
         rows = data.draw(rows_for(metric))
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(data.draw(st.integers(0, 1000))))
@@ -510,8 +529,7 @@ class TestWeights:
         absolute = max(tolerance, self.LOOSE.get(metric.name, 0.0))
         assert_same(metric, got, expected, relative=tolerance, absolute=absolute)
 
-    @each([metric for metric in ALL if metric.name not in DEPEND_ON_N])
-    @given(data=st.data())
+    @law([metric for metric in ALL if metric.name not in DEPEND_ON_N])
     def test_whole_weights_equal_repetition(self, metric, data):
         rows = data.draw(rows_for(metric))
         weights = data.draw(whole_weights(len(rows)))
@@ -526,8 +544,7 @@ class TestWeights:
         value = metric(with_weights(rows, weights))
         assert value == pytest.approx(metric(rows[torch.from_numpy(repeated)]), rel=0.01)
 
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_only_their_ratios_matter_and_weights_of_zero_count_nothing(self, metric, data):
         rows = data.draw(rows_for(metric))
         weights = data.draw(whole_weights(len(rows))).double() ** 1.5
@@ -538,8 +555,7 @@ class TestWeights:
         ones = metric(with_weights(rows, np.ones(len(rows))))
         assert_same(metric, ones, metric(rows), relative=1e-15, absolute=1e-15)
 
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_a_tally_of_batches_gives_the_value_of_the_whole(self, metric, data):
         rows = data.draw(rows_for(metric))
         weights = data.draw(whole_weights(len(rows))).double() ** 1.5
@@ -551,8 +567,7 @@ class TestWeights:
         value = metric(with_weights(rows, weights))
         self.assert_equal(metric, tally.values()[metric.name], value, rows, 1e-9)
 
-    @each([metric for metric in FULL if metric in EXACT])
-    @given(data=st.data())
+    @law([metric for metric in FULL if metric in EXACT])
     def test_groups_and_other_labels_are_counted_by_weight(self, metric, data):
         rows = data.draw(predictions(min_rows=3, dtypes=(torch.float64,)))
         rows = with_weights(rows, np.random.default_rng(len(rows)).lognormal(0, 1, len(rows)))
@@ -574,8 +589,7 @@ class TestWeights:
 class TestStatesSideBySide:
     """Fields of a state may carry leading dimensions, one state a resample: the bootstrap rests on it."""
 
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_sums_put_side_by_side_are_read_one_by_one(self, metric, data):
         rows = data.draw(predictions(min_rows=3))
         states = [metric.state(rows[start::3]) for start in range(3)]
@@ -586,8 +600,7 @@ class TestStatesSideBySide:
         for value, state in zip(values, states, strict=True):
             assert_same(metric, value, metric.value(state))
 
-    @each(ALL)
-    @given(data=st.data())
+    @law(ALL)
     def test_weighted_sums_are_those_of_repeated_samples(self, metric, data):
         rows = data.draw(predictions(min_rows=3))
         parts = [rows[start::3] for start in range(3)]
@@ -599,8 +612,7 @@ class TestStatesSideBySide:
         assert_same(metric, values[0], metric(parts[0] + parts[2] + parts[2]))
         assert_same(metric, values[1], metric(rows))
 
-    @each([metric for metric in FULL if metric in EXACT])
-    @given(data=st.data())
+    @law([metric for metric in FULL if metric in EXACT])
     def test_groups_of_samples_have_the_states_of_their_samples(self, metric, data):
         rows = data.draw(predictions(min_rows=3))
         group = torch.arange(len(rows)) % 3
@@ -612,15 +624,13 @@ class TestStatesSideBySide:
         for number, value in enumerate(values):
             assert_same(metric, value, metric(rows[group == number]), absolute=absolute)
 
-    @each([metric for metric in TOP if metric in EXACT])
-    @given(data=st.data())
+    @law([metric for metric in TOP if metric in EXACT])
     def test_ranked_predictions_give_the_value_of_the_samples(self, metric, data):
         rows = data.draw(st.one_of(predictions(dtypes=(torch.float64,)), top_labels())).top
         ranked = PackedSamples.gather(rows.log_odds, rows.correct).ranked
         assert_same(metric, metric.value(metric.statistic.of_ranked(ranked)), metric(rows))
 
-    @each(TOP)
-    @given(data=st.data())
+    @law(TOP)
     def test_resampled_ranked_answers_are_read_one_by_one(self, metric, data):
         rows = data.draw(st.one_of(predictions(), top_labels())).top
         ranked = PackedSamples.gather(rows.log_odds, rows.correct).ranked
@@ -633,8 +643,7 @@ class TestStatesSideBySide:
             one = Ranked(ranked.log_odds, ranked.confidence, right[place], wrong[place])
             assert_same(metric, values[place], metric.value(metric.statistic.of_ranked(one)))
 
-    @each([metric for metric in TOP if metric in EXACT])
-    @given(data=st.data())
+    @law([metric for metric in TOP if metric in EXACT])
     def test_a_resample_is_worth_its_rows_written_out(self, metric, data):
         rows = data.draw(top_labels())
         ranked = PackedSamples.gather(rows.log_odds, rows.correct).ranked
@@ -655,8 +664,7 @@ class TestStatesSideBySide:
         counts = torch.cat([ranked.right, ranked.wrong]).double().numpy()
         return rng.multinomial(round(counts.sum()), counts / counts.sum(), size=shape)
 
-    @each([metric for metric in FULL if isinstance(metric.statistic, LabelStatistic)])
-    @given(data=st.data())
+    @law([metric for metric in FULL if isinstance(metric.statistic, LabelStatistic)])
     def test_other_labels_give_the_states_of_samples_with_those_labels(self, metric, data):
         rows = data.draw(predictions())
         rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
