@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import platform
 import subprocess
+import sys
 import threading
 import time
 import traceback
@@ -18,13 +19,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, Protocol, TypeAlias, final
-
-import torch
 
 from calibrant.errors import InputError
 from experiments.numbers import Number
@@ -98,13 +99,20 @@ class Place:
     """
 
     data: Path | None = None
-    device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
+    device: str = field(default_factory=lambda: "cuda" if _cuda().is_available() else "cpu")
     commit: str = field(default_factory=commit_of_the_code)
 
     def described(self) -> Record:
         """Return what a record says of it."""
-        name = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else platform.machine()
-        return {"device": name, "torch": torch.__version__, "python": platform.python_version(), "commit": self.commit}
+        name = _cuda().get_device_name(self.device) if self.device.startswith("cuda") else platform.machine()
+        python = platform.python_version()
+        return {"device": name, "torch": version("torch"), "python": python, "commit": self.commit}
+
+
+def _cuda() -> ModuleType:
+    import torch.cuda  # here, as a study whose cells need no torch starts its workers without
+
+    return torch.cuda
 
 
 class Prepare(Protocol):
@@ -420,7 +428,8 @@ def _run_and_answer(pipe: Connection, run: RunCells, cells: Sequence[Settings], 
     except Exception as error:  # noqa: BLE001  # as above
         missing = error
         with suppress(Exception):
-            torch.cuda.empty_cache()
+            if "torch" in sys.modules:
+                _cuda().empty_cache()
     for at in tuple(unanswered):
         report(at, missing)
 
