@@ -36,13 +36,14 @@ OPTIMA = {
     "auto": "auto",
 }
 QUICK = ("TS", "SVS")
-EPOCHS, QUICK_EPOCHS = 1_000, 20
+EPOCHS, QUICK_EPOCHS = 1_000, 5
 MEASURED: tuple[Metric, ...] = (Accuracy(), Entropy(), ECE(), ACE(), SCE(), NLL(), Brier(), AUROC())
 RESAMPLES, QUICK_RESAMPLES = 500, 50
+QUICK_SAMPLES = 1_000
 
 
 def _prepare(_place: Place, _cells: Sequence[Cell], *, quick: bool) -> RunCells:
-    calibration, test = load_resnet110()
+    calibration, test = (samples[: QUICK_SAMPLES if quick else None] for samples in load_resnet110())
     temperature = catalogue.parse_calibrator("temperature").fit(calibration).transform(test)
     resamples = QUICK_RESAMPLES if quick else RESAMPLES
 
