@@ -164,6 +164,7 @@ def _is_plain(values: Tensor) -> bool:
 
 
 _FOR_ARRAYS = "For arrays there are predict_proba(probs=p) and predict_proba(logits=z)."
+_AUTOCAST = [kind for kind in ("cpu", "cuda", "mps", "xpu") if torch.amp.is_autocast_available(kind)]  # at import
 
 
 def check_class_count(logits: Tensor, n_classes: int) -> None:
@@ -257,8 +258,7 @@ class Map(FittedModule, ABC):
         if not isinstance(logits, Tensor):
             raise InputError(f"a map takes a tensor of logits; got {type(logits).__name__}. {_FOR_ARRAYS}")
         check_class_count(logits, self.n_classes)
-        device = logits.device.type
-        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        if (device := logits.device.type) in _AUTOCAST and torch.is_autocast_enabled(device):
             with torch.autocast(device, enabled=False):  # which would multiply matrices in half precision
                 return self.apply_as(logits, normalised)
         precise = to_working_precision(logits)
