@@ -4,7 +4,6 @@ Ties rest on it, and with them every number that is made of ranks. Vectorised lo
 than they begin it with, so the lengths are those around whole vectors, blocks and the shares of threads.
 """
 
-import itertools
 import os
 import platform
 import subprocess
@@ -62,14 +61,15 @@ def assert_one_value(values, what):
 @pytest.mark.parametrize("normalised", [False, True], ids=["logits", "log-probabilities"])
 def test_equal_samples_are_equal_in_arrays_of_every_length(k, dtype, normalised):
     # Two samples, so that the luck of one rounding does not hide the law.
-    for seed, n in itertools.product((0, 1), LENGTHS):
+    for seed in (0, 1):
         row = sample(k, dtype, seed)
         if normalised:
             row = row.double().log_softmax(dim=1).to(dtype)
         alone = columns(SoftmaxRows(row, torch.zeros(1, dtype=torch.long), EVERYTHING, normalised=normalised))
-        rows = SoftmaxRows(row.repeat(n, 1), torch.zeros(n, dtype=torch.long), EVERYTHING, normalised=normalised)
-        for name, column in columns(rows).items():
-            assert_one_value(torch.cat([column, alone[name]]), f"{name} of {n} samples")
+        for n in LENGTHS:
+            rows = SoftmaxRows(row.repeat(n, 1), torch.zeros(n, dtype=torch.long), EVERYTHING, normalised=normalised)
+            for name, column in columns(rows).items():
+                assert not (column != alone[name]).any(), f"{name} of {n} samples"
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
