@@ -21,8 +21,9 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.auto import candidate_set
 from calibrant.calibrators.base import absent_classes, try_fit
-from calibrant.errors import InputError, warn
+from calibrant.errors import CHECK_LABELS, InputError, warn
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm, estimate, smallest_effect
+from calibrant.evidence.intervals import is_like_guessing
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.metrics.base import check_metrics
@@ -77,7 +78,7 @@ def check_classes(calibration: tuple[int, ClassNames], test: tuple[int, ClassNam
 def warn_of_cautions(
     calibration: Predictions, test: Predictions, *accuracies: tuple[float, float], sampled: float = 1.0
 ) -> tuple[Caution, ...]:
-    """Warn if two sets share samples, or if two accuracies, each with its number of samples, differ beyond chance.
+    """Warn if two sets share samples, or if two accuracies, each with its number of samples, differ or are like chance.
 
     ``sampled``: the share of all calibration samples that the first set is.
     """
@@ -93,6 +94,9 @@ def warn_of_cautions(
             )
         ]
     (first, n), (second, other_n) = accuracies
+    if is_like_guessing(second, other_n, test.n_classes):
+        consequence = f"accuracy is {second:.1%} on the test samples, of {test.n_classes:,} classes. {CHECK_LABELS}"
+        cautions += [Caution("the predictions are no better than guessing", consequence)]
     if z_between(first * n, n, second * other_n, other_n) > _Z_DIFFERENT:
         cautions += [
             Caution(

@@ -38,6 +38,10 @@ class Argument(NamedTuple):
         return self.name if self.value is None else f"{self.name}={value}"
 
 
+CHECK_LABELS = (
+    "Check first that the labels belong to these samples, that their classes have the order of the scores, and that "
+    "the inputs were prepared as in training."
+)
 # Ends a message about what could be several labels of one sample.
 MULTI_LABEL: tuple[str | Argument, ...] = (
     "If a sample can have several labels (multi-label), evaluate one at a time: a file with its probability and 0/1, ",

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from calibrant import catalogue
 from calibrant.evidence import LEVEL, CorpSplit, Estimate, corp, estimate
+from calibrant.evidence.intervals import is_like_guessing
 from calibrant.metrics import (
     Metric,
     Murphy,
@@ -54,6 +55,7 @@ class NextStep(StrEnum):
     recalibrate = "recalibrate"  # by a method that the samples do not let us name
     more_samples = "more_samples"
     leave = "leave"
+    check_labels = "check_labels"
 
 
 class Reason(StrEnum):
@@ -67,6 +69,7 @@ class Reason(StrEnum):
     floor_high = "floor_high"  # an error that would matter could hide in noise
     too_small = "too_small"  # miscalibrated beyond noise, but by too little to matter
     calibrated = "calibrated"  # no sign of miscalibration, and samples enough to have seen one that matters
+    like_guessing = "like_guessing"  # right about as often as guessing one of the classes, or less
 
 
 @final
@@ -143,6 +146,8 @@ class Evaluation(HasReport):
     @property
     def advice(self) -> Advice:
         """The next step and its reason."""
+        if self.classes and is_like_guessing(self.metrics["accuracy"].value, self.effective_n or self.n, self.classes):
+            return Advice(NextStep.check_labels, Reason.like_guessing)
         return advise(self.n, self.metrics, self.splits)
 
     def frame_rows(self) -> list[dict[str, Any]]:

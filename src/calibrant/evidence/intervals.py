@@ -60,6 +60,11 @@ def wilson_interval(successes: float, n: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
+def is_like_guessing(accuracy: float, n: float, classes: int) -> bool:
+    """Return whether 30 samples or more are right about as often as guessing one of the classes would be, or less."""
+    return n >= 30 and wilson_interval(accuracy * n, n)[0] <= 1 / classes and accuracy < 1.2 / classes
+
+
 def draw_right(total: Array, squared_weights: Array, chance: Array, rng: np.random.Generator, times: int) -> Array:
     """Draw the weight of the right samples at each confidence, (times, m), were the confidences calibrated.
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from calibrant import catalogue
+from calibrant.errors import CHECK_LABELS
 from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, is_beyond_noise, smallest_visible
 from calibrant.evidence import Difference, Estimate, Side
 from calibrant.metrics import ScoreSplit
@@ -49,8 +50,9 @@ _STEPS = {
     Reason.gain_unknown: "Recalibrate the confidence on samples that are not used for testing, and evaluate again.",
     Reason.too_small: "Leave the confidence uncalibrated: its error is too small to matter.",
     Reason.calibrated: "Leave the confidence uncalibrated: recalibrating could only add noise.",
+    Reason.like_guessing: f"It is right no more often than guessing would be. {CHECK_LABELS}",
 }
-_TONES: dict[NextStep, Tone] = {NextStep.leave: "good", NextStep.more_samples: "open"}
+_TONES: dict[NextStep, Tone] = {NextStep.leave: "good", NextStep.more_samples: "open", NextStep.check_labels: "open"}
 
 
 def evaluation_page(

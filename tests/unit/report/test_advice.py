@@ -6,6 +6,7 @@ import torch
 
 from calibrant import Predictions, TopLabel, compare, evaluate
 from calibrant.calibrators import TemperatureScaling, Uncalibrated
+from calibrant.errors import CalibrantWarning
 from calibrant.evaluation import Advice, NextStep, Reason, advise, is_beyond_noise
 from calibrant.evidence import Estimate
 from calibrant.metrics import ScoreSplit
@@ -79,6 +80,20 @@ def test_a_temperature_that_lowers_the_log_loss_and_raises_the_brier_score_is_no
     words = verdict(found)
     assert any("raise the Brier score" in finding for finding in words.findings)
     assert "compare" in words.next_steps[0]
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0])
+def test_predictions_no_better_than_guessing_call_for_a_look_at_the_labels(scale):
+    samples = draw(600, 10, scale=scale, temperature=1.0)
+    shifted = Predictions(samples.logits, (samples.labels + 1) % 10)
+    found = judged(shifted)
+    assert found.advice == Advice(NextStep.check_labels, Reason.like_guessing)
+    assert "labels belong to these samples" in verdict(found).next_steps[0]
+    with pytest.warns(CalibrantWarning, match="no better than guessing"):
+        caution = compare(shifted[:300], shifted[300:], [], resamples=100).cautions[0]
+    assert "order of the scores" in caution.consequence
+    assert judged(draw(600, 10, scale=3.0)).advice.step is not NextStep.check_labels
+    assert judged(shifted[:20]).advice.step is not NextStep.check_labels  # a few may be wrong by chance
 
 
 def test_many_calibrated_samples_are_left_as_they_are():
@@ -164,7 +179,7 @@ def test_a_change_that_is_nothing_when_rounded_is_not_called_a_rise(gain, said):
 
 def test_few_predictions_of_all_classes_name_no_method_either():
     confident = torch.tensor([[4.0, 0.0]]).repeat(40, 1)
-    assert judged(Predictions.from_logits(confident, torch.arange(40) % 2)).advice.reason is Reason.gain_unknown
+    assert judged(Predictions.from_logits(confident, torch.arange(40) % 3 // 2)).advice.reason is Reason.gain_unknown
 
 
 def test_an_error_without_a_p_value_is_no_evidence():
