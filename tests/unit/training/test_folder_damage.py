@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+from functools import partial
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -93,19 +94,21 @@ def test_a_full_disk_leaves_the_last_checkpoint_to_resume_from(
     train_in, tmp_path, stop_after, stopped, full_disk, how, epochs
 ):
     fill, empty = full_disk
+    runtime = RuntimeOptions(checkpoint_seconds=0, evaluate_every=epochs)
+    train = partial(train_in, epochs=epochs, runtime=runtime)
     straight, run = tmp_path / "straight", tmp_path / "run"
-    train_in(straight, epochs=epochs)
+    train(straight)
     with pytest.raises(stopped):
-        train_in(run, epochs=epochs, after_epoch=stop_after(2))
+        train(run, after_epoch=stop_after(2))
     before = (run / "checkpoint.safetensors").read_bytes()
     fill(how)
     try:
         with pytest.raises(FileError, match=r"could not be written: .*space left"):
-            train_in(run, epochs=epochs)
+            train(run)
     finally:
         empty()
     assert (run / "checkpoint.safetensors").read_bytes() == before
     assert not (run / "weights.safetensors").exists()
     assert not list(run.glob(".*"))
-    train_in(run, epochs=epochs)
+    train(run)
     assert (run / "weights.safetensors").read_bytes() == (straight / "weights.safetensors").read_bytes()

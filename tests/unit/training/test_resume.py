@@ -54,7 +54,8 @@ def epochs(session, count):
 
 @pytest.mark.parametrize("loss", ["ce", "crl", "focal_schedule(gammas=[5,1],starts=[0,4])"])
 def test_three_epochs_and_three_more_are_six_to_the_last_bit(session_of, changing_network, loss):
-    sessions = [session_of(loss, model=changing_network(), epochs=6, seed=3, runtime=TRACED) for _ in range(3)]
+    runtime = replace(TRACED, evaluate_every=3)
+    sessions = [session_of(loss, model=changing_network(), epochs=6, seed=3, runtime=runtime) for _ in range(3)]
     straight, first, second = sessions
     with torch.random.fork_rng():
         epochs(straight, 6)

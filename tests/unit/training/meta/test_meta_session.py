@@ -58,9 +58,10 @@ def data(digits):
     return TrainingData.of(digits, split_dataset(digits, "8:1:1", seed=0))
 
 
-def session_of(data, loss, *, model=None, **recipe):
+def session_of(data, loss, *, model=None, evaluate_every=1, **recipe):
     torch.manual_seed(0)
-    return Session(model or Dropping(), loss, data.on(CPU), Recipe(**{**SMALL, **recipe}), RuntimeOptions(traced=True))
+    runtime = RuntimeOptions(traced=True, evaluate_every=evaluate_every)
+    return Session(model or Dropping(), loss, data.on(CPU), Recipe(**{**SMALL, **recipe}), runtime)
 
 
 def epochs(session, count):
@@ -77,7 +78,9 @@ def without_time(records):
 
 @pytest.mark.parametrize("name", catalogue.meta_losses)
 def test_two_epochs_and_two_more_are_four_to_the_last_bit(data, name):
-    straight, first, second = (session_of(data, catalogue.parse_any_loss(name), seed=3) for _ in range(3))
+    straight, first, second = (
+        session_of(data, catalogue.parse_any_loss(name), seed=3, evaluate_every=2) for _ in range(3)
+    )
     with torch.random.fork_rng():
         epochs(straight, 4)
         epochs(first, 2)
