@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import sys
 from functools import partial
 
 import pytest
@@ -72,6 +73,7 @@ def full_disk(monkeypatch):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill(how):
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python 3.11 would leave half a file of a module behind
         if how == "no large file":
             resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
         else:
