@@ -32,9 +32,9 @@ from calibrant.predictions import Predictions, TopLabel
 from calibrant.scale.state import Keys, sample_keys
 from calibrant.slices import PREDICTED, slice_words
 
-_MOST_ROWS, _FEWEST_ROWS, _BATCH_NUMBERS = 1 << 18, 1 << 12, 1 << 21  # in a batch, and scores
+_MOST_ROWS, _FEWEST_ROWS, _BATCH_NUMBERS = 1 << 18, 1 << 12, 1 << 20  # in a batch, and scores
 # In what one worker reads of a file at a time: many enough that its answer, a state, is small beside them.
-_TASK_BATCHES, _TASK_ROWS, _MOST_TASKS = 16, 1 << 18, 512
+_TASK_BATCHES, _TASK_ROWS, _MOST_TASKS = 32, 1 << 18, 512
 _MARKS = "*?["
 
 

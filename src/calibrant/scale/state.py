@@ -340,12 +340,12 @@ class EvaluationState:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Return the state that :meth:`to_bytes` wrote."""
+        """Return the state that :meth:`to_bytes` wrote, unchecked."""
         from safetensors.torch import load
 
         length = int.from_bytes(data[:8], "little")
         document = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["state"])
-        return cls._restore(document, load(data), "a worker's answer")
+        return cls._restore(document, load(data))
 
     @classmethod
     def load(cls, path: str | Path) -> tuple[Self, dict[str, Any]]:
@@ -353,27 +353,27 @@ class EvaluationState:
         file = existing_file(path, holding="a state")
         with reading(file, "state of an evaluation"):
             document, tensors = FORMAT.read(file)
-            return cls._restore(document, tensors, str(path)), dict(document["notes"])
+            try:
+                state = cls._restore(document, tensors)
+                state._check_shapes()
+            except (LookupError, TypeError, ValueError, RuntimeError, InputError) as error:
+                what = str(error).rstrip(".")
+                raise FileError(f"{path} must be a whole state; missing or wrong: {what}. {FORMAT.advice}") from error
+            return state, dict(document["notes"])
 
     @classmethod
-    def _restore(cls, document: Mapping[str, Any], tensors: dict[str, Tensor], title: str) -> Self:
-        try:
-            given = document["design"]
-            facts: dict[str, Any] = {k: tuple(fact) if isinstance(fact, list) else fact for k, fact in given.items()}
-            design = Design(**facts)
-            state = cls(design)
-            state.n, state.smallest = int(document["n"]), float(document["smallest"])
-            state.labelled = int(document.get("labelled", 0))
-            held = {name: tensors.pop(name) for name in [*tensors] if name.startswith("sample.")}
-            sliced = {name[7:]: tensors.pop(name) for name in [*tensors] if name.startswith("slices.")}
-            if design.by:
-                state.slices.restore(document, sliced)
-            state.sample = Sample.restore(held, design)
-            state.sums = {name: values.double() for name, values in tensors.items()}
-            state._check_shapes()
-        except (LookupError, TypeError, ValueError, RuntimeError, InputError) as error:
-            what = str(error).rstrip(".")
-            raise FileError(f"{title} must be a whole state; missing or wrong: {what}. {FORMAT.advice}") from error
+    def _restore(cls, document: Mapping[str, Any], tensors: dict[str, Tensor]) -> Self:
+        facts: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in document["design"].items()}
+        design = Design(**facts)
+        state = cls(design)
+        state.n, state.smallest = int(document["n"]), float(document["smallest"])
+        state.labelled = int(document.get("labelled", 0))
+        held = {name: tensors.pop(name) for name in [*tensors] if name.startswith("sample.")}
+        sliced = {name[7:]: tensors.pop(name) for name in [*tensors] if name.startswith("slices.")}
+        if design.by:
+            state.slices.restore(document, sliced)
+        state.sample = Sample.restore(held, design)
+        state.sums = {name: values.double() for name, values in tensors.items()}
         return state
 
     def _check_shapes(self) -> None:

@@ -174,6 +174,33 @@ def test_batches_and_parts_change_nothing(folder, monkeypatch):
     assert torch.equal(parts.state.sample.predictions.logits, whole.state.sample.predictions.logits)
 
 
+_PEAK = """
+import sys
+from pathlib import Path
+import torch
+from calibrant.files.choose import LoadOptions
+from calibrant.scale import Plan, find_shards, gather
+
+torch.set_num_threads(1)
+shards = find_shards(sys.argv[1:])
+gather(shards, Plan.of(shards[0], LoadOptions()))
+print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell the peak of a process")
+def test_many_batches_take_the_memory_of_one(tmp_path):
+    peaks = []
+    for n in (100_000, 1_000_000):
+        logits = np.random.default_rng(0).standard_normal((10, n), dtype=np.float32)
+        columns = {f"logit_{i}": column for i, column in enumerate(logits)}
+        table = pa.table({**columns, "label": logits.argmax(0)})
+        pq.write_table(table, tmp_path / f"{n}.parquet", use_dictionary=False)
+        command = [sys.executable, "-c", _PEAK, str(tmp_path / f"{n}.parquet")]
+        peaks.append(int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=900).stdout))
+    assert peaks[1] < 1.1 * peaks[0]
+
+
 def test_a_column_chooses_the_samples(folder):
     shards = find_shards([folder])
     plan = Plan.of(shards[0], LoadOptions(), ("fold", "test", None))
