@@ -25,7 +25,7 @@ from matplotlib.transforms import ScaledTranslation
 from calibrant.atomic import atomic_path
 from calibrant.calibrators import Chain
 from calibrant.catalogue import parse_any_calibrator
-from calibrant.errors import CalibrantError, FileError, InputError, UnknownNameError
+from calibrant.errors import CalibrantError, FileError, InputError, UnknownNameError, caught_warnings, ours_in, warn
 
 ThemeName: TypeAlias = Literal["light", "dark"]
 Corner: TypeAlias = Literal["upper left", "upper right", "lower left", "lower right"]
@@ -335,18 +335,17 @@ _UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "svg": {"Date": None}, 
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 200) -> Path:
-    """Write one figure; the ending of the path sets the format.
-
-    Raises:
-        InputError: If the path has another ending.
-        FileError: If the system refuses to write.
-    """
+    """Write one figure; the ending of the path sets the format, and another is an InputError."""
     path = Path(path)
     form = path.suffix.removeprefix(".").lower()
     if form not in _UNDATED:
         raise InputError(f"a figure's file must end in .{', .'.join(_UNDATED)}; got {path.name!r}.")
-    with atomic_path(path) as partial:
+    with atomic_path(path) as partial, caught_warnings() as caught:
         figure.savefig(partial, format=form, dpi=dpi, facecolor=figure.get_facecolor(), metadata=_UNDATED[form])
+    boxes = [one for one in caught if "missing from font" in str(one.message)]  # one for every character
+    ours_in([one for one in caught if one not in boxes])
+    if boxes:
+        warn(f"{path.name} has boxes for characters that its font lacks; HTML reports show all of them.")
     return path
 
 

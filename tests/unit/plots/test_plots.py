@@ -14,7 +14,7 @@ from matplotlib.text import Text
 
 from calibrant import evaluate_slices
 from calibrant.diagrams import bins_sweep, classwise_reliability, confidence_density, reliability, risk_coverage
-from calibrant.errors import InputError, UnknownNameError
+from calibrant.errors import CalibrantWarning, InputError, UnknownNameError
 from calibrant.evidence import Estimate, estimate
 from calibrant.metrics import ECE, ece, mce
 from calibrant.plots import (
@@ -26,6 +26,7 @@ from calibrant.plots import (
     plot_density,
     plot_reliability,
     plot_risk_coverage,
+    save_figure,
 )
 from calibrant.plots.reliability import slice_figures
 from calibrant.plots.trend import plot_trend
@@ -273,6 +274,14 @@ def test_the_legend_of_two_rankings_covers_neither_where_only_the_first_samples_
     for line in ax.get_lines():
         x, y = line.get_transform().transform(line.get_xydata()).T
         assert not ((x > box.x0) & (x < box.x1) & (y > box.y0) & (y < box.y1)).any()
+
+
+def test_characters_that_the_font_lacks_are_one_warning_and_the_figure_is_written(tmp_path):
+    ax = plot_risk_coverage(TopLabel([0.9, 0.6], [True, False]), name="日本語")
+    with pytest.warns(CalibrantWarning, match="boxes for characters") as caught:
+        save_figure(ax.figure, tmp_path / "risk.png")
+    assert len(caught) == 1
+    assert (tmp_path / "risk.png").stat().st_size > 1000
 
 
 def test_the_operating_point_is_the_widest_coverage_at_a_round_risk():
