@@ -119,8 +119,7 @@ def integrate_smoothed(coefficients: Tensor, width: Tensor) -> Tensor:
     Equals :func:`integrate` of the magnitude at the nodes, in fewer passes.
     """
     m = coefficients.shape[-1]
-    narrowest = float(width.nan_to_num(1.0).min())  # not a number: that of a resample without samples
-    few = min(m, 2 + int(_NEGLIGIBLE / (math.pi * max(narrowest, 1e-12))))  # the rest is negligible
+    few = min(m, 2 + int(_NEGLIGIBLE / (math.pi * max(float(width.nan_to_num(1.0).min()), 1e-12))))  # NaN: no samples
     decay = torch.arange(few, dtype=torch.float64, device=width.device).mul_(math.pi).square_().div_(-2)
     damped = (width.square()[..., None] * decay).exp_() * coefficients[..., :few]
     # Half the sum over the mirrored circle, which holds the ends once and all else twice: the trapezoid rule.

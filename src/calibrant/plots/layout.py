@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, final
 
+from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -335,12 +336,13 @@ _UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "svg": {"Date": None}, 
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 200) -> Path:
-    """Write one figure; the ending of the path sets the format, and another is an InputError."""
+    """Write one figure; the ending of the path sets the format, png, svg or pdf."""
     path = Path(path)
     form = path.suffix.removeprefix(".").lower()
     if form not in _UNDATED:
         raise InputError(f"a figure's file must end in .{', .'.join(_UNDATED)}; got {path.name!r}.")
-    with atomic_path(path) as partial, caught_warnings() as caught:
+    # TrueType: many publishers refuse the Type 3 fonts that matplotlib embeds otherwise.
+    with atomic_path(path) as partial, caught_warnings() as caught, rc_context({"pdf.fonttype": 42}):
         figure.savefig(partial, format=form, dpi=dpi, facecolor=figure.get_facecolor(), metadata=_UNDATED[form])
     boxes = [one for one in caught if "missing from font" in str(one.message)]  # one for every character
     ours_in([one for one in caught if one not in boxes])

@@ -284,6 +284,12 @@ def test_characters_that_the_font_lacks_are_one_warning_and_the_figure_is_writte
     assert (tmp_path / "risk.png").stat().st_size > 1000
 
 
+def test_fonts_in_a_pdf_are_those_that_publishers_take(tmp_path):
+    path = save_figure(plot_risk_coverage(TopLabel([0.9, 0.6], [True, False])).figure, tmp_path / "risk.pdf")
+    assert b"/Type3" not in path.read_bytes()
+    assert b"/CIDFontType2" in path.read_bytes()
+
+
 def test_the_operating_point_is_the_widest_coverage_at_a_round_risk():
     top = TopLabel(torch.linspace(0.5, 1, 200), [False] * 40 + [True] * 160)
     ax = plot_risk_coverage(top)
