@@ -89,7 +89,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _check_quick(given: argparse.Namespace) -> None:
     if getattr(given, "paper", None) and given.quick and not STUDIES[given.paper].cells(quick=True):
-        raise InputError(f"--quick needs a study with a small grid; {given.paper} has its records alone.")
+        small = ", ".join(name for name, study in STUDIES.items() if study.cells(quick=True))
+        raise InputError(f"--quick needs a study with a small grid ({small}); {given.paper} has its records alone.")
 
 
 def _list(given: argparse.Namespace) -> int:

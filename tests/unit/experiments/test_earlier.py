@@ -32,4 +32,6 @@ def test_a_run_without_records_says_where_the_program_is(tmp_path, capsys):
 
 def test_a_study_without_a_small_grid_says_so(capsys):
     assert main(["run", "meta", "--quick"]) == 2
-    assert "meta has its records alone" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "meta has its records alone" in err
+    assert "(neural-clamping, " in err  # the studies that have a small grid
