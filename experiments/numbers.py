@@ -49,9 +49,9 @@ def pooled(estimates: Sequence[Sequence[float]]) -> Number:
     """
     value, low, high = (mean(column) for column in zip(*(each[:3] for each in estimates), strict=True))
     if len(estimates) == 1:
-        return Number(value, low, high, "test images")
+        return Number(value, low, high, "test samples")
     seeds = _half([each[0] for each in estimates])
-    about = f"{len(estimates)} seeds and the test images"
+    about = f"{len(estimates)} seeds and the test samples"
     return Number(value, value - math.hypot(value - low, seeds), value + math.hypot(high - value, seeds), about)
 
 

@@ -58,7 +58,7 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
             ]
             if differences:
                 number = _within(pooled(differences), -MOST[metric], metric)
-                about = "1 seed, test images" if len(differences) == 1 else number.about
+                about = "1 seed, test samples" if len(differences) == 1 else number.about
                 found[f"{length}.{method} - {other}.{rule}.{metric}"] = number._replace(about=about)
     return found
 

@@ -11,7 +11,7 @@ from calibrant import catalogue
 from calibrant.diagnosis.over_seeds import two_sample
 from experiments.numbers import Estimate, Number, minus, over_seeds, pooled
 from experiments.page import claims, interval, number_by_number, page, provenance, save, table
-from experiments.published import findings, read_published
+from experiments.published import Finding, Published, findings, read_published
 from experiments.records import Record
 
 __all__ = ["draw_losses", "loss_curve", "numbers_of", "page_of"]
@@ -44,6 +44,11 @@ lowest log-loss; lines are 95 % intervals.
 
 ![ECE by loss, uncalibrated and after a temperature](images/overconfidence.png)
 """
+TEXTS = """
+
+The paper says of its network for texts that it has 8 layers, and no more. With the cross-entropy ours needs a
+temperature of {ours:.1f}, the paper's one of {theirs:.1f}. The coefficients are the paper's, chosen for its network on
+its test samples: what is refuted here is refuted of these coefficients with this network."""
 FIGURE = """
 ## The losses
 
@@ -104,7 +109,8 @@ error, and what is left of it after a map fitted on held-out samples. ResNet-32 
 tenth of the training samples fits the maps. TS (grid) and HB are the paper's: the temperature of a grid with the lowest
 ECE, and 15 bins of equal width; TS is the temperature with the lowest log-loss. Accuracy and ECE in percent, 15 bins.
 In brackets the 95 % interval: of the test samples, and of the seeds where there are several; ▲ and ▼ are the paper's
-two-sample t-test over seeds against the cross-entropy. **A verdict from one seed is about those networks alone.**
+two-sample t-test over seeds against the cross-entropy. **A verdict from one seed is about those networks alone.** The
+authors' code takes no gradient through the weight of focal loss, which "weight detached" stands for.
 {provenance(records)}{_earlier(records)}
 """
     if images is not None:
@@ -112,7 +118,10 @@ two-sample t-test over seeds against the cross-entropy. **A verdict from one see
     groups = _groups(records)
     if images is not None:
         _draw_errors(groups, numbers, images / "overconfidence.png")
-    tables = [_table(data, groups, numbers) for data in dict.fromkeys(data for data, _ in groups)]
+    tables = [
+        _table(data, groups, numbers) + (_about_texts(entries) if data == "newsgroups" else "")
+        for data in dict.fromkeys(data for data, _ in groups)
+    ]
     parts = [claims(entries), BEFORE_AND_AFTER, *tables, number_by_number(entries), FIGURE]
     return page("Overconfidence: regularised losses before and after a map", "overconfidence", introduction, parts)
 
@@ -158,6 +167,14 @@ def _table(data: str, all_groups: Mapping[tuple[str, str], Runs], numbers: Mappi
         temperature = numbers.get(f"{data}.{method}.TS (grid).T") or numbers[f"{data}.{method}.TS.T"]
         lines.append([*cells, interval(temperature, 2)])
     return "\n".join([table(f"{DATA[name]}{comma}{size}", heads, lines), *_best_coefficients(groups)])
+
+
+def _about_texts(entries: Sequence[Finding]) -> str:
+    """Say how the network for texts differs from the paper's, where there are records of it."""
+    for each in entries:
+        if each.published.id == "newsgroups.CE.TS (grid).T" and each.number and isinstance(each.published, Published):
+            return TEXTS.format(ours=each.number.value, theirs=each.published.value)
+    return ""
 
 
 def _best_coefficients(groups: Mapping[str, Runs]) -> list[str]:

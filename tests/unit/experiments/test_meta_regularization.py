@@ -83,4 +83,4 @@ def test_a_difference_is_taken_seed_by_seed_over_the_seeds_that_both_have():
     seeds = 12.706 * math.sqrt(0.5) / math.sqrt(2)  # percent: deviation √.5 of -1 and -2, two of them
     assert number.value == pytest.approx(-1.5)
     assert number.high == pytest.approx(-1.5 + math.hypot(0.4, 0.3, seeds))
-    assert number.about == "2 seeds and the test images"
+    assert number.about == "2 seeds and the test samples"
