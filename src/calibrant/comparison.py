@@ -12,12 +12,18 @@ from torch import Tensor
 
 from calibrant.calibrators import (
     Auto,
+    BetaCalibration,
     Calibrator,
+    ClasswiseHistogramBinning,
     HistogramBinning,
+    IsotonicOneVsRest,
     IsotonicRegression,
+    PlattScaling,
+    QuadraticScaling,
     TemperatureScaling,
     Uncalibrated,
     VectorScaling,
+    VennAbers,
 )
 from calibrant.calibrators.auto import candidate_set
 from calibrant.calibrators.base import absent_classes, try_fit
@@ -28,7 +34,7 @@ from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.metrics.base import check_metrics
 from calibrant.notebook import HasReport
-from calibrant.predictions import Predictions, counted_samples
+from calibrant.predictions import OF_CORRECTNESS, Predictions, counted_samples
 
 # A larger share of the test samples in both sets is no chance.
 _BY_CHANCE = 0.01
@@ -94,7 +100,7 @@ def warn_of_cautions(
             )
         ]
     (first, n), (second, other_n) = accuracies
-    if is_like_guessing(second, other_n, test.n_classes):
+    if test.class_names != OF_CORRECTNESS and is_like_guessing(second, other_n, test.n_classes):
         consequence = f"accuracy is {second:.1%} on the test samples, of {test.n_classes:,} classes. {CHECK_LABELS}"
         cautions += [Caution("the predictions are no better than guessing", consequence)]
     if z_between(first * n, n, second * other_n, other_n) > _Z_DIFFERENT:
@@ -159,8 +165,8 @@ def _fingerprints(samples: Predictions) -> tuple[np.ndarray, int]:
     return distinct[counts == 1], int((counts == 2).sum())
 
 
-UNCALIBRATED, TEMPERATURE = Uncalibrated.name, TemperatureScaling.name
-"""The two baselines of every comparison."""
+UNCALIBRATED, TEMPERATURE, PLATT = Uncalibrated.name, TemperatureScaling.name, PlattScaling.name
+"""The two baselines of every comparison; of confidences in being right, Platt scaling is the second."""
 
 # With fewer test samples it stays open whether a method helps: the interval of a handful is narrow by luck.
 _FEWEST = 30
@@ -227,6 +233,7 @@ class Comparison(HasReport):
     cautions: tuple[Caution, ...] = ()
     effective_n_test: float | None = None  # number of test samples of equal weight that know as much, if weights differ
     streamed: StreamedSets | None = None  # None: the samples were in memory
+    simplest: str = TEMPERATURE  # the second baseline: it is preferred unless another method is clearly better
 
     @property
     def fitted(self) -> tuple[MethodResult, ...]:
@@ -245,29 +252,29 @@ class Comparison(HasReport):
 
     @property
     def baseline(self) -> str:
-        """The baseline that most methods have to beat: temperature scaling, or no calibration where that failed."""
-        return TEMPERATURE if self.find(TEMPERATURE) is not None else UNCALIBRATED
+        """The baseline that most methods have to beat: the simplest method, or no calibration where that failed."""
+        return self.simplest if self.find(self.simplest) is not None else UNCALIBRATED
 
     @property
     def recommended(self) -> MethodResult:
-        """The method with the lowest log-loss among those that beat the uncalibrated model and temperature scaling.
+        """The method with the lowest log-loss among those that beat the uncalibrated model and the simplest method.
 
-        If none beats both: temperature scaling, if it beats the uncalibrated model; else the best of the methods that
+        If none beats both: the simplest method, if it beats the uncalibrated model; else the best of the methods that
         do; else the uncalibrated model. With many methods on one test set the lowest log-loss is partly luck, so a
         simpler method is preferred unless another is clearly better.
         """
         useful = [method for method in self.fitted if method.beats(UNCALIBRATED)]
-        temperature = self.find(TEMPERATURE)
-        better = useful if temperature is None else [method for method in useful if method.beats(TEMPERATURE)]
-        if not better and temperature is not None and temperature in useful:
-            return temperature
+        simplest = self.find(self.simplest)
+        better = useful if simplest is None else [method for method in useful if method.beats(self.simplest)]
+        if not better and simplest is not None and simplest in useful:
+            return simplest
         return next(iter([*better, *useful]), self.uncalibrated)
 
     @property
     def undecided(self) -> MethodResult | None:
-        """The best method, or else temperature scaling, if the samples leave open whether it gains enough to matter."""
+        """The best method, or else the simplest, if the samples leave open whether it gains enough to matter."""
         matters = smallest_effect(NLL(), self.uncalibrated.nll)
-        for method in (self.best, self.find(TEMPERATURE)):
+        for method in (self.best, self.find(self.simplest)):
             if method is not None and method.name != UNCALIBRATED:
                 change = method.differences[UNCALIBRATED]["nll"]
                 if math.isnan(change.p) or not -change.low <= matters:
@@ -310,7 +317,13 @@ def comparison_metrics(n_bins: int = 15) -> tuple[Metric, ...]:
 
 
 def default_methods(calibration: Predictions) -> tuple[Calibrator, ...]:
-    """Return the candidates of ``auto`` for these calibration samples, and three well-known methods."""
+    """Return the candidates of ``auto`` for these calibration samples, and three well-known methods.
+
+    Of confidences in being right, the classes "wrong" and "right", those that can take a confidence below 50 %.
+    """
+    if calibration.class_names == OF_CORRECTNESS:
+        fitted = (PlattScaling(), BetaCalibration(), QuadraticScaling(), VennAbers(), IsotonicOneVsRest())
+        return (*fitted, ClasswiseHistogramBinning())
     absent = len(absent_classes(calibration))
     candidates = candidate_set(len(calibration), calibration.n_classes, absent=absent).candidates
     return (*candidates, VectorScaling(), IsotonicRegression(), HistogramBinning())
@@ -329,8 +342,9 @@ def compare(
 ) -> Comparison:
     """Fit every method on the calibration samples, evaluate it on the test samples, and rank by log-loss.
 
-    The uncalibrated model and temperature scaling always take part: every other method is compared with both, by the
-    same resamples of the same samples. Temperature scaling against the uncalibrated model is one planned test: its
+    The uncalibrated model and temperature scaling always take part (for classes named "wrong" and "right", Platt
+    scaling, because a temperature takes no confidence across 50 %): every other method is compared with both, by the
+    same resamples of the same samples. The second baseline against the uncalibrated model is one planned test: its
     p-value is not corrected, so that trying more methods cannot change the answer. Those of all other methods are
     corrected for their number (Holm), one metric and baseline at a time. Together the two can thus err in up to 10 % of
     cases, not 5 %. A method that cannot be fitted is listed with the reason; warnings of a fit become its notes. Sets
@@ -362,7 +376,8 @@ def compare(
             )
     cautions = check_held_out(calibration, test)
     calibration, test = counted_samples(calibration), counted_samples(test)
-    methods = methods_of(default_methods(calibration) if calibrators is None else calibrators)
+    simplest = simplest_method(test.class_names)
+    methods = methods_of(default_methods(calibration) if calibrators is None else calibrators, simplest)
     metrics = tuple({one.name: one for one in (*comparison_metrics(n_bins), *check_metrics(metrics))}.values())
     bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)
     results: list[MethodResult] = []
@@ -382,7 +397,7 @@ def compare(
         del trial, mapped  # the next fit may need the memory of these samples
     progress("comparing", len(methods), len(methods))
     return Comparison(
-        with_differences(results, metrics, bootstrap_values, bootstrap.difference),
+        with_differences(results, metrics, bootstrap_values, bootstrap.difference, simplest.name),
         n_calibration=len(calibration),
         n_test=len(test),
         n_classes=test.n_classes,
@@ -391,10 +406,16 @@ def compare(
         resamples=resamples,
         cautions=cautions,
         effective_n_test=None if test.weights is None else test.effective_size,
+        simplest=simplest.name,
     )
 
 
-def methods_of(calibrators: Iterable[Calibrator]) -> dict[str, Calibrator]:
+def simplest_method(class_names: ClassNames) -> Calibrator:
+    """Return the simplest method, the second baseline of a comparison, for classes of these names."""
+    return PlattScaling() if class_names == OF_CORRECTNESS else TemperatureScaling()
+
+
+def methods_of(calibrators: Iterable[Calibrator], simplest: Calibrator) -> dict[str, Calibrator]:
     """Return the methods to compare, by name, each once; the two baselines come first."""
     for method in (given := tuple(calibrators)):
         if not isinstance(method, Calibrator):
@@ -402,7 +423,7 @@ def methods_of(calibrators: Iterable[Calibrator]) -> dict[str, Calibrator]:
             raise InputError(f"calibrators must be calibrators, such as TemperatureScaling(); got {method!r}.{hint}")
     # auto comes last: on a tie, the method that it chose ranks first.
     ordered = sorted(given, key=lambda method: isinstance(method, Auto))
-    return {method.expression: method for method in (Uncalibrated(), TemperatureScaling(), *ordered)}
+    return {method.expression: method for method in (Uncalibrated(), simplest, *ordered)}
 
 
 def with_differences(
@@ -410,6 +431,7 @@ def with_differences(
     metrics: Sequence[Metric],
     bootstrap_values: Mapping[str, Mapping[str, Tensor]],
     difference: Callable[[Metric, Tensor, Tensor], Difference],
+    simplest: str,
 ) -> tuple[MethodResult, ...]:
     """Sort the methods by log-loss, with their differences from both baselines and from the best.
 
@@ -418,8 +440,8 @@ def with_differences(
     ordered = sorted(results, key=lambda method: (method.failure is not None, math.isnan(method.nll), method.nll))
 
     def differences_from(baseline: str) -> dict[str, dict[str, Difference]]:
-        # In either direction, temperature scaling against the uncalibrated model is the same planned test.
-        planned = {UNCALIBRATED: TEMPERATURE, TEMPERATURE: UNCALIBRATED}.get(baseline)
+        # In either direction, the simplest method against the uncalibrated model is the same planned test.
+        planned = {UNCALIBRATED: simplest, simplest: UNCALIBRATED}.get(baseline)
         others = [name for name in bootstrap_values if name != baseline]
         corrected = {}
         for metric in metrics:
@@ -428,7 +450,7 @@ def with_differences(
             corrected[metric.name] = apply_holm(metric, changes, planned=planned)
         return {name: {metric: by_name[name] for metric, by_name in corrected.items()} for name in others}
 
-    by_baseline = {name: differences_from(name) for name in (UNCALIBRATED, TEMPERATURE) if name in bootstrap_values}
+    by_baseline = {name: differences_from(name) for name in (UNCALIBRATED, simplest) if name in bootstrap_values}
     to_best = differences_from(ordered[0].name)
 
     def complete(method: MethodResult) -> MethodResult:

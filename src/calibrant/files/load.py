@@ -27,7 +27,7 @@ from calibrant.files.source import (
     text_error,
 )
 from calibrant.labels import TRUTHS, Words, class_numbers, nearest, truths, whole_number, words_of
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import OF_CORRECTNESS, Predictions, TopLabel
 
 
 def in_module(module: str, name: str) -> Callable[..., Any]:
@@ -288,6 +288,7 @@ def assemble(content: Content, choice: ColumnChoice, options: LoadOptions) -> Pr
         numbers = scores.argmax(dim=1) if is_ranked else torch.zeros(scores.shape[:1], dtype=torch.int64)
     elif is_positive:
         numbers, class_names = _two_classes(labels, str(choice.labels), options, class_names)
+        class_names = OF_CORRECTNESS if class_names is None and choice.labels == "correct" else class_names
     else:
         numbers = _labels(labels, str(choice.labels), choice, class_names)
     if choice.kind == "logits":

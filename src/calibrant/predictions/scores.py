@@ -17,13 +17,14 @@ from calibrant.labels import as_words, class_numbers, whole_number, words_of
 from calibrant.numerics.softmax import working_dtype
 from calibrant.predictions.samples import check_rows_are_samples
 
-__all__ = ["LABEL_FLOOR", "PROB_FLOOR", "SUM_TOLERANCE", "ZeroCells", "column_names", "needs_floor"]
+__all__ = ["LABEL_FLOOR", "OF_CORRECTNESS", "PROB_FLOOR", "SUM_TOLERANCE", "ZeroCells", "column_names", "needs_floor"]
 
 # Given probabilities below this are read as this in every type: float16 underflows far above it, float64 far below,
 # and the difference carries no information.
 PROB_FLOOR = 1e-30
 # The log-loss of given probabilities counts a label's probability as this at least.
 LABEL_FLOOR = 1e-15
+OF_CORRECTNESS = ("wrong", "right")  # classes of a confidence in being right, which methods may take across 50 %
 # Below this a probability is tiny: the calibration samples decide whether it needs a floor.
 _TINY = 1e-12
 _MANY = 1e-3  # share of zeros from which a floor is chosen

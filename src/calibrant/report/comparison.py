@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from calibrant.calibrators import Auto
-from calibrant.comparison import TEMPERATURE, UNCALIBRATED, Comparison, MethodResult, comparison_metrics
+from calibrant.comparison import PLATT, TEMPERATURE, UNCALIBRATED, Comparison, MethodResult, comparison_metrics
 from calibrant.comparison import WhyUncalibrated as Why
 from calibrant.evidence import Difference
 from calibrant.report import page
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from calibrant.clamping import ClampingEvaluation
     from calibrant.confidence import ConfidenceComparison
 
-_NAMES = {UNCALIBRATED: "the uncalibrated model", TEMPERATURE: "temperature scaling"}
+_NAMES = {UNCALIBRATED: "the uncalibrated model", TEMPERATURE: "temperature scaling", PLATT: "Platt scaling"}
 _MOST_NAMED = 6
 _SHOWN = 0.00005  # the least difference that four decimals show
 _BRIEF = ("nll", "brier", "ece")
-_PLANNED = "temperature scaling against the uncalibrated model is one planned test, not corrected"
 _LOWER = {metric.name: metric.lower_is_better for metric in comparison_metrics()}
 _TONES: dict[Why | None, page.Tone] = {Why.too_few_samples: "open", Why.nothing_fitted: "bad"}
 
@@ -42,7 +41,7 @@ def comparison_page(
         reading: Options of the command line that read the files, with a space before.
     """
     chosen, notes = comparison.recommended, method_notes(comparison.methods)
-    baselines = [name for name in _NAMES if comparison.find(name) is not None]
+    baselines = [name for name in (UNCALIBRATED, comparison.simplest) if comparison.find(name) is not None]
     intervals = [[code(m.name), *map(page.estimate_text, m.metrics.values())] for m in comparison.fitted]
     command = f"calibrant fit {shlex.quote(chosen.name)} {shlex.quote(str(calibration))}{reading} -o map.safetensors"
     shards = 0 if comparison.streamed is None else comparison.streamed.shards
@@ -154,7 +153,8 @@ def _legend(comparison: Comparison, *, is_brief: bool = False) -> str:
     )
     if is_brief:
         return legend
-    return f"{legend} p-values are corrected for the number of methods (Holm) in each column; {_PLANNED}."
+    planned = f"{_NAMES[comparison.simplest]} against the uncalibrated model is one planned test, not corrected"
+    return f"{legend} p-values are corrected for the number of methods (Holm) in each column; {planned}."
 
 
 def _document(comparison: Comparison, calibration: PurePath | None, test: PurePath | None) -> dict[str, Any]:
@@ -216,9 +216,9 @@ def _headline(comparison: Comparison, chosen: MethodResult) -> str:
     why = comparison.why_uncalibrated
     if why is None:
         gain = f"it lowers the log-loss from {comparison.uncalibrated.nll:.4f} to {chosen.nll:.4f}"
-        if chosen.name == TEMPERATURE and others > 1:
+        if chosen.name == comparison.simplest and others > 1:
             rest = "the other method is not" if others == 2 else f"none of {others - 1} others is"
-            return f"Temperature scaling is enough: {gain}, and {rest} clearly better."
+            return f"{sentence(_NAMES[chosen.name])} is enough: {gain}, and {rest} clearly better."
         return f"Use {chosen.name} ({chosen.title}): {gain}."
     none = f"{'no method' if others == 1 else f'none of {others} methods'} clearly lowers the log-loss."
     if comparison.cautions and others:
@@ -254,8 +254,8 @@ def _gains(comparison: Comparison, chosen: MethodResult) -> list[str]:
     lines = [f"Its log-loss is {', and '.join(gains)}."] if gains else []
     best, gap = comparison.best, chosen.to_best
     if gap is not None and f"{gap.value:.4f}" != "0.0000":
-        no_other = best.beats(TEMPERATURE) or comparison.find(TEMPERATURE) is None
-        doubt = _NAMES[UNCALIBRATED if no_other else TEMPERATURE]
+        no_other = best.beats(comparison.simplest) or comparison.find(comparison.simplest) is None
+        doubt = _NAMES[UNCALIBRATED if no_other else comparison.simplest]
         lines.append(
             f"The log-loss of {best.name} is lower still, by {gap.value:.4f} ({gap.low:.4f} to {gap.high:.4f}), but "
             f"with {len(comparison.fitted)} methods to choose from that is not clearly better than {doubt}."
@@ -272,8 +272,8 @@ def _brier(comparison: Comparison, chosen: MethodResult) -> list[str]:
         differs = f"disagrees: that of {chosen.name} is {change} than that of {_NAMES[UNCALIBRATED]}."
         weighs = "It weighs confident mistakes less than the log-loss does"
         return [f"{start} {differs} {weighs}; by it, {lowest.name} is best."]
-    has_other = chosen.name not in _NAMES and TEMPERATURE in chosen.differences
-    baseline = TEMPERATURE if has_other else UNCALIBRATED
+    has_other = comparison.simplest in chosen.differences and chosen.name != UNCALIBRATED
+    baseline = comparison.simplest if has_other else UNCALIBRATED
     is_better = _side(chosen, baseline, "brier") == "better"
     if lowest is chosen or is_better or _side(lowest, baseline, "brier") != "better":
         return []
@@ -311,7 +311,7 @@ def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
         }
         return first or [steps[comparison.why_uncalibrated]]
     step = f"Fit {chosen.name} on the calibration samples and apply it to the outputs of the model."
-    if len(comparison.fitted) > 2 and chosen.name not in {TEMPERATURE, Auto.name}:
+    if len(comparison.fitted) > 2 and chosen.name not in {comparison.simplest, Auto.name}:
         step += " It was chosen on these test samples, so expect a little less on new ones; auto chooses without them."
     return [*first, step]
 

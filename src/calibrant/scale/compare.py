@@ -26,6 +26,7 @@ from calibrant.comparison import (
     comparison_metrics,
     default_methods,
     methods_of,
+    simplest_method,
     warn_of_cautions,
     with_differences,
 )
@@ -89,7 +90,8 @@ def compare_streamed(
     if not isinstance(sample, Predictions) or design.classes is None:
         raise InputError("methods must be compared on scores of every class; these files have only the top label.")
     check_classes((sample.n_classes, sample.class_names), (design.classes, design.class_names))
-    methods = methods_of(default_methods(sample) if calibrators is None else calibrators)
+    simplest = simplest_method(design.class_names)
+    methods = methods_of(default_methods(sample) if calibrators is None else calibrators, simplest)
     trials: dict[str, Trial] = {}
     for done, (name, method) in enumerate(methods.items()):
         progress(f"fitting {name}", done, len(methods))
@@ -119,7 +121,7 @@ def compare_streamed(
     )
     is_sample = len(sample) < first.n
     comparison = Comparison(
-        with_differences(results, state.metrics, values, partial(_difference, state=state)),
+        with_differences(results, state.metrics, values, partial(_difference, state=state), simplest.name),
         n_calibration=first.n,
         n_test=state.n,
         n_classes=design.classes,
@@ -128,6 +130,7 @@ def compare_streamed(
         resamples=resamples,
         cautions=cautions,
         effective_n_test=_accuracy(state)[1] if design.weighted else None,
+        simplest=simplest.name,
         streamed=StreamedSets(
             shards=len({shard.path for shard in (*calibration.shards, *test.shards)}),
             sample=len(sample),

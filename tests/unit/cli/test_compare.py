@@ -100,6 +100,37 @@ def test_bad_input_is_reported_in_one_line_and_exits_with_2(calibrant, files, tm
     assert not (tmp_path / "b.md").exists()
 
 
+@pytest.mark.parametrize("reading", [[], ["--stream"]])
+def test_confidences_of_answers_are_compared_by_methods_that_can_go_below_half(calibrant, tmp_path, reading):
+    generator = torch.Generator().manual_seed(0)
+    levels = torch.tensor([0.5, 0.7, 0.8, 0.85, 0.9, 0.95])
+    right = torch.tensor([0.25, 0.3, 0.35, 0.4, 0.6, 0.8])
+    for name in ("cal", "test"):
+        drawn = torch.randint(6, (400,), generator=generator)
+        correct = torch.rand(400, generator=generator) < right[drawn]
+        rows = [f"{float(c):.2f},{'yes' if y else 'no'}" for c, y in zip(levels[drawn], correct, strict=True)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["confidence,correct", *rows]) + "\n")
+    options = ["--probs", "--positive", "confidence", "--labels", "correct", "--resamples", 100]
+    code, out, err = calibrant(
+        "compare", tmp_path / "cal.csv", tmp_path / "test.csv", *options, *reading, "--json", tmp_path / "c.json"
+    )
+    assert code == 0, err
+    assert "guessing" not in out + err  # half of the answers being right is no sign of wrong labels
+    board = json.loads((tmp_path / "c.json").read_text())
+    tried = {method["name"] for method in board["methods"]}
+    assert {"isotonic_ovr", "platt", "beta", "venn_abers", "histogram_classwise"} <= tried
+    assert not tried & {"temperature", "isotonic", "histogram", "ets"}
+    assert board["recommended"] in tried - {"uncalibrated"}
+    best = next(method for method in board["methods"] if method["name"] == board["recommended"])
+    assert set(best["differences"]) <= {"uncalibrated", "platt"}
+    code, out, err = calibrant(
+        "compare", tmp_path / "cal.csv", tmp_path / "test.csv", *options, *reading, "--methods", "temperature"
+    )
+    assert code == 0, err
+    assert "\ntemperature " in out  # still there for those who name it
+    assert "Temperature scaling is enough" not in out
+
+
 def test_the_same_file_twice_is_noted(calibrant, files):
     code, _, err = calibrant(
         "compare", files / "cal.npz", files / "cal.npz", "--methods", "uncalibrated", "--resamples", 100
