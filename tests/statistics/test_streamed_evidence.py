@@ -4,12 +4,15 @@ import functools
 
 import numpy as np
 import pytest
+import torch
 from tests.statistics.test_evidence import draw
 
+from calibrant import Predictions
 from calibrant.evidence import estimate
 from calibrant.metrics import AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier
 from calibrant.scale.evaluation import estimate_state
 from calibrant.scale.state import Design, EvaluationState, sample_keys
+from calibrant.scale.trend import _change
 
 REPEATS, SAMPLES = 40, 500
 METRICS = {metric.name: metric for metric in (ECE(), SCE(), AUROC(), AURC(), NLL(), Brier(), Accuracy())}
@@ -53,3 +56,20 @@ def test_streamed_p_values_are_not_small_where_the_model_is_calibrated():
         p.append(estimate_state(state, samples, chosen, resamples=100)["ece"].p)
     assert 0.3 < np.mean(p) < 0.7  # three standard errors of a uniform mean
     assert np.mean(np.array(p) < 0.05) < 0.2
+
+
+def test_a_period_of_few_samples_shows_a_change_of_the_log_loss_no_more_often_than_it_may():
+    """Log-losses are skewed, and those of five samples can lie close together: .001 of the looks may show a change."""
+    rng, repeats = np.random.default_rng(5), 60
+
+    def draw_state(n: int, name: str) -> EvaluationState:
+        logits = 4 * rng.normal(size=(n, 10))
+        labels = (logits / 1.3 + rng.gumbel(size=(n, 10))).argmax(1)
+        samples = Predictions(torch.from_numpy(logits), torch.from_numpy(labels))
+        state = EvaluationState(Design.of(samples, n_bins=15, seed=0))
+        state.add(samples, sample_keys(0, name, 0, n))
+        return state
+
+    before = draw_state(1000, "before")
+    looks = [_change(NLL(), before, draw_state(5, str(i)), 0.001, seed=i) for i in range(repeats)]
+    assert sum(look.is_shown for look in looks) <= 1

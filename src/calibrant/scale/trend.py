@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import final
+from typing import cast, final
 
 import numpy as np
 import torch
+from scipy.special import gammaincc
 from torch import Tensor
 
 from calibrant.catalogue import metrics as known_metrics
 from calibrant.errors import FileError, InputError, without_our_warnings
 from calibrant.evidence.estimates import Estimate
 from calibrant.metrics import Metric
-from calibrant.metrics.states import Average, Averaged, Ranked, TopStatistic
+from calibrant.metrics.states import Averaged, Ranked, TopStatistic
 from calibrant.scale.evaluation import estimate_state
 from calibrant.scale.shards import Plan, Shard
 from calibrant.scale.state import Design, EvaluationState, sample_keys
@@ -85,8 +85,8 @@ def measure_trend(
 
     The samples before are those since the last change. A metric of the top label is compared with what it would be if
     the samples of both were divided at random into as many: this accounts for the bias of calibration errors, which is
-    larger where there are fewer samples. Averages over samples are compared by their standard errors. The j-th look may
-    be wrong with probability .05 / (j (j + 1)), divided by the number of metrics, which is .05 for any number of looks.
+    larger where there are fewer samples. So are averages, by the moments of all samples together. The j-th look may be
+    wrong with probability .05 / (j (j + 1)), divided by the number of metrics, which is .05 for any number of looks.
 
     Example:
         >>> measure_trend({})
@@ -171,64 +171,64 @@ def _chosen(state: EvaluationState, names: Sequence[str]) -> list[Metric]:
     """Return the metrics of these names that sums tell, or the usual ones."""
     known = {m.name: m for m in state.metrics if isinstance(m.statistic, TopStatistic | Averaged)}
     wanted = dict.fromkeys(names or (name for name in DEFAULT_METRICS if name in known))
-    for name in wanted:
-        if name not in known:
-            raise InputError(f"a metric of a trend must be one of {', '.join(known)}; got {name!r}.")
+    for name in (name for name in wanted if name not in known):
+        raise InputError(f"a metric of a trend must be one of {', '.join(known)}; got {name!r}.")
     return [known[name] for name in wanted]
 
 
 def _change(metric: Metric, before: EvaluationState, now: EvaluationState, level: float, *, seed: int) -> Change:
-    if isinstance(metric.statistic, TopStatistic):
-        difference, expected, spread = _divided_at_random(metric, metric.statistic, before, now, seed)
-    else:
-        (first, first_error), (second, second_error) = (_mean(metric, state) for state in (before, now))
-        difference, expected, spread = second - first, 0.0, math.hypot(first_error, second_error)
+    at_random = _divided_at_random if isinstance(metric.statistic, TopStatistic) else _means
+    difference, expected, spread, skewness = at_random(metric, before, now, seed)
     if math.isnan(difference) or not spread:
         return Change(difference, 0.0, 1.0, level)
     z = (difference - expected) / spread
-    return Change(difference, z, 2 * NormalDist().cdf(-abs(z)), level)
+    # Pearson's type III, a shifted gamma, nearly normal without skewness: few samples or errors have a longer tail.
+    shape = 4 / max(math.copysign(skewness, z * skewness), 1e-3) ** 2
+    return Change(difference, z, min(1.0, 2 * float(gammaincc(shape, shape + abs(z) * math.sqrt(shape)))), level)
 
 
-def _divided_at_random(
-    metric: Metric, statistic: TopStatistic, before: EvaluationState, now: EvaluationState, seed: int
-) -> tuple[float, float, float]:
-    """Return how much a metric differs, and mean and spread of that where samples are divided at random."""
+def _divided_at_random(metric: Metric, before: EvaluationState, now: EvaluationState, seed: int) -> tuple[float, ...]:
+    """Return how much a metric differs, and mean, spread and skewness of that where samples are divided at random."""
+    statistic = cast("TopStatistic", metric.statistic)
     parts = [_counts(state) for state in (before, now)]
     (first, _), (second, _) = parts
-    both = first + second
-    seen = both.sum(0) > 0
-    both = both[:, seen]
+    seen = (first + second).sum(0) > 0
+    both = (first + second)[:, seen]
     confidence = sum(part for _, part in parts)[seen] / both.sum(0)  # type: ignore[index]
     log_odds = (confidence / (1 - confidence).clamp(min=1e-300)).log()
     rng = np.random.default_rng([seed, 5])
     whole = np.floor(both.numpy() + (rng.random(both.shape) if now.design.weighted else 0.0)).astype(np.int64)
-    share = float(second.sum() / both.sum())
-    drawn = torch.from_numpy(rng.binomial(whole, share, size=(_DRAWS, *whole.shape))).double()
-    rest = torch.from_numpy(whole).double() - drawn
+    drawn = torch.from_numpy(rng.binomial(whole, float(second.sum() / both.sum()), (_DRAWS, *whole.shape))).double()
 
     def value(counts: Tensor) -> Tensor:  # (..., 2, levels)
         right, wrong = counts.unbind(-2)
         return metric.value(statistic.of_ranked(Ranked(log_odds, confidence, right, wrong)))
 
-    chance = value(drawn) - value(rest)
+    chance = value(drawn) - value(torch.from_numpy(whole).double() - drawn)
     chance = chance[~chance.isnan()]
     difference = float(value(second[:, seen]) - value(first[:, seen]))
-    return (difference, float(chance.mean()), float(chance.std())) if len(chance) > 1 else (difference, 0.0, 0.0)
+    if len(chance) < 2 or not (spread := float(chance.std())):
+        return difference, 0.0, 0.0, 0.0
+    return difference, float(chance.mean()), spread, float((chance - chance.mean()).pow(3).mean()) / spread**3
 
 
 def _counts(state: EvaluationState) -> tuple[Tensor, Tensor]:
     """Return the right and wrong samples at every level, (2, levels), and their summed confidence; effective ones."""
-    counts, confidence = state.sums["level.mass"].sum(0), state.sums["level.confidence"]
-    if not state.design.weighted:
-        return counts, confidence
-    worth = counts.sum() / state.sums["level.squares"].sum()  # effective samples of a unit of weight
-    return counts * worth, confidence * worth
+    return state.sums["level.mass"].sum(0) * _worth(state), state.sums["level.confidence"] * _worth(state)
 
 
-def _mean(metric: Metric, state: EvaluationState) -> tuple[float, float]:
-    """Return an average over samples, and its standard error by the spread of the groups of samples."""
-    groups = state.group_states()[metric.statistic]
-    assert isinstance(groups, Average)
-    total, count = groups.total.sum(), groups.count.sum()
-    residual = groups.total - groups.count * (total / count)
-    return float(total / count), float(residual.square().sum().sqrt() / count)
+def _worth(state: EvaluationState) -> float:
+    """Return the effective samples of a unit of weight."""
+    return float(state.sums["level.mass"].sum() / state.sums["level.squares"].sum()) if state.design.weighted else 1.0
+
+
+def _means(metric: Metric, before: EvaluationState, now: EvaluationState, _: int) -> tuple[float, ...]:
+    """Return the same of an average over samples, by the moments of all of them together."""
+    groups = [[part * _worth(of) for part in of.group_states()[metric.statistic].tensors()] for of in (before, now)]
+    (count, total), sizes = map(torch.cat, zip(*groups, strict=True)), [float(count.sum()) for count, _ in groups]
+    first, second = (float(total.sum() / count.sum()) for count, total in groups)
+    # Cumulants of sums of independent numbers add up, so groups of samples show those of one sample.
+    residual = total - count * (total.sum() / count.sum())
+    variance = float(residual.square().sum()) / max(sum(sizes) - 1, 1.0) * sum(1 / size for size in sizes)
+    third = float(residual.pow(3).sum()) / sum(sizes) * (sizes[1] ** -2 - sizes[0] ** -2)
+    return second - first, 0.0, math.sqrt(variance), third / variance**1.5 if variance else 0.0
