@@ -22,11 +22,12 @@ ENGINES = {"local": "multiprocessing", "dask": "distributed", "ray": "ray", "spa
 
 @pytest.fixture(params=ENGINES)
 def start(request, monkeypatch):
-    """What starts an engine whose workers can import this file."""
+    """What starts an engine whose workers can import this file, and what it imports."""
     pytest.importorskip(ENGINES[request.param])
     if request.param == "spark" and shutil.which("java") is None:
         pytest.skip("Spark needs Java")
-    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    folder = Path(__file__).parent
+    path = [str(folder), str(folder.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
     if request.param == "local":
         return lambda _address, workers: engines.start_local(workers)
