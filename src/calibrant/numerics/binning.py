@@ -22,8 +22,7 @@ def bin_index(values: Tensor, n_bins: int) -> Tensor:
         >>> bin_index(torch.tensor([0.0, 0.1, 0.2, 0.21, 1.0]), 10).tolist()
         [0, 0, 1, 2, 9]
     """
-    scaled = (values - _ON_THE_EDGE).mul_(n_bins)
-    return scaled.ceil_().sub_(1).clamp_(0, n_bins - 1).int()
+    return (values - _ON_THE_EDGE).mul_(n_bins).ceil_().sub_(1).clamp_(0, n_bins - 1).int()
 
 
 def inner_edges(n_bins: int, device: torch.device | None = None) -> Tensor:
@@ -32,9 +31,12 @@ def inner_edges(n_bins: int, device: torch.device | None = None) -> Tensor:
 
 
 def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:
-    """Sum the last dimension of ``values`` (..., m) by ``index`` (m,), giving (..., size) in float64."""
+    """Sum the last dimension of ``values`` (..., m) by ``index`` (m,), or (t, m) line by line: (..., size), float64."""
     if size == 1:
         return values.sum(-1, keepdim=True, dtype=torch.float64)
+    if index.ndim == 2:
+        places = index + size * torch.arange(len(index), dtype=index.dtype, device=index.device)[:, None]
+        return sums_by(places.flatten(), values.flatten(), size * len(index)).view(len(index), size)
     is_batch = index.device.type != "cpu" and len(index) <= _BATCH
     if values.ndim == 1 and not is_batch and not (values.is_cuda and torch.are_deterministic_algorithms_enabled()):
         return torch.bincount(index, weights=values, minlength=size).double()
@@ -103,8 +105,7 @@ def gaussian_sums(mass: Tensor, width: float) -> Tensor:
     offsets = torch.arange(m, dtype=torch.float64, device=mass.device) / (m - 1)
     kernel = torch.exp(-(offsets / width).square() / 2)
     spectrum = torch.fft.rfft(torch.cat([kernel, kernel[1:-1].flip(-1)]))
-    sums = torch.fft.irfft(torch.fft.rfft(mass, n=2 * (m - 1)) * spectrum, n=2 * (m - 1))
-    return sums[..., :m].clamp(min=0)
+    return torch.fft.irfft(torch.fft.rfft(mass, n=2 * (m - 1)) * spectrum, n=2 * (m - 1))[..., :m].clamp(min=0)
 
 
 def gaussian_damping(width: Tensor, nodes: int) -> Tensor:
@@ -139,12 +140,12 @@ def triweight_damping(width: Tensor, nodes: int) -> Tensor:
 
 def integrate(values: Tensor) -> Tensor:
     """Integrate over 0..1 by the trapezoid rule, (..., m) -> (...)."""
-    spacing = 1 / (values.shape[-1] - 1)
-    return spacing * (values.sum(dim=-1) - (values[..., 0] + values[..., -1]) / 2)
+    return 1 / (values.shape[-1] - 1) * (values.sum(dim=-1) - (values[..., 0] + values[..., -1]) / 2)
 
 
 # Numbers in a block: few enough to stay in a processor's cache for all temperatures, or many enough to fill a GPU.
 _BLOCK, _BLOCK_ON_GPU = 1 << 18, 1 << 26
+_FEW_CLASSES = 16  # up to which sums over classes are faster with a class's numbers side by side
 
 
 def errors_at_temperatures(
@@ -164,28 +165,23 @@ def errors_at_temperatures(
 
 def top_confidences(logits: Tensor, temperatures: Tensor) -> Tensor:
     """Return the top class's probability at each temperature, (t, n), in the logits' precision, at least float32."""
-    dtype = working_dtype(logits)
-    scales = (math.log2(math.e) / temperatures.double()).tolist()
-    confidences = torch.empty(len(scales), len(logits), dtype=dtype, device=logits.device)
+    scales = (math.log2(math.e) / temperatures.double()).to(logits.device, working_dtype(logits))[:, None, None]
+    confidences = scales.new_empty(len(scales), len(logits))
     size = _samples_in_a_block(logits)
     for block, out in zip(logits.split(size), confidences.split(size, dim=1), strict=True):
-        gaps = block.to(dtype)
-        gaps = gaps - gaps.amax(dim=1, keepdim=True)
-        powers = torch.empty_like(gaps)
-        for place, scale in enumerate(scales):
-            torch.exp2(torch.mul(gaps, scale, out=powers), out=powers)
-            out[place] = powers.sum(dim=1).reciprocal_()
+        gaps = block.to(scales.dtype) - block.amax(dim=1, keepdim=True)
+        gaps, classes = (gaps.T.contiguous(), 1) if gaps.shape[1] <= _FEW_CLASSES else (gaps, 2)
+        lines = max(1, size // max(1, len(block)))  # temperatures at once: no more powers than numbers in a block
+        for some, part in zip(scales.split(lines), out.split(lines), strict=True):
+            torch.sum((gaps * some).exp2_(), dim=classes, out=part).reciprocal_()
     return confidences
 
 
 def excess_in_bins(confidences: Tensor, correct: Tensor, *, n_bins: int, weights: Tensor | None = None) -> Tensor:
     """Return the sum of confidence (t, n) minus correctness (n,) in each bin, (t, n_bins) in float64."""
-
-    def line_sums(line: Tensor) -> Tensor:
-        excess = line - correct if weights is None else (line - correct) * weights
-        return sums_by(bin_index(line, n_bins), excess, n_bins)
-
-    return torch.stack([line_sums(line) for line in confidences])
+    lines, counts = max(1, _BLOCK // max(1, len(correct))), 1 if weights is None else weights
+    parts = confidences.split(lines)
+    return torch.cat([sums_by(bin_index(part, n_bins), (part - correct) * counts, n_bins) for part in parts])
 
 
 def _samples_in_a_block(logits: Tensor) -> int:
@@ -253,11 +249,13 @@ def lowest_error(
         if math.log(high / low) > _WORTH_A_ROUND * width:
             break
     knots = _by_factors(low, high, min(_MOST_KNOTS, 2 + int(math.log(high / low) / _KNOT)))
-    between = pairwise(confidences_at(knots))
-    errors = torch.stack([_errors_between(*ends, correct, n_bins=n_bins, weights=weights) for ends in between])
+    lines = max(1, _BLOCK // max(n_bins * _STEPS, len(correct)))  # no array between them is larger than a block or line
+    ends = confidences_at(knots)
+    between = zip(ends[:-1].split(lines), ends[1:].split(lines), strict=True)
+    errors = torch.cat([_errors_between(*pair, correct, n_bins=n_bins, weights=weights) for pair in between])
     lowest = errors.min(dim=1)
     chosen = lowest.values.topk(min(_BEST, len(errors)), largest=False).indices
-    place = (chosen + lowest.indices[chosen] / (_STEPS - 1)).cpu().double()[:, None]
+    place = (chosen + lowest.indices[chosen] / (_STEPS - 1)).double()[:, None]
     place = place + torch.arange(-_BESIDE, _BESIDE + 1) / (_STEPS - 1)
     confidences_at(torch.exp(knots[0].log() + place.flatten() * (knots[1] / knots[0]).log()))
     return best
@@ -276,20 +274,22 @@ def _by_factors(low: float, high: float, points: int) -> Tensor:
 
 
 def _errors_between(before: Tensor, after: Tensor, correct: Tensor, *, n_bins: int, weights: Tensor | None) -> Tensor:
-    """Return errors, times samples or weights, at steps between two temperatures; confidences are taken to be linear.
+    """Return errors, times samples or weights, at steps between temperatures, (t, n) -> (t, steps), on the CPU."""
+    # Confidences are taken to be linear. So is the excess of a bin, until a sample leaves it for the bin below.
+    index, steps = bin_index(before, n_bins), torch.linspace(0, 1, _STEPS, dtype=torch.float64)
+    passed = (index - bin_index(after, n_bins)).clamp_(min=0).flatten()
+    which = torch.repeat_interleave(passed)  # once for each edge that a sample passes
+    edge = (index.flatten() + passed.cumsum(0) - passed)[which] - torch.arange(len(which), device=which.device)
+    way = before.flatten()[which].double() - edge / n_bins - _ON_THE_EDGE
+    step = (way / (before - after).flatten()[which] * (_STEPS - 1)).ceil_().clamp_(0, _STEPS - 1).long()
+    place = (which // len(correct) * n_bins + edge) * _STEPS + step
 
-    Samples that stay in their bin are summed once, since their sum is linear too.
-    """
-    steps = torch.linspace(0, 1, _STEPS, dtype=before.dtype, device=before.device)[:, None]
-    index = bin_index(before, n_bins)
-    moves = index != bin_index(after, n_bins)
+    def at_each_step(values: Tensor) -> Tensor:
+        values = values if weights is None else values * weights
+        sums = values.new_zeros(len(index), n_bins, _STEPS, dtype=torch.float64)
+        sums[..., 0] = sums_by(index, values, n_bins)
+        leaving = values.flatten()[which].double()
+        sums.view(-1).index_add_(0, place, -leaving).index_add_(0, place - _STEPS, leaving)
+        return sums.cpu().cumsum_(dim=2)  # which a GPU does in any order
 
-    def excess(confidence: Tensor, which: Tensor) -> Tensor:
-        over = confidence - correct[which]
-        return over if weights is None else over * weights[which]
-
-    first, last = (sums_by(index[~moves], excess(end[~moves], ~moves), n_bins) for end in (before, after))
-    moving = torch.lerp(before[moves], after[moves], steps)
-    places = bin_index(moving, n_bins) + n_bins * torch.arange(_STEPS, device=before.device, dtype=torch.int32)[:, None]
-    sums = sums_by(places.flatten(), excess(moving, moves).flatten(), n_bins * _STEPS).view(_STEPS, n_bins)
-    return (sums + torch.lerp(first, last, steps.double())).abs().sum(dim=1)
+    return at_each_step(after - before).mul_(steps).add_(at_each_step(before - correct)).abs_().sum(dim=1)
