@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
+from calibrant.errors import InputError
 from calibrant.evidence import LEVEL, CorpSplit, Estimate, corp, estimate
-from calibrant.evidence.intervals import is_like_guessing
+from calibrant.evidence.intervals import is_like_guessing, wilson_interval
 from calibrant.metrics import (
     Metric,
     Murphy,
@@ -28,7 +29,7 @@ from calibrant.metrics import (
     refinement_terms,
 )
 from calibrant.metrics.smooth import KernelFeatures
-from calibrant.metrics.states import Binned, BinnedByPrediction, Bins, ClassBins, TopStatistic
+from calibrant.metrics.states import EXACT, Binned, BinnedByPrediction, Bins, ClassBins, Ranked, TopStatistic
 from calibrant.notebook import HasReport
 from calibrant.numerics.binning import sums_by
 from calibrant.numerics.softmax import row_blocks, row_products
@@ -44,6 +45,8 @@ _LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the mo
 WORTHWHILE = 0.01  # least relative change of a proper score that is worth a step, as `smallest_effect` has it
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
 _HIGH_FLOOR = 0.02  # noise above this hides errors that would matter
+# Coverages from which guaranteed thresholds are lowered, and at how many coverages the error rate is tested.
+_STARTS, _STEPS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), 1000
 _POWER = 2.04  # factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)²
 
 
@@ -108,6 +111,26 @@ class WorstClass:
 
 @final
 @dataclass(frozen=True)
+class OperatingPoint:
+    """The lowest confidence at which predictions can be accepted with at most some share of them wrong.
+
+    Intervals are 95 % score intervals for this threshold, without regard to how it was chosen.
+    """
+
+    error_rate: float  # largest allowed
+    is_guaranteed: bool  # holds with 95 % confidence, the choice of the threshold included; else by the estimate alone
+    threshold: float | None = None  # accept predictions with at least this confidence; None: no threshold reaches it
+    accepted: float = 0.0  # samples, effective ones if they have weights
+    coverage: float = 0.0  # share of samples accepted
+    coverage_low: float = math.nan
+    coverage_high: float = math.nan
+    error: float = math.nan  # share of wrong ones among those accepted
+    error_low: float = math.nan
+    error_high: float = math.nan
+
+
+@final
+@dataclass(frozen=True)
 class Streamed:
     """How more samples than memory holds were evaluated, and what that costs."""
 
@@ -137,6 +160,7 @@ class Evaluation(HasReport):
     zeros: ZeroCells | None = None  # where probabilities were given
     effective_n: float | None = None  # number of samples of equal weight that know as much, if weights differ
     streamed: Streamed | None = None  # None: the samples were in memory
+    operating_points: tuple[OperatingPoint, ...] = ()  # by error rate: that of the estimate, and the guaranteed one
 
     @property
     def gap(self) -> float:
@@ -175,6 +199,7 @@ def evaluate(
     n_bins: int = 15,
     resamples: int = 1000,
     seed: int = 0,
+    error_rates: Sequence[float] = (),
     progress: Callable[[str], None] = lambda _: None,
     **arrays: Unpack[Arrays],
 ) -> Evaluation:
@@ -185,6 +210,7 @@ def evaluate(
         n_bins: Bins of all binned errors.
         resamples: Bootstrap resamples for intervals and noise floors.
         seed: Random seed of the resampling.
+        error_rates: Largest error rates for which to choose a threshold of the confidence (:func:`operating_points`).
         progress: Called with the name of each stage as it begins.
         arrays: The predictions as arrays by keyword: ``evaluate(probs=p, labels=y)``.
 
@@ -212,7 +238,78 @@ def evaluate(
         worst_classes=worst_classes(samples) if isinstance(samples, Predictions) else [],
         zeros=samples.zero_cells if isinstance(samples, Predictions) else None,
         effective_n=None if samples.weights is None else samples.effective_size,
+        operating_points=operating_points(EXACT(samples).ranked, error_rates) if error_rates else (),
     )
+
+
+def operating_points(
+    ranked: Ranked, error_rates: Sequence[float], *, edges: tuple[Tensor, Tensor] | None = None
+) -> tuple[OperatingPoint, ...]:
+    """Return for every error rate the largest coverage whose estimate keeps to it, and the largest that is guaranteed.
+
+    A guaranteed threshold has a true error rate above the allowed one in at most 5 % of cases. From each of five
+    coverages, thresholds are lowered as long as a binomial test shows that the error rate is below the allowed one, at
+    a fifth of the level for each start (fixed-sequence tests with several starts: Angelopoulos et al., 2021, Learn then
+    Test). Samples must be independent, and drawn as those that the threshold is used for; with weights, tests take
+    the effective number of samples and are approximate.
+
+    Args:
+        ranked: Samples by confidence.
+        error_rates: Largest shares of wrong predictions among those accepted, between 0 and 1.
+        edges: Lowest and highest confidence that entries stand for, (m,), where they are cells; None: exact ones.
+
+    Example:
+        >>> top = TopLabel([0.9] * 80 + [0.6] * 20, [True] * 79 + [False] * 11 + [True] * 10)
+        >>> [(one.threshold, one.coverage) for one in operating_points(EXACT(top).ranked, [0.1])]
+        [(0.8, 0.8), (0.8, 0.8)]
+    """
+    from scipy.special import betainc
+
+    for rate in error_rates:
+        if not 0 < rate < 1:
+            raise InputError(f"error_rates must lie between 0 and 1, as 0.05 does; got {rate!r}.")
+    squares = ranked.total if ranked.squared_weights is None else ranked.squared_weights
+    columns = (ranked.total, ranked.wrong, squares, *(edges or (ranked.confidence, ranked.confidence)))
+    total, wrong, squares_of, lowest, highest = (part.flip(-1).double().cpu().numpy() for part in columns)
+    total, wrong, squares_of = (part.cumsum() for part in (total, wrong, squares_of))
+    below = np.append(highest[1:], -1.0)
+    # The confidence of tied samples may differ in the last digit from what a file holds.
+    rounding = 0.0 if edges else 4 * torch.finfo(ranked.confidence.dtype).eps
+    ends = np.flatnonzero((lowest - below >= 2 * rounding) & (total > 0))
+    total, wrong, trials = total[ends], wrong[ends], total[ends] ** 2 / squares_of[ends]
+    risk, coverage, n = wrong / total, total / total[-1], float(trials[-1])
+    steps = np.unique(np.searchsorted(coverage, np.linspace(0, 1, _STEPS + 1)[1:] * (1 - 1e-12)))
+    hits = (trials * risk)[steps].clip(0, trials[steps] * (1 - 1e-12))
+
+    def point(rate: float, place: int | None, *, is_guaranteed: bool) -> OperatingPoint:
+        if place is None:
+            return OperatingPoint(rate, is_guaranteed)
+        end, share, error, size = ends[place], float(coverage[place]), float(risk[place]), float(trials[place])
+        threshold = _shortest(float(lowest[end]) - rounding, float(below[end]) + rounding)
+        bounds = (share, *wilson_interval(share * n, n), error, *wilson_interval(error * size, size))
+        return OperatingPoint(rate, is_guaranteed, threshold, size, *bounds)
+
+    points = []
+    for rate in error_rates:
+        kept = np.flatnonzero(risk <= rate * (1 + 1e-12))
+        points.append(point(rate, int(kept[-1]) if len(kept) else None, is_guaranteed=False))
+        shown = betainc(trials[steps] - hits, hits + 1, 1 - rate) <= LEVEL / len(_STARTS)  # P(as few wrong | rate)
+        reached = -1
+        for start in np.searchsorted(coverage[steps], np.array(_STARTS) * (1 - 1e-12)):
+            reached = max(reached, start + int(np.cumprod(shown[start:]).sum()) - 1 if shown[start] else -1)
+        points.append(point(rate, int(steps[reached]) if reached >= 0 else None, is_guaranteed=True))
+    return tuple(points)
+
+
+def _shortest(highest: float, above: float) -> float:
+    """Return the number with the fewest decimals that is at most the one and above the other.
+
+    Example:
+        >>> _shortest(0.8534, 0.8), _shortest(0.25, -1.0)
+        (0.85, 0.0)
+    """
+    rounded = (math.floor(highest * 10**digits) / 10**digits for digits in range(17))
+    return next((number for number in rounded if above < number <= highest), highest)
 
 
 def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLabel:

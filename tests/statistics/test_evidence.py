@@ -12,6 +12,7 @@ import torch
 from scipy import stats
 
 from calibrant import Predictions, TopLabel, difference
+from calibrant.evaluation import operating_points
 from calibrant.evidence import estimate
 from calibrant.metrics import (
     ACE,
@@ -36,6 +37,7 @@ from calibrant.metrics import (
     ECEL2Debiased,
     SmECE,
 )
+from calibrant.metrics.states import EXACT
 
 REPEATS = 80
 ROWS = 500
@@ -248,3 +250,24 @@ def test_the_interval_of_the_auroc_of_a_few_errors_covers_it(wrong):
         found = estimate(TopLabel(1 / (1 + np.exp(-log_odds)), correct), [AUROC()], resamples=2)["auroc"]
         covered += found.low <= truth <= found.high
     assert covered / repeats > 0.95 - 3 * (0.05 * 0.95 / repeats) ** 0.5
+
+
+@pytest.mark.parametrize("kind", ["calibrated", "at the bound"])
+def test_a_guaranteed_threshold_exceeds_its_error_rate_in_at_most_five_percent_of_cases(kind):
+    generator, rate, n, times = np.random.default_rng(0), 0.1, 5000, 200
+    grid = np.linspace(0.0005, 0.9995, 1000)
+    broken = reached = 0
+    for _ in range(times):
+        confidence = generator.random(n)
+        right = confidence if kind == "calibrated" else np.full(n, 1 - rate - 1e-9)
+        top = TopLabel(confidence, generator.random(n) < right)
+        estimated, guaranteed = operating_points(EXACT(top).ranked, [rate])
+        assert estimated.coverage >= guaranteed.coverage
+        if guaranteed.threshold is not None:
+            reached += 1
+            accepted = confidence >= guaranteed.threshold
+            assert abs(accepted.mean() - guaranteed.coverage) < 1e-9
+            true = 1 - grid[grid >= guaranteed.threshold].mean() if kind == "calibrated" else rate + 1e-9
+            broken += true > rate
+    assert broken <= 0.05 * times + 2 * (0.05 * 0.95 * times) ** 0.5
+    assert kind != "calibrated" or reached > 0.8 * times

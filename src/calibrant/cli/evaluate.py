@@ -28,6 +28,7 @@ calibrant evaluate test.csv --probs --scores 'p_*' --labels y
 calibrant evaluate test.csv --positive p_fraud --positive-class fraud
 calibrant evaluate test.csv --figures figures --json report.json
 calibrant evaluate 'preds/*.parquet' --workers 4 --checkpoint job
+calibrant evaluate test.csv --error-rate 0.05 --error-rate 0.01
 calibrant evaluate test.csv --by region --by device --classes
 calibrant evaluate new.csv --baseline old.csv
 calibrant evaluate test.csv --fail-if 'ece>0.05' --fail-unless 'auroc>0.8'
@@ -82,6 +83,10 @@ class Gates:
             raise typer.Exit(1)
 
 
+_ERROR_RATE = (
+    "Give the confidence from which on at most this share of predictions is wrong, as in 0.05: by the estimate, and "
+    "with 95 % confidence. May be repeated."
+)
 _TOP_LABEL = "The file has only the confidence of the predicted class and whether it is correct."
 
 
@@ -91,6 +96,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         Path | None, option("FILE", "Predictions of another model for the same samples, to compare with.")
     ] = None,
     slicing: Slicing = Slicing(),
+    error_rate: Annotated[list[float] | None, option("SHARE", _ERROR_RATE)] = None,
     gates: Gates = Gates(),
     full: options.Full = False,
     bins: options.Bins = 15,
@@ -116,6 +122,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.report import evaluation_page
     from calibrant.slices import worst_slices
 
+    if unknown := [rate for rate in error_rate or () if not 0 < rate < 1]:
+        raise InputError(f"--error-rate must lie between 0 and 1, as 0.05 does; got {unknown[0]:g}.")
     reading = replace(given.as_options(top_label=top_label), confidence=confidence, correct=correct)
     parts = options.Split.parse(split)
     reports.check(files)  # before files are searched for in folders, and again with those that were found
@@ -139,8 +147,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             stage(f"comparing with {baseline}")
             differences = opened.differences(metrics, resamples=resamples, seed=seed)
         with _threads_for(predictions):
-            evaluation = opened.evaluate(n_bins=bins, resamples=resamples, seed=seed, progress=stage)
-            slices = opened.slices(n_bins=bins, resamples=resamples, seed=seed, progress=stage)
+            evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed}
+            evaluation = opened.evaluate(**evidence, error_rates=error_rate or (), progress=stage)
+            slices = opened.slices(**evidence, progress=stage)
 
         def draw(theme: "ThemeName") -> "dict[str, Figure]":
             from calibrant.plots import figures as draw_figures  # loads matplotlib

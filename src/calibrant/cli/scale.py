@@ -282,15 +282,19 @@ class Opened(NamedTuple):
             raise InputError(f"states must be gathered with --by {unknown[0]} to be sliced so; these are by {known}.")
         return cls(state.sample.predictions, {name: held[name] for name in slicing.names}, gathered, baseline)
 
-    def evaluate(self, *, n_bins: int, resamples: int, seed: int, progress: Progress) -> "Evaluation":
+    def evaluate(
+        self, *, n_bins: int, resamples: int, seed: int, error_rates: Sequence[float], progress: Progress
+    ) -> "Evaluation":
         """Evaluate all samples."""
         from calibrant.evaluation import evaluate
         from calibrant.scale import evaluate_state
 
         if self.gathered is None:
-            return evaluate(self.predictions, n_bins=n_bins, resamples=resamples, seed=seed, progress=progress)
+            wanted: dict[str, Any] = {"n_bins": n_bins, "seed": seed, "error_rates": error_rates}
+            return evaluate(self.predictions, resamples=resamples, **wanted, progress=progress)
         state, shards, missing = self.gathered
-        return evaluate_state(state, resamples=resamples, shards=len(shards), missing=missing, progress=progress)
+        wanted = {"shards": len(shards), "missing": missing, "error_rates": error_rates}
+        return evaluate_state(state, resamples=resamples, **wanted, progress=progress)
 
     def slices(self, *, n_bins: int, resamples: int, seed: int, progress: Progress) -> "list[Slice]":
         """Evaluate the slices of all samples."""

@@ -84,12 +84,14 @@ def evaluation_page(
         number=_number(evaluation.metrics["ece"]),
         brief=(
             Section("", (table(["", "", *_HEADER], main, text=(0, 1)),)),
+            *_threshold_sections(evaluation, has_slices=bool(slices)),
             *_slice_sections(slices, most=_BRIEF_SLICES),
             *_baseline_section(comparison, baseline, _brief_names(comparison or ())),
         ),
         full_hint=f"All {len(evaluation.metrics)} numbers and the decompositions of the scores",
         sections=(
             *_families(evaluation),
+            *_threshold_sections(evaluation, has_slices=bool(slices)),
             Section("Scores decomposed", items=tuple(_parts(evaluation))),
             *_streamed_sections(evaluation, slices),
             *_slice_sections(slices),
@@ -127,6 +129,29 @@ def _streamed_sections(evaluation: Evaluation, slices: Sequence[Slice]) -> list[
         *(f"Missing: {name}" for name in streamed.missing),
     ]
     return [Section("Streamed", items=tuple(items))]
+
+
+def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Section]:
+    """Return the thresholds of the confidence for the error rates that were asked for."""
+    rows = []
+    for one in evaluation.operating_points:
+        asked = [f"{100 * one.error_rate:g} %", "with 95 % confidence" if one.is_guaranteed else "by the estimate"]
+        if one.threshold is None:
+            rows.append([*asked, "no threshold", "", "", "", ""])
+            continue
+        shares = ((one.coverage, one.coverage_low, one.coverage_high), (one.error, one.error_low, one.error_high))
+        texts = [(f"{share:.2%}", f"{low:.2%} … {high:.2%}") for share, low, high in shares]
+        rows.append([*asked, f"≥ {one.threshold!r}", *texts[0], *texts[1]])
+    if not rows:
+        return []
+    header = ["errors at most", "", "confidence", "coverage", "95 % interval", "error rate", "95 % interval"]
+    legend = (
+        "Coverage: share of samples accepted; error rate: share of wrong ones among them. By the estimate: chosen on "
+        "these samples, so that the error rate of new ones is often above. With 95 % confidence: above in at most 5 % "
+        "of cases, its choice included, for independent samples drawn alike. Intervals are those of one threshold."
+    )
+    more = " Thresholds are of all samples together: the error rate of a slice may be higher." * has_slices
+    return [Section("Thresholds", (table(header, rows, text=(0, 1)),), legend=legend + more)]
 
 
 def _number(error: Estimate) -> page.KeyNumber:

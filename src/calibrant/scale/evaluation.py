@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.evaluation import Evaluation, Streamed, WorstClass, score_splits, worst_of_bins, worst_of_classes
+from calibrant.evaluation import (
+    Evaluation,
+    Streamed,
+    WorstClass,
+    operating_points,
+    score_splits,
+    worst_of_bins,
+    worst_of_classes,
+)
 from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
 from calibrant.metrics import Metric
@@ -37,6 +45,7 @@ def evaluate_state(
     state: EvaluationState,
     *,
     resamples: int = 1000,
+    error_rates: Sequence[float] = (),
     shards: int = 1,
     missing: Iterable[str] = (),
     progress: Callable[[str], None] = lambda _: None,
@@ -70,6 +79,7 @@ def evaluate_state(
         zeros=state.zeros,
         effective_n=float(exact.effective_n) if design.weighted else None,
         streamed=Streamed(*(shards, len(sample), sampled, float(state.cells.auroc_error)), missing=tuple(missing)),
+        operating_points=operating_points(exact, error_rates, edges=state.cells.edges) if error_rates else (),
     )
 
 

@@ -365,3 +365,32 @@ def test_the_width_of_piped_output_is_that_of_columns_or_120(calibrant):
 def test_the_version_can_be_asked(calibrant):
     code, out, _ = calibrant("--version")
     assert (code, out.split()[0]) == (0, "calibrant")
+
+
+def test_thresholds_for_error_rates_are_in_the_terminal_and_in_json_in_memory_and_streamed(calibrant, tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    confidence = (torch.rand(4000, generator=generator, dtype=torch.float64) * 100).floor() / 100
+    right = torch.rand(4000, generator=generator) < confidence
+    rows = [f"{float(c):.2f},{int(y)},{1 + i % 2}" for i, (c, y) in enumerate(zip(confidence, right, strict=True))]
+    path = tmp_path / "p.csv"
+    path.write_text("\n".join(["confidence,correct,w", *rows]) + "\n")
+    for weights in ([], ["--weights", "w"]):
+        points = []
+        for reading in ([], ["--stream"]):
+            code, out, err = calibrant(
+                "evaluate", path, "--error-rate", 0.1, "--error-rate", 0.0001, "--resamples", 100, *weights, *reading,
+                "--json", tmp_path / "e.json",
+            )  # fmt: skip
+            assert code == 0, err
+            assert "no threshold" in out
+            points.append(json.loads((tmp_path / "e.json").read_text())["operating_points"])
+        assert [one["is_guaranteed"] for one in points[0]] == [False, True, False, True]
+        assert points[0][3]["threshold"] is None
+        for exact, streamed in zip(*points, strict=True):
+            assert streamed["coverage"] == pytest.approx(exact["coverage"])
+        if not weights:
+            for one in points[0][:2]:
+                accepted = confidence >= one["threshold"]
+                assert float(accepted.double().mean()) == pytest.approx(one["coverage"])
+                assert float((~right[accepted]).double().mean()) == pytest.approx(one["error"])
+    assert calibrant("evaluate", path, "--error-rate", 5)[0] == 2

@@ -204,6 +204,14 @@ class Cells(Sums):
         return Ranked(log_odds, sigmoid(log_odds), right, wrong, confidence, squared_weights=squares)
 
     @property
+    def edges(self) -> tuple[Tensor, Tensor]:
+        """Lowest and highest confidence of the cells that have samples."""
+        cells, seen = self.total.shape[-1], (self.total > 0).nonzero().flatten().double()
+        lower, upper = ((seen + place) * (2 / cells) - 1 for place in (0, 1))
+        low, high = (sigmoid(self.HALF_RANGE_LOG_ODDS * s / (1 - s.abs())) for s in (lower, upper))
+        return low, high
+
+    @property
     def auroc_error(self) -> Tensor:
         """Most by which the area under the ROC curve can differ from the exact one."""
         n_right = self.right.sum(-1)
