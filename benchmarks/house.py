@@ -50,15 +50,17 @@ BOUNDS = {
     # and a diagnosis became a table, 45,370 before scores were a range of columns, p-values of slices had a tail
     # and a comparison took metrics of one's own, 45,397 before labels in another order were suspected,
     # 45,417 before a confidence in being right was compared by methods of its own,
-    # 45,441 before thresholds were given for error rates.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 45_584, 38_000),
+    # 45,441 before thresholds were given for error rates,
+    # 45,584 before the page of a trend had charts and long names in tables lost their middle.
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 45_627, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_500, 2_500),
     # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines
     # were streamed, 3,050 before a trend took a column of periods,
     # 3,100 before the second baseline of a comparison depended on its classes,
-    # 3,103 before states gave thresholds for error rates.
-    "scale": Bound("lines of scale/", 3_113, 2_700),
+    # 3,103 before states gave thresholds for error rates,
+    # 3,113 before the page of a trend had charts.
+    "scale": Bound("lines of scale/", 3_124, 2_700),
     "imports": Bound("import lines, percent", 6.7, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),

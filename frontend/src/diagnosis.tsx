@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { Densities } from "./charts";
 import type { Candidate, CurveGroups, Diagnosis, Series, Side, Spread, UnderMap } from "./data";
-import { Axes, band, Figure, heightOf, linear, logarithmic, MARGIN, named, number, path, percentTick, type Point, share } from "./plot";
+import { Axes, band, Figure, heightOf, linear, logarithmic, MARGIN, named, number, path, percentTick, type Point, share, short } from "./plot";
 import { type Column, signed, SortTable } from "./tables";
 
 type Plane = "ece" | "brier";
@@ -43,8 +43,6 @@ function Radios<Value extends string>(props: { legend: string; name: string; val
 }
 
 const range = (spread: Spread): string => (spread.std === null ? number(spread.mean) : `${number(spread.mean)} ± ${spread.std.toFixed(4)}`);
-/** A long name without its middle: names of losses differ at both ends. */
-const short = (name: string, most: number): string => (name.length <= most ? name : `${name.slice(0, Math.ceil(most / 2) - 1)}…${name.slice(-Math.floor(most / 2))}`);
 
 /** Calibration across and refinement upwards: a line from the uncalibrated network to the one after a map. */
 function TwoSided({ diagnosis, map, plane, chosen, onChoose }: { diagnosis: Diagnosis; map: string; plane: Plane; chosen: number; onChoose: (place: number) => void }) {

@@ -9,6 +9,7 @@ import { Pick } from "./pick";
 import { number, share } from "./plot";
 import { SliceCharts } from "./slices";
 import { ClassTable, MethodTable } from "./tables";
+import { TrendCharts } from "./trend";
 
 export function Slider(props: { label: string; min: number; max: number; value: number; text: string; onMove: (value: number) => void; disabled?: boolean }) {
   return (
@@ -36,6 +37,7 @@ export function Explorer({ charts }: { charts: Charts }) {
   return (
     <>
       {charts.clamping && <ClampingReport clamping={charts.clamping} />}
+      {charts.trend && <TrendCharts trend={charts.trend} />}
       {charts.diagnosis && <DiagnosisCharts diagnosis={charts.diagnosis} />}
       {charts.views.length > 1 && (
         <fieldset class="views"><legend>Predictions shown</legend>{charts.views.map((one, i) => (

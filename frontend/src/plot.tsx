@@ -13,6 +13,9 @@ export function number(value: number | null | undefined): string {
   return value !== 0 && Math.abs(value) < 0.0005 ? value.toExponential(2) : value.toFixed(4);
 }
 
+/** A long name without its middle: names often differ at both ends. */
+export const short = (name: string, most: number): string => (name.length <= most ? name : `${name.slice(0, Math.ceil(most / 2) - 1)}…${name.slice(-Math.floor(most / 2))}`);
+
 /** Round numbers in a range, about as many as asked for. */
 function roundTicks(low: number, high: number, about: number): number[] {
   const raw = (high - low) / about, power = 10 ** Math.floor(Math.log10(raw));
@@ -62,7 +65,7 @@ export const MARGIN = { left: 52, right: 14, top: 14, bottom: 40 };
 
 /** A title, a picture with its text alternative, and below it what a reader moves. */
 export function Figure(props: {
-  name: string; title: string; alt: string; children: (width: number) => ComponentChildren; below?: ComponentChildren; ratio?: number;
+  name: string; title: string; alt: string; children: (width: number) => ComponentChildren; below?: ComponentChildren; ratio?: number; most?: number; steps?: string;
   onWalk?: (event: KeyboardEvent) => void; onLeave?: () => void; // makes it a place for arrow keys
 }) {
   const frame = useRef<HTMLDivElement>(null), [width, setWidth] = useState(380);
@@ -73,12 +76,12 @@ export function Figure(props: {
     observer.observe(frame.current!);
     return () => observer.disconnect();
   }, []);
-  const height = heightOf(width, props.ratio);
+  const height = heightOf(width, props.ratio, props.most);
   return (
     <figure data-chart={props.name}>
       <figcaption>{props.title}</figcaption>
       <div class="frame" ref={frame} onPointerLeave={props.onLeave} onBlur={props.onLeave} onKeyDown={props.onWalk}
-        {...(props.onWalk && { tabIndex: 0, role: "group", "aria-label": `${props.title}: arrow keys read it bin by bin` })}>
+        {...(props.onWalk && { tabIndex: 0, role: "group", "aria-label": `${props.title}: arrow keys read it ${props.steps ?? "bin"} by ${props.steps ?? "bin"}` })}>
         <svg viewBox={`0 0 ${width} ${height}`} width={width} height={height} role="img" aria-label={props.alt}>{props.children(width)}</svg>
       </div>
       {props.below}
@@ -86,14 +89,14 @@ export function Figure(props: {
   );
 }
 
-export const heightOf = (width: number, ratio = 0.84): number => Math.round(Math.min(width * ratio, 420));
+export const heightOf = (width: number, ratio = 0.84, most = 420): number => Math.round(Math.min(width * ratio, most));
 
 export function Axes({ x, y, width, height, xTitle, yTitle }: { x: Scale; y: Scale; width: number; height: number; xTitle: string; yTitle: string }) {
   const bottom = height - MARGIN.bottom, right = width - MARGIN.right;
   return (
     <g class="axes" aria-hidden="true">
       {y.ticks.map((tick) => <g><line class="grid" x1={MARGIN.left} x2={right} y1={y.at(tick)} y2={y.at(tick)} /><text x={MARGIN.left - 6} y={y.at(tick)} dy=".32em" text-anchor="end">{y.text(tick)}</text></g>)}
-      {x.ticks.map((tick) => <text x={x.at(tick)} y={bottom + 16} text-anchor="middle">{x.text(tick)}</text>)}
+      {x.ticks.map((tick) => <text x={Math.min(x.at(tick), width - 3.4 * x.text(tick).length)} y={bottom + 16} text-anchor="middle">{x.text(tick)}</text>)}
       <line class="base" x1={MARGIN.left} x2={right} y1={bottom} y2={bottom} />
       <text class="title" x={(MARGIN.left + right) / 2} y={height - 5} text-anchor="middle">{xTitle}</text>
       <text class="title" transform={`translate(10 ${(MARGIN.top + bottom) / 2}) rotate(-90)`} text-anchor="middle">{yTitle}</text>

@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { equalWidth, runningSums } from "./bins";
 import type { Slice } from "./data";
-import { number, share, whole } from "./plot";
+import { number, share, short, whole } from "./plot";
 import { type Column, Interval, signed, SortTable } from "./tables";
 
 interface Row extends Slice { id: string; rank: number }
@@ -17,7 +17,7 @@ export function SliceCharts({ slices, bins, onPick }: { slices: Slice[]; bins: n
   const tested = slices.filter((one) => one.p !== null).length;
   const table: Column<Row>[] = [
     { title: "rank", worth: (row) => row.rank, cell: (row) => row.rank },
-    { title: now, text: true, worth: (row) => row.value, cell: (row) => (onPick ? <button type="button" class="plain" onClick={() => onPick(row.column, row.value)}>{row.value}</button> : row.value) },
+    { title: now, text: true, worth: (row) => row.value, cell: (row) => (onPick ? <button type="button" class="plain" title={row.value} onClick={() => onPick(row.column, row.value)}>{short(row.value, 40)}</button> : <span title={row.value}>{short(row.value, 40)}</span>) },
     { title: "samples", worth: (row) => row.n, cell: (row) => whole(row.n) },
     ...(rows[0]?.weight == null ? [] : [{ title: "weight", worth: (row: Row) => row.weight, cell: (row: Row) => share(row.weight!) }]),
     { title: "confidence", worth: (row) => row.confidence, cell: (row) => share(row.confidence) },
@@ -54,6 +54,6 @@ function Panel({ row, bins, onPick }: { row: Row; bins: number; onPick?: (column
       })}
       <line class="diagonal" x1="0" y1={SIDE} x2={SIDE} y2="0" />
     </svg>);
-  const caption = <><b>{row.value}</b><small>{counted} · ECE {number(row.ece.value)}</small></>;
+  const caption = <><b title={row.value}>{short(row.value, 40)}</b><small>{counted} · ECE {number(row.ece.value)}</small></>;
   return <figure>{onPick ? <button type="button" class="panel" onClick={() => onPick(row.column, row.value)}>{drawing}<span>{caption}</span></button> : <>{drawing}<figcaption>{caption}</figcaption></>}</figure>;
 }

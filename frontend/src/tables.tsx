@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { wilson } from "./bins";
 import type { Classes, Dot, Method } from "./data";
-import { number, share, whole } from "./plot";
+import { number, share, short, whole } from "./plot";
 
 const SHOWN = 10;
 
@@ -64,7 +64,7 @@ function ClassBar({ row: { confidence, accuracy, band, mark } }: { row: ClassRow
 export function ClassTable({ classes, onPick }: { classes: Classes; onPick?: (name: string) => void }) {
   const rows = useMemo(() => rowsOf(classes), [classes]), part = (value: number) => (Number.isNaN(value) ? "–" : share(value));
   const columns: Column<ClassRow>[] = [
-    { title: "class", text: true, worth: (row) => row.name, cell: (row) => (onPick ? <button type="button" class="plain" onClick={() => onPick(row.name)}>{row.name}</button> : row.name) },
+    { title: "class", text: true, worth: (row) => row.name, cell: (row) => (onPick ? <button type="button" class="plain" title={row.name} onClick={() => onPick(row.name)}>{short(row.name, 40)}</button> : <span title={row.name}>{short(row.name, 40)}</span>) },
     { title: "samples", worth: (row) => row.samples, cell: (row) => whole(row.samples) },
     ...(classes.weight ? [{ title: "weight", worth: (row: ClassRow) => row.weight, cell: (row: ClassRow) => share(row.weight) }] : []),
     { title: "predicted", worth: (row) => row.predicted, cell: (row) => whole(row.predicted) },

@@ -152,6 +152,19 @@ def terminal_text(text: object, *, lines: bool = False) -> str:
     )
 
 
+def without_middle(name: str, longest: int) -> str:
+    """Replace the middle of a name that is too long by an ellipsis; its end, where names often differ, is kept.
+
+    Example:
+        >>> without_middle("label_smoothing(smoothing=0.05)", 20)
+        'label_smoo…ing=0.05)'
+    """
+    if len(name) <= longest:
+        return name
+    tail = (longest - 1) // 2
+    return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
+
+
 def markdown_text(text: object) -> str:
     """Return text escaped for Markdown: it contains no markup, link, picture, heading, table cell or HTML."""
     shown = _ENTITY.sub("&amp;", terminal_text(text))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from made_records import HOSTILE, made_large_diagnosis, small_clamping
 from page_checks import AXE, check_accessibility, expect, near, shares, wait_for_other_shares, wait_until_it_fits
+from tests.unit.scale.test_state import state_of
 
 from calibrant import Predictions, evaluate
 from calibrant.comparison import compare
@@ -18,6 +19,8 @@ from calibrant.report import clamping_page, comparison_page, diagnosis_page, eva
 from calibrant.report.interactive import comparison_charts, evaluation_charts
 from calibrant.report.network_charts import clamping_charts, diagnosis_charts
 from calibrant.report.page import number_text
+from calibrant.report.trend import trend_page
+from calibrant.scale.trend import measure_trend
 
 pytestmark = pytest.mark.usefixtures("chromium")
 
@@ -34,12 +37,12 @@ WORK = """() => {
 }"""
 
 
-def made(n, k, *, names=None, seed=0):
-    """Predictions that are too sure by a factor of three in their logits."""
+def made(n, k, *, names=None, seed=0, factor=3):
+    """Predictions that are too sure by a factor in their logits."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(n, k, generator=generator)
     labels = logits.softmax(1).multinomial(1, generator=generator)[:, 0]
-    return Predictions.from_logits(3 * logits, labels, class_names=names)
+    return Predictions.from_logits(factor * logits, labels, class_names=names)
 
 
 def write_report(predictions, path, source="test.npz"):
@@ -369,3 +372,28 @@ def test_sliders_redraw_within_a_frame(open_report, tmp_path):
         rounds = [page.evaluate(script, [label, list(settings)]) for _ in range(5)]
         times, works = ([one for both in rounds for one in both[part]] for part in (0, 1))
         assert statistics.median(times) < 1.6 * statistics.median(works), label  # 16 ms
+
+
+def test_a_trend_is_read_by_keys_and_marks_its_changes(open_report, tmp_path):
+    factors = (1.0, 1.0, 1.0, 3.0, 3.0)
+    parts = {f"day{day}": made(1500, 3, factor=factor, seed=day) for day, factor in enumerate(factors)}
+    trend = measure_trend({name: state_of(part, []) for name, part in parts.items()}, metrics=["ece"], resamples=100)
+    page = open_report(write(trend_page(trend), tmp_path / "trend.html"), width=390)
+    assert page.locator("img").count() == 0
+    assert page.locator("[data-chart=trend-ece] .changed.worse").count() == 1
+    page.locator("[data-chart=trend-ece] .frame").focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    reading = page.locator("[data-chart=trend-ece] .reading")
+    expect(reading).to_contain_text(f"day3: {number_text(trend.periods[3].metrics['ece'].value)}")
+    expect(reading).to_contain_text("became worse")
+    wait_until_it_fits(page, 390)
+    check_accessibility(page)
+
+
+def test_long_names_of_classes_lose_their_middle(open_report, tmp_path):
+    names = [f"{i}{'long' * 80}{i}" for i in range(3)]
+    page = open_report(write_report(made(300, 3, names=names), tmp_path / "r.html"))
+    assert max(map(len, page.locator(".classes tbody td:first-child").all_text_contents())) == 40
+    titles = page.locator(".classes tbody td:first-child [title]").evaluate_all("(all) => all.map((one) => one.title)")
+    assert sorted(titles) == names

@@ -1,6 +1,6 @@
 /** Choose a file, what its columns are, and how to split its samples. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { whole } from "../plot";
+import { short, whole } from "../plot";
 import { type Chosen, type Column, type FileEntry, forget, type Kind, openSession, type Preview, type Refusal, run, type Session, type Source, type Split, type TEXTS, upload } from "./client";
 import { Trouble } from "./parts";
 
@@ -135,14 +135,14 @@ function Columns({ start, others, onChoose }: { start: Source; others: FileEntry
             {!preview.is_split && !isPair && <select class={role && "used"} value={role} aria-label={`Use of ${one.name}`} onChange={(event) => change(withRole(one.name, event.currentTarget.value as Role, given, preview))}>{roles.filter((other) => other !== "split" || role === "split" || splitBy(preview, one.name)).map((other) => <option value={other}>{ROLES[other]}</option>)}</select>}</th>); })}</tr></thead>
           <tbody>{[0, 1, 2, 3, 4].map((row) => <tr>{preview.columns.map((one) => <td>{cell(one.first?.[row])}</td>)}</tr>)}</tbody></table>
       </div>}
-      {preview.names.length > preview.columns.length && <p class="legend">The first {preview.columns.length} of {whole(preview.names.length)} {preview.noun}s.</p>}
+      {preview.names.length > preview.columns.length && <p class="legend">{preview.columns.length} of {whole(preview.names.length)} {preview.noun}s.{chosen && ` Scores: ${short(chosen.scores[0], 40)}${chosen.scores.length > 1 ? ` … ${short(chosen.scores.at(-1)!, 40)} (${whole(chosen.scores.length)})` : ""}; ${top ? "correct" : "true class"}: ${short(chosen.labels ?? "", 40)}.`}</p>}
       {!preview.is_split && <>
         <fieldset class="stacked"><legend>{controls.kind}</legend>{KINDS.map(([value, title, words]) => (
           <label><input type="radio" name="kind" value={value} checked={kind === value} onChange={() => change({ kind: value, scores: top !== (value === "top-label") ? undefined : given.scores, labels: top !== (value === "top-label") ? undefined : given.labels, confidence: undefined, correct: undefined, positive: value === "top-label" ? undefined : given.positive })} /><span>{title} <small>{words}</small></span></label>))}</fieldset>
         {at("kind")}
         <div class="fields">
           {top ? <>{text("confidence", chosen?.scores[0] ?? "required", "names")}{text("correct", chosen?.labels ?? "required", "names")}</>
-            : <>{!isPair && text("scores", chosen && !chosen.positive ? chosen.scores.slice(0, 3).join(",") : "a,b,c or prob_* or p_", "names")}
+            : <>{!isPair && text("scores", chosen && !chosen.positive ? (chosen.scores.length > 3 ? `${chosen.scores[0]}:${chosen.scores.at(-1)}` : chosen.scores.join(",")) : "a,b,c or first:last or prob_*", "names")}
               {isPair ? <div class="field"><label>{controls.labels}<select value={given.labels_file?.file ?? ""} aria-invalid={shownAt === "labels"} onChange={(event) => change({ labels_file: event.currentTarget.value ? { file: event.currentTarget.value } : undefined })}><option value="">{arrays.length ? "choose the file of the labels" : "drop the file of the labels too"}</option>{arrays.map((entry) => <option value={entry.id}>{entry.name}</option>)}</select></label>{at("labels")}{at("scores")}</div>
                 : text("labels", chosen?.labels ?? "required", "names")}
               {!isPair && column("positive", "no: a score for every class")}

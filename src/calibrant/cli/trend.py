@@ -78,7 +78,7 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
 
             return {"trend": plot_trend(measured, theme=theme)}
 
-        drawn = reports.draw(draw)
+        drawn = reports.draw(draw, in_html=False)
     page = trend_page(measured, source=None if source is None else f"{source.name} by {by}")
     out = standard_output()
     reports.show_and_write(page, drawn, out, full=full, inputs=paths)

@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from calibrant.comparison import UNCALIBRATED, Comparison
 from calibrant.diagrams import ComparisonDiagram, Dot, comparison_diagram, reliability
+from calibrant.errors import without_middle
 from calibrant.evidence import Side
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
@@ -86,7 +87,7 @@ def plot_comparison(
     handles = [Line2D([], [], label=text, linestyle="none", **dot_look(side, colours)) for side, text in sides.items()]
     handles.append(Line2D([], [], label="95 % interval", color=colours.muted, linewidth=1.6))
     size = layout.test_size_text(diagram.n, diagram.effective_n)
-    parts = [layout.without_middle(name, 32), size, "marks: corrected paired tests"]
+    parts = [without_middle(name, 32), size, "marks: corrected paired tests"]
     parts += [f"{len(diagram.left_out)} could not be fitted"] if diagram.left_out else []
     detail = layout.DOT.join(filter(None, parts))
     layout.draw_head(figure.add_subplot(grid[0, :]), colours, "Calibration methods compared", detail, handles)
@@ -132,7 +133,7 @@ def _name_methods(ax: Axes, diagram: ComparisonDiagram, theme: Theme) -> None:
         title = layout.method_title(method.name)
         is_long = len(title) > _LONGEST_TITLE  # on two lines, with the name behind it, if that is enough
         lines = layout.wrapped(title + f" ({method.name})" * is_long, _LONGEST_TITLE)
-        labels.append(lines if lines.count("\n") < 2 else layout.without_middle(title, _LONGEST_TITLE))
+        labels.append(lines if lines.count("\n") < 2 else without_middle(title, _LONGEST_TITLE))
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 0.4, -0.6)
     for place, (label, method) in enumerate(zip(ax.get_yticklabels(), diagram.methods, strict=True)):
@@ -142,7 +143,7 @@ def _name_methods(ax: Axes, diagram: ComparisonDiagram, theme: Theme) -> None:
             continue
         label.set(va="bottom")
         look: Look = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "top", "fontsize": 7.5}
-        layout.note(ax, theme, layout.without_middle(method.name, _LONGEST_TITLE), (0, place), (-3.5, -2), **look)
+        layout.note(ax, theme, without_middle(method.name, _LONGEST_TITLE), (0, place), (-3.5, -2), **look)
 
 
 def draw_dots(ax: Axes, panel: Panel, theme: Theme) -> None:

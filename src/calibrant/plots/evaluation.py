@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calibrant import diagrams
 from calibrant.diagrams import BinsSweep, ConfidenceDensity, RiskCoverage
-from calibrant.errors import InputError
+from calibrant.errors import InputError, without_middle
 from calibrant.evidence import Estimate
 from calibrant.plots import layout
 from calibrant.plots.layout import DASHED, DOT, Corner, Look, Theme, ThemeName
@@ -105,7 +105,7 @@ def plot_density(
     auroc = "" if math.isnan(diagram.auroc) else f"AUROC {layout.percent(diagram.auroc)}{DOT}"
     heading = "Confidence of correct and wrong predictions"
     detail = auroc + layout.size_text(n, diagram.effective_n)
-    layout.title(ax, colours, heading, layout.without_middle(name, _LONGEST_NAME), detail)
+    layout.title(ax, colours, heading, without_middle(name, _LONGEST_NAME), detail)
     return ax
 
 
@@ -165,7 +165,7 @@ def plot_risk_coverage(
     layout.name_axes(ax, colours, "Coverage: samples answered, most confident first, %", "Risk: wrong among them, %")
     numbers = [f"AURC {layout.percent(first.aurc, 2)}", f"{layout.percent(first.e_aurc, 2)} above the best ranking"]
     detail = DOT.join([*(numbers if second is None else []), layout.size_text(first.n, first.effective_n)])
-    layout.title(ax, colours, "Risk and coverage", layout.without_middle(name, _LONGEST_NAME), detail)
+    layout.title(ax, colours, "Risk and coverage", without_middle(name, _LONGEST_NAME), detail)
     return ax
 
 
@@ -221,7 +221,7 @@ def plot_bins_sweep(
     ece, calibrated = layout.percent(float(diagram.ece[usual])), layout.percent(float(diagram.floor[usual]))
     size = layout.size_text(diagram.n, diagram.effective_n)
     detail = f"{ece} at {x[usual]} bins; a calibrated model: {calibrated}{DOT}{size}"
-    layout.title(ax, colours, "ECE and the number of bins", layout.without_middle(name, _LONGEST_NAME), detail)
+    layout.title(ax, colours, "ECE and the number of bins", without_middle(name, _LONGEST_NAME), detail)
     return ax
 
 
@@ -240,14 +240,14 @@ def plot_bins_sweeps(
     curves = [getattr(sweep, metric) for sweep in sweeps]
     ax, colours = layout.open_axes(ax, theme)
     top = max(0.001, 1.08 * max(float(curve.max()) for curve in curves))
-    labels = [layout.without_middle(label, _LONGEST_LABEL) for label in predictions]
+    labels = [without_middle(label, _LONGEST_LABEL) for label in predictions]
     heights = _apart([float(curve[-1]) / top for curve in curves], labels)
     looks = product(("-", DASHED, (0, (1, 1.2))), (colours.ink, colours.over, colours.under, colours.muted))
     for sweep, curve, label, height, (line, colour) in zip(sweeps, curves, labels, heights, cycle(looks)):
         ax.plot(sweep.n_bins.numpy(), curve.numpy(), color=colour, linestyle=line, linewidth=1.8, zorder=3)
         layout.note(ax, colours, label, (1, height), (6, 0), va="center", color=colour)
     _bins_axes(ax, colours, sweeps[0].n_bins, f"{metric.upper()}, %", top)
-    layout.title(ax, colours, f"{metric.upper()} and the number of bins", layout.without_middle(name, _LONGEST_NAME))
+    layout.title(ax, colours, f"{metric.upper()} and the number of bins", without_middle(name, _LONGEST_NAME))
     return ax
 
 

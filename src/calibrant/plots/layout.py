@@ -264,19 +264,6 @@ def wrapped(text: str, width: int) -> str:
     return "\n".join(textwrap.wrap(text, width))
 
 
-def without_middle(name: str, longest: int) -> str:
-    """Replace the middle of a name that is too long by an ellipsis; its end, where names often differ, is kept.
-
-    Example:
-        >>> without_middle("label_smoothing(smoothing=0.05)", 20)
-        'label_smoo…ing=0.05)'
-    """
-    if len(name) <= longest:
-        return name
-    tail = (longest - 1) // 2
-    return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
-
-
 def method_title(text: str) -> str:
     """Spell out a calibrator as written on the command line, by the titles in the catalogue.
 

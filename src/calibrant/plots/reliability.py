@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 
 from calibrant import diagrams
 from calibrant.diagrams import ClassReliability, ClasswiseDiagram, ReliabilityBins, ReliabilityDiagram
+from calibrant.errors import without_middle
 from calibrant.evidence import Corp
 from calibrant.plots import layout
 from calibrant.plots.layout import DOT, SIZES, Look, Theme, ThemeName
@@ -88,7 +89,7 @@ def plot_reliability(
     second = draw(other) if isinstance(other, Predictions | TopLabel) else other
     ax, colours = layout.open_axes(ax, theme, width=5.2, height=6.3, lines=False)
     ax.plot([0, 1], [0, 1], zorder=2.5, **colours.dashes)
-    source = layout.without_middle(name, _LONGEST_NAME)
+    source = without_middle(name, _LONGEST_NAME)
     if second is None:
         _draw_corp(ax, first.corp, {"color": colours.ink, "linewidth": 2}, band=colours.muted)
         handles = [
@@ -239,7 +240,7 @@ def plot_classwise(
         f"classwise ECE {layout.percent(diagram.sce, 2)}",
         layout.size_text(diagram.n, diagram.effective_n),
     ]
-    detail = DOT.join(filter(None, [layout.without_middle(name, 22), *numbers]))
+    detail = DOT.join(filter(None, [without_middle(name, 22), *numbers]))
     axes = "Probability of the class, %", "Samples of the class, %"
     return _small_multiples(diagram.classes, "Reliability by class", detail, axes, figure, theme)
 
@@ -260,9 +261,9 @@ def plot_slices(
     """
     shown = len(panels)
     which = f"the {shown} worst of {of} slices" if of is not None and shown < of else f"{shown} slices"
-    detail = DOT.join(filter(None, [layout.without_middle(name, 22), which]))
+    detail = DOT.join(filter(None, [without_middle(name, 22), which]))
     axes = "Confidence, %", "Accuracy, %"
-    return _small_multiples(panels, f"Reliability by {layout.without_middle(column, 24)}", detail, axes, figure, theme)
+    return _small_multiples(panels, f"Reliability by {without_middle(column, 24)}", detail, axes, figure, theme)
 
 
 _MOST_SLICES = 12  # in a figure
@@ -337,7 +338,7 @@ def _draw_class(ax: Axes, of: ClassReliability, theme: Theme) -> None:
                 ax.vlines(x[here], accuracy[here], x[here], **stem)
             ax.plot(x[here], accuracy[here], linestyle="none", clip_on=False, zorder=4, alpha=opacity, **look)
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    layout.bold_title(ax, theme, layout.without_middle(of.name, 20), pad=18)
+    layout.bold_title(ax, theme, without_middle(of.name, 20), pad=18)
     numbers = f"error {layout.percent(of.error, 2)}{DOT}{of.samples:,} sample{'s' * (of.samples != 1)}"
     layout.note(ax, theme, numbers, (0, 1), (0, 5), va="bottom")
 

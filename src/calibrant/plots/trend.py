@@ -1,9 +1,12 @@
 """Draw metrics over time: a panel each, with the periods in which they changed."""
 
+import itertools
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from calibrant.errors import without_middle
 from calibrant.plots import layout
 from calibrant.plots.layout import Look, Theme, ThemeName
 from calibrant.scale.trend import Trend
@@ -26,7 +29,7 @@ def plot_trend(trend: Trend, *, name: str = "", figure: Figure | None = None, th
         Line2D([], [], label="mean since the last change", **colours.dashes),
     ]
     n = sum(period.n for period in trend.periods)
-    parts = [layout.without_middle(name, 32), f"{len(trend.periods)} periods", f"{n:,} samples"]
+    parts = [without_middle(name, 32), f"{len(trend.periods)} periods", f"{n:,} samples"]
     head = figure.add_subplot(grid[0])
     layout.draw_head(head, colours, "Over time", layout.DOT.join(filter(None, parts)), handles)
     first: Axes | None = None
@@ -44,7 +47,7 @@ def plot_trend(trend: Trend, *, name: str = "", figure: Figure | None = None, th
     longest = min(_LONGEST, max(len(period.name) for period in trend.periods))
     step = -(-len(trend.periods) // min(_MOST_NAMES, int(_ACROSS / (longest + 2))))
     places = range(0, len(trend.periods), step)
-    first.set_xticks(places, [layout.without_middle(trend.periods[place].name, _LONGEST) for place in places])
+    first.set_xticks(places, [without_middle(trend.periods[place].name, _LONGEST) for place in places])
     first.set_xlim(-0.5, len(trend.periods) - 0.5)
     return figure
 
@@ -54,15 +57,11 @@ def _draw(ax: Axes, trend: Trend, metric: str, theme: Theme) -> None:
     places, values = range(len(estimates)), [one.value for one in estimates]
     ax.vlines(places, [one.low for one in estimates], [one.high for one in estimates], color=theme.muted, linewidth=1.6)
     ax.plot(places, values, linestyle="none", zorder=3, **_dot(theme, line=False))
-    changed = {place for place, period in enumerate(trend.periods) if period in trend.changed(metric)}
-    ax.plot(
-        sorted(changed), [values[place] for place in sorted(changed)], linestyle="none", zorder=4, **_diamond(theme)
-    )
-    starts = sorted({0, *changed})
-    for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
-        sizes = [period.n for period in trend.periods[start:end]]
-        mean = sum(n * value for n, value in zip(sizes, values[start:end], strict=True)) / sum(sizes)
-        ax.hlines(mean, start - 0.4, end - 0.6, zorder=1, **theme.dashes)
+    changed = [trend.periods.index(period) for period in trend.changed(metric)]
+    ax.plot(changed, [values[place] for place in changed], linestyle="none", zorder=4, **_diamond(theme))
+    levels = trend.levels(metric)
+    for start, end in itertools.pairwise([0, *changed, len(values)]):
+        ax.hlines(levels[start], start - 0.4, end - 0.6, zorder=1, **theme.dashes)
 
 
 def _dot(theme: Theme, *, line: bool = True) -> Look:

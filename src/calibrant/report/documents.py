@@ -44,7 +44,7 @@ def _markdown_list(items: Sequence[str]) -> list[str]:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    text = markdown_code(cell.text) if cell.code and cell.text else markdown_text(cell.text)
+    text = markdown_code(cell.text) if cell.code and cell.text else markdown_text(cell.whole or cell.text)
     text = f"**{text}**" if cell.bold and cell.text else text
     return f"{text} {cell.mark}".strip()
 
@@ -219,8 +219,9 @@ def _html_cell(cell: Cell, is_text: bool, has_marks: bool) -> str:
     text = f"<code>{_escaped(cell.text)}</code>" if cell.code and cell.text else _escaped(cell.text)
     text = f"<b>{text}</b>" if cell.bold else text
     mark = f"<i>{_escaped(cell.mark)}</i>" if has_marks else ""
-    opening = f'<td class="{kinds}">' if kinds else "<td>"
-    return f"{opening}{text}{mark}</td>"
+    kinds = f' class="{kinds}"' if kinds else ""
+    whole = f' title="{_escaped(cell.whole)}"' if cell.whole not in {"", cell.text} else ""
+    return f"<td{kinds}{whole}>{text}{mark}</td>"
 
 
 def _html_figure(figure: Figure) -> str:

@@ -280,7 +280,7 @@ def _slice_sections(slices: Sequence[Slice], *, most: int | None = None) -> list
     for column in dict.fromkeys(one.column for one in slices):
         own = [one for one in slices if one.column == column]
         shown, left = own[:most], len(own) - len(own[:most])
-        rows = [[page.Cell(one.value), f"{one.n:,}", *_slice_cells(one)] for one in shown]
+        rows = [[page.name_cell(one.value), f"{one.n:,}", *_slice_cells(one)] for one in shown]
         weight = [] if own[0].weight is None else ["weight"]
         header = [column, "n", *weight, "confidence", "accuracy", "ece", "95 % interval", "p", "to the rest"]
         more = (f"and {counted(left, 'other slice')}",) if left else ()
@@ -312,8 +312,9 @@ def _worst_slice(slices: Sequence[Slice]) -> list[str]:
         return []
     claims, right = (percent_text(worst.metrics[name].value) for name in ("confidence", "accuracy"))
     others = sum(one.is_miscalibrated for one in slices)
-    named = f"Worst for {worst.column} = {worst.value} (claims {claims}, right {right}, {counted(worst.n, 'sample')})"
-    return [f"{named}; {others} of {counted(len(slices), 'slice')} have an error beyond noise."]
+    named = f"Worst for {worst.column} = {page.short(worst.value)} (claims {claims}, right {right}"
+    of = f"{others} of {counted(len(slices), 'slice')}"
+    return [f"{named}, {counted(worst.n, 'sample')}); {of} have an error beyond noise."]
 
 
 def verdict(evaluation: Evaluation, slices: Sequence[Slice] = ()) -> Verdict:
@@ -370,7 +371,7 @@ def _classes(evaluation: Evaluation) -> list[str]:
     side = "overconfident" if min(gaps) > 0 else "underconfident" if max(gaps) < 0 else "miscalibrated"
     start = f"It is {side} whichever class it predicts, most for" if are_all else "Worst when it predicts"
     named = [
-        f"{f'“{worst.name}”' if worst.name else f'class {worst.label}'} "
+        f"{f'“{page.short(worst.name)}”' if worst.name else f'class {worst.label}'} "
         f"(claims {percent_text(worst.confidence)}, right {percent_text(worst.accuracy)}, "
         f"{counted(worst.count, 'sample')})"
         for worst in worst_classes[: 1 if are_all else 3]

@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, Self, TypeAlias, final
 
 from calibrant import __version__
+from calibrant.errors import without_middle
 from calibrant.evidence import Difference, Estimate, Side
 
 Tone: TypeAlias = Literal["good", "bad", "open", "neutral"]
@@ -46,6 +47,7 @@ class Cell:
     mark: str = ""  # sign of the side, shown after the text
     bold: bool = False  # whether it stands out, as the best of its column does
     code: bool = False  # whether it is a name that a person types, such as that of a method
+    whole: str = ""  # the name whose middle the text lacks
 
 
 Row: TypeAlias = Sequence[object]
@@ -197,6 +199,16 @@ class Page:
 def code(name: str, **look: Any) -> Cell:
     """Return the cell of a name that a person types, such as that of a method."""
     return Cell(name, code=True, **look)
+
+
+def short(name: str) -> str:
+    """Return a name from the data, such as that of a class, without its middle if it is long."""
+    return without_middle(name, 40)
+
+
+def name_cell(name: str) -> Cell:
+    """Return the cell of a name from the data."""
+    return Cell(short(name), whole=name)
 
 
 def comparison_cell(text: str, side: Side, *, bold: bool = False) -> Cell:

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 from calibrant.catalogue import metrics as known_metrics
+from calibrant.errors import terminal_text
+from calibrant.evidence import Side
 from calibrant.report import page
 from calibrant.scale.trend import Period, Trend
 
@@ -26,7 +29,10 @@ def trend_page(trend: Trend, *, source: str | None = None) -> page.Page:
         else ["Go on adding periods: the test allows for any number of looks."]
     )
     headings = [page.arrow(name, known_metrics[name].lower_is_better) for name in trend.metrics]
-    rows = [[p.name, f"{p.n:,}", *(_cell(p, metric) for metric in trend.metrics)] for p in trend.periods]
+    rows = [
+        [page.name_cell(p.name), f"{p.n:,}", *(_cell(trend, p, metric) for metric in trend.metrics)]
+        for p in trend.periods
+    ]
     section = page.Section("Over time", (page.table(["period", "samples", *headings], rows),), legend=_LEGEND)
     return page.Page(
         "Trend",
@@ -38,6 +44,7 @@ def trend_page(trend: Trend, *, source: str | None = None) -> page.Page:
         sections=(section, page.Section("Tests", (_tests(trend),))),
         full_hint="The tests",
         settings=f"{trend.resamples:,} resamples, seed {trend.seed}",
+        charts=lambda: _charts(trend),
         data=lambda: page.document(_SCHEMA, {"metrics": trend.metrics, "periods": [_data(p) for p in trend.periods]}),
     )
 
@@ -47,6 +54,23 @@ def _data(period: Period) -> dict[str, object]:
     return {"name": period.name, "n": period.n, "metrics": period.metrics, "changes": changes}
 
 
+def _charts(trend: Trend) -> dict[str, Any]:
+    """Return the numbers behind the charts: a line over the periods for every metric."""
+    from calibrant.report.interactive import charts_of  # loads the calibrators
+
+    lines = []
+    for metric in trend.metrics:
+        kind, changed = known_metrics[metric], trend.changed(metric)
+        values = [
+            {**asdict(p.metrics[metric]), "change": {**asdict(p.changes[metric]), "side": _side(trend, p, metric)}
+             if p in changed else None} for p in trend.periods
+        ]  # fmt: skip
+        line = {"name": metric, "title": kind.title, "lower_is_better": kind.lower_is_better}
+        lines.append({**line, "values": values, "levels": trend.levels(metric)})
+    periods = [{"name": terminal_text(period.name), "n": period.n} for period in trend.periods]
+    return charts_of(0, []) | {"trend": page.to_plain({"periods": periods, "metrics": lines})}
+
+
 def _findings(trend: Trend) -> Iterator[str]:
     for metric in trend.metrics:
         for period in trend.changed(metric):
@@ -54,22 +78,25 @@ def _findings(trend: Trend) -> Iterator[str]:
             before = page.number_text(value - change.difference)
             word = "became worse" if metric in trend.worse(period) else "changed"
             numbers = f"{before} in the periods before together, {page.number_text(value)} then"
-            yield f"{metric} {word} in {period.name}: {numbers}."
+            yield f"{metric} {word} in {page.short(period.name)}: {numbers}."
 
 
-def _cell(period: Period, metric: str) -> page.Cell:
-    text, change = page.estimate_text(period.metrics[metric]), period.changes.get(metric)
-    if change is None or not change.is_shown:
-        return page.Cell(text)
-    lower_is_better = known_metrics[metric].lower_is_better
-    is_better = lower_is_better is not None and (change.difference < 0) == lower_is_better
-    return page.comparison_cell(text, "better" if is_better else "worse", bold=True)
+def _cell(trend: Trend, period: Period, metric: str) -> page.Cell:
+    text, is_shown = page.estimate_text(period.metrics[metric]), period in trend.changed(metric)
+    return page.comparison_cell(text, _side(trend, period, metric), bold=True) if is_shown else page.Cell(text)
+
+
+def _side(trend: Trend, period: Period, metric: str) -> Side:
+    """Return whether a metric that changed became better or worse; one without a direction did neither."""
+    if known_metrics[metric].lower_is_better is None:
+        return "alike"
+    return "worse" if metric in trend.worse(period) else "better"
 
 
 def _tests(trend: Trend) -> page.Table:
     rows = [
-        [period.name, metric, f"{change.difference:+.4f}", f"{change.z:+.1f}", page.p_text(change.p, resampled=False),
-         f"{change.level:.1g}", "changed" if change.is_shown else ""]
+        [page.name_cell(period.name), metric, f"{change.difference:+.4f}", f"{change.z:+.1f}",
+         page.p_text(change.p, resampled=False), f"{change.level:.1g}", "changed" if change.is_shown else ""]
         for period in trend.periods
         for metric, change in period.changes.items()
     ]  # fmt: skip

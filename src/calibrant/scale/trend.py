@@ -1,5 +1,6 @@
 """Metrics over time from the states of days or weeks, and a test of every one whether they changed."""
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -67,6 +68,16 @@ class Trend:
     def changed(self, metric: str) -> list[Period]:
         """Return the periods in which a metric changed."""
         return [period for period in self.periods if metric in period.changes and period.changes[metric].is_shown]
+
+    def levels(self, metric: str) -> list[float]:
+        """Return the mean of a metric since its last change, until the next one, in every period."""
+        changed = [self.periods.index(period) for period in self.changed(metric)]
+        levels: list[float] = []
+        for start, end in itertools.pairwise([0, *changed, len(self.periods)]):
+            since = self.periods[start:end]
+            total = sum(period.n * period.metrics[metric].value for period in since)
+            levels += [total / sum(period.n for period in since)] * len(since)
+        return levels
 
     def worse(self, period: Period) -> list[str]:
         """Return the metrics that became worse in a period."""

@@ -67,7 +67,11 @@ def preview(source: Source, *, progress: Progress) -> dict[str, Any]:
     found |= {"names": [], "noun": "column", "columns": [], "chosen": None, "error": "", "argument": None}
     try:
         found |= _about(dumps(deciding, sort_keys=True))
-        found["chosen"] = to_plain(choose(*reading_of(source)))
+        chosen = choose(*reading_of(source))
+        found["chosen"] = to_plain(chosen)
+        used = dict.fromkeys(name for name in (chosen.labels, chosen.scores[0], chosen.scores[-1]) if name is not None)
+        if beyond := tuple(name for name in used if name in found["names"][_SHOWN_COLUMNS:]):
+            found |= _about(dumps(deciding, sort_keys=True), beyond)
     except CalibrantError as error:
         shown = on_page(error, source)
         if not found["names"] and shown.argument is None:  # no control would help
@@ -77,11 +81,11 @@ def preview(source: Source, *, progress: Progress) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4)
-def _about(text: str) -> dict[str, Any]:
-    """Return what a preview shows whatever the options are; a worker keeps the last few."""
+def _about(text: str, beyond: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the first columns, after those beyond them that are in use; a worker keeps the last few."""
     source = loads(text)
     content = opened(source)
-    shown = content.names[:_SHOWN_COLUMNS]
+    shown = [*(name for name in beyond if name in content.names), *content.names[:_SHOWN_COLUMNS]]
     columns = []
     try:
         read = content.read(shown, None)

@@ -38,6 +38,12 @@ def test_a_change_is_found_once_and_when_it_came():
     assert shown.difference > 0.03
     levels = [period.changes["ece"].level for period in trend.periods[1:]]
     assert levels == pytest.approx([LEVEL / 3 / (j * (j + 1)) for j in (1, 2, 3, 4)])
+    charts = page.charts()["trend"]
+    assert [[one["change"] and one["change"]["side"] for one in line["values"]] for line in charts["metrics"][:2]] == [
+        [None, None, None, "worse", None]
+    ] * 2
+    means = [np.mean([p.metrics["ece"].value for p in part]) for part in (trend.periods[:3], trend.periods[3:])]
+    assert charts["metrics"][0]["levels"] == pytest.approx([means[0]] * 3 + [means[1]] * 2)
     panels = plot_trend(trend, name="days").axes[1:]
     marked = [next(line.get_xdata() for line in ax.lines if line.get_marker() == "D").tolist() for ax in panels]
     assert marked == [[3], [3], []]

@@ -383,3 +383,14 @@ def test_a_map_is_exported_to_onnx(table, tmp_path):
     assert module["calibrate"](given) == pytest.approx(expected.numpy(), abs=1e-6)
     with pytest.raises(InputError, match="suffix must be one of"):
         api.export(map_file=str(tmp_path / name), suffix="/../x.py", folder=str(tmp_path), progress=quiet)
+
+
+def test_a_wide_table_is_previewed_with_its_label_and_its_last_score(tmp_path):
+    header = [*(f"prob_{i}" for i in range(20)), "site", "label"]
+    rows = [",".join([*["0.05"] * 20, "a", str(row)]) for row in range(20)]
+    path = tmp_path / "wide.csv"
+    path.write_text("\n".join([",".join(header), *rows]) + "\n")
+    found = api.preview({"path": str(path), "name": "wide.csv"}, progress=quiet)
+    shown = [column["name"] for column in found["columns"]]
+    assert shown == ["label", "prob_19", *header[:12]]
+    assert found["columns"][0]["first"] == [0, 1, 2, 3, 4]
