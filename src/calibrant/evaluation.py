@@ -34,6 +34,7 @@ from calibrant.notebook import HasReport
 from calibrant.numerics.binning import sums_by
 from calibrant.numerics.softmax import row_blocks, row_products
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, counted_samples
+from calibrant.predictions.scores import OF_CORRECTNESS
 
 # Its paper misprints the formula, so it is not a calibration error; computed only when requested by name.
 _EXCLUDED_FROM_REPORTS = {"sece_printed"}
@@ -154,7 +155,7 @@ class Evaluation(HasReport):
     murphy: Murphy
     refinement_terms: RefinementTerms
     corp: dict[str, CorpSplit]  # top_brier and top_nll
-    splits: dict[str, ScoreSplit]  # nll and brier; empty where only top labels are known
+    splits: dict[str, ScoreSplit]  # nll and brier; empty where no temperature is fitted
     worst_bins: list[WorstBin]
     worst_classes: list[WorstClass]
     zeros: ZeroCells | None = None  # where probabilities were given
@@ -170,7 +171,9 @@ class Evaluation(HasReport):
     @property
     def advice(self) -> Advice:
         """The next step and its reason."""
-        if self.classes and is_like_guessing(self.metrics["accuracy"].value, self.effective_n or self.n, self.classes):
+        accuracy, n = self.metrics["accuracy"].value, self.effective_n or self.n
+        # Of confidences in being right, which have no splits, any share may be right.
+        if self.classes and (self.splits or not accuracy) and is_like_guessing(accuracy, n, self.classes):
             return Advice(NextStep.check_labels, Reason.like_guessing)
         return advise(self.n, self.metrics, self.splits)
 
@@ -265,9 +268,8 @@ def operating_points(
     """
     from scipy.special import betainc
 
-    for rate in error_rates:
-        if not 0 < rate < 1:
-            raise InputError(f"error_rates must lie between 0 and 1, as 0.05 does; got {rate!r}.")
+    if unknown := [rate for rate in error_rates if not 0 < rate < 1]:
+        raise InputError(f"error_rates must lie between 0 and 1, as 0.05 does; got {unknown[0]!r}.")
     squares = ranked.total if ranked.squared_weights is None else ranked.squared_weights
     columns = (ranked.total, ranked.wrong, squares, *(edges or (ranked.confidence, ranked.confidence)))
     total, wrong, squares_of, lowest, highest = (part.flip(-1).double().cpu().numpy() for part in columns)
@@ -331,10 +333,10 @@ def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLa
 
 
 def score_splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, ScoreSplit]:
-    """Split proper scores by a cross-fitted temperature; none where only top labels are known, or too few samples."""
+    """Split proper scores by a cross-fitted temperature; none of top labels, of correctness, or of too few samples."""
     # A temperature has an optimum only if there are correct and wrong predictions; folds need enough samples.
-    too_few = predictions.effective_size < 10 * _FOLDS
-    if isinstance(predictions, TopLabel) or too_few or predictions.top.accuracy in (0.0, 1.0):
+    has_none = predictions.effective_size < 10 * _FOLDS or predictions.top.accuracy in (0.0, 1.0)
+    if isinstance(predictions, TopLabel) or predictions.class_names == OF_CORRECTNESS or has_none:
         return {}
     return calibration_refinement(predictions, folds=_FOLDS, seed=seed)
 

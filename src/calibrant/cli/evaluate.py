@@ -83,10 +83,7 @@ class Gates:
             raise typer.Exit(1)
 
 
-_ERROR_RATE = (
-    "Give the confidence from which on at most this share of predictions is wrong, as in 0.05: by the estimate, and "
-    "with 95 % confidence. May be repeated."
-)
+_ERROR_RATE = "Find the confidence above which at most this share, such as 0.05, is wrong. May be repeated."
 _TOP_LABEL = "The file has only the confidence of the predicted class and whether it is correct."
 
 

@@ -164,7 +164,7 @@ def _is_plain(values: Tensor) -> bool:
 
 
 _FOR_ARRAYS = "For arrays there are predict_proba(probs=p) and predict_proba(logits=z)."
-_AUTOCAST = [kind for kind in ("cpu", "cuda", "mps", "xpu") if torch.amp.is_autocast_available(kind)]  # at import
+_AUTOCAST = [*filter(torch.amp.is_autocast_available, ("cpu", "cuda", "mps", "xpu"))]  # torch < 2.13 cannot trace it
 
 
 def check_class_count(logits: Tensor, n_classes: int) -> None:

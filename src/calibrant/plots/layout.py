@@ -323,7 +323,7 @@ _UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "svg": {"Date": None}, 
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 200) -> Path:
-    """Write one figure; the ending of the path sets the format, png, svg or pdf."""
+    """Write a figure; the path must end in .png, .svg or .pdf (else an InputError). A FileError if it cannot be."""
     path = Path(path)
     form = path.suffix.removeprefix(".").lower()
     if form not in _UNDATED:

@@ -182,8 +182,8 @@ def _chosen(state: EvaluationState, names: Sequence[str]) -> list[Metric]:
     """Return the metrics of these names that sums tell, or the usual ones."""
     known = {m.name: m for m in state.metrics if isinstance(m.statistic, TopStatistic | Averaged)}
     wanted = dict.fromkeys(names or (name for name in DEFAULT_METRICS if name in known))
-    for name in (name for name in wanted if name not in known):
-        raise InputError(f"a metric of a trend must be one of {', '.join(known)}; got {name!r}.")
+    if unknown := [name for name in wanted if name not in known]:
+        raise InputError(f"a metric of a trend must be one of {', '.join(known)}; got {unknown[0]!r}.")
     return [known[name] for name in wanted]
 
 

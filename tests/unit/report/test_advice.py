@@ -82,6 +82,16 @@ def test_a_temperature_that_lowers_the_log_loss_and_raises_the_brier_score_is_no
     assert "compare" in words.next_steps[0]
 
 
+def test_a_confidence_in_being_right_needs_neither_other_labels_nor_a_temperature():
+    confidence = torch.linspace(0.6, 0.95, 600, dtype=torch.float64)
+    right = torch.arange(600) % 5 < 2  # 40 % of them
+    probs = torch.stack([1 - confidence, confidence], dim=1)
+    answers = Predictions.from_probs(probs, right.long(), class_names=("wrong", "right"))
+    assert judged(answers).advice == Advice(NextStep.recalibrate, Reason.gain_unknown)
+    others = Predictions.from_probs(probs, right.long(), class_names=("cat", "dog"))
+    assert judged(others).advice.step is NextStep.check_labels
+
+
 @pytest.mark.parametrize("scale", [0.1, 3.0])
 def test_predictions_no_better_than_guessing_call_for_a_look_at_the_labels(scale):
     samples = draw(600, 10, scale=scale, temperature=1.0)
