@@ -17,7 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import MULTI_LABEL, Argument, FileError, InputError, UnknownNameError, check_expansion, reading
+from calibrant.errors import (
+    MULTI_LABEL,
+    Argument,
+    FileError,
+    InputError,
+    Row,
+    UnknownNameError,
+    check_expansion,
+    reading,
+)
 
 MOST_BINS = 1_000_000
 _MOST_SEED = 2**63 - 1  # largest seed that torch accepts
@@ -74,10 +83,10 @@ def check_finite(values: Tensor, name: str) -> None:
     index = first_not_finite(values)
     if index is None:
         return
-    where = f"row {index[0]}" + (f", class {index[1]}" if len(index) > 1 else "")
+    where = f", class {index[1]}" if len(index) > 1 else ""
     value, of_class = values[tuple(index)].item(), len(index) > 1
     hint = ", or give probabilities, in which a class that is ruled out has a 0" * (of_class and value == -torch.inf)
-    raise InputError(f"{name} must be finite; got {value} at {where}. Remove the row{hint}.")
+    raise InputError(f"{name} must be finite; got {value} at ", Row(index[0]), f"{where}. Remove the row{hint}.")
 
 
 def check_unit_interval(values: Tensor, name: str, hint: str, *above: str | Argument) -> None:
@@ -88,8 +97,8 @@ def check_unit_interval(values: Tensor, name: str, hint: str, *above: str | Argu
     check_finite(values, name)
     index = ((values < 0) | (values > 1)).nonzero()[0].tolist()
     raise InputError(
-        f"{name} must lie in 0..1; got {values[tuple(index)].item():.7g} at row {index[0]}. {hint}",
-        *(above if low >= 0 else ()),
+        f"{name} must lie in 0..1; got {values[tuple(index)].item():.7g} at ",
+        *(Row(index[0]), f". {hint}", *(above if low >= 0 else ())),
     )
 
 
@@ -120,9 +129,8 @@ def as_whole_numbers(labels: Tensor) -> Tensor:
     stray = stray if stray.numel() else labels.isinf().nonzero()
     if stray.numel():
         place = tuple(stray[0].tolist())
-        raise InputError(
-            f"labels must be whole numbers; got {labels[place].item():g} at row {place[0] if place else 0}."
-        )
+        row = Row(place[0] if place else 0)
+        raise InputError(f"labels must be whole numbers; got {labels[place].item():g} at ", row, ".")
     return labels.to(torch.int64)
 
 
@@ -134,8 +142,8 @@ def check_labels(labels: Tensor, n_classes: int) -> Tensor:
         from_one = labels[row] == n_classes and labels.min() >= 1
         hint = " If they start at 1, subtract 1; in a table, the columns of the scores may start at 1 too." * from_one
         raise InputError(
-            f"labels must lie in 0..{n_classes - 1}, as there are {n_classes} classes; got {int(labels[row])} at row "
-            f"{row}.{hint}"
+            f"labels must lie in 0..{n_classes - 1}, as there are {n_classes} classes; got {int(labels[row])} at ",
+            *(Row(row), f".{hint}"),
         )
     return labels
 
@@ -164,8 +172,8 @@ def as_features(values: object, *, rows: int | None = None, name: str = "feature
         )
     if (place := first_not_finite(features)) is not None:
         raise InputError(
-            f"{name} must be finite; got {features[*place].item()} at row {place[0]}, column {place[1]}. "
-            "Remove the sample from the predictions too."
+            f"{name} must be finite; got {features[*place].item()} at ",
+            *(Row(place[0]), f", column {place[1]}. Remove the sample from the predictions too."),
         )
     return features
 
@@ -185,7 +193,8 @@ def check_weights(weights: object, samples: Tensor) -> Tensor:
         row = int((~allowed).nonzero()[0])
         raise InputError(
             f"weights must be finite and at least 0 (if not 0, between {_LEAST_WEIGHT:g} and {_MOST_WEIGHT:g}); "
-            f"got {float(values[row]):g} at row {row}. Remove the sample, or give it weight 0."
+            f"got {float(values[row]):g} at ",
+            *(Row(row), ". Remove the sample, or give it weight 0."),
         )
     if not values.any():
         raise InputError("weights must not all be 0; got only zeros. Without weights, every sample counts alike.")

@@ -10,7 +10,8 @@
         └── SeparableError    one that cannot, because the samples are separable
 
 Messages state what must hold, what was received, and what to do. Code never parses a message: an error has the
-``argument`` it is about, as an ``Argument`` of its message or by keyword, and a ``CalibrantWarning`` its ``Caveat``.
+``argument`` it is about, as an ``Argument`` of its message or by keyword, and a ``CalibrantWarning`` its ``Caveat``. A
+``Row`` of a message is shown as the line of a file of text.
 """
 
 import re
@@ -38,6 +39,16 @@ class Argument(NamedTuple):
         return self.name if self.value is None else f"{self.name}={value}"
 
 
+class Row(NamedTuple):
+    """A row in the message of an error, counted from 0; of a file of text, the line that it begins in, from 1."""
+
+    number: int
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return f"row {self.number} (counting from 0)" if self.line is None else f"line {self.line}"
+
+
 CHECK_LABELS = (
     "Check first that the labels belong to these samples, that their classes have the order of the scores, and that "
     "the inputs were prepared as in training."
@@ -53,11 +64,11 @@ class CalibrantError(Exception):
     """Base class of all errors that this library raises on purpose.
 
     Args:
-        parts: The message, in one piece or in several with the arguments among them.
+        parts: The message, in one piece or in several with arguments and rows among them.
         argument: Name of the argument that the error is about; by default that of the first in the message.
     """
 
-    def __init__(self, *parts: "str | Argument", argument: str | None = None) -> None:
+    def __init__(self, *parts: "str | Argument | Row", argument: str | None = None) -> None:
         super().__init__(*parts)
         named = (part.name for part in parts if isinstance(part, Argument))
         self.argument = argument or next(named, None)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import MULTI_LABEL, Argument, InputError
+from calibrant.errors import MULTI_LABEL, Argument, InputError, Row
 
 _WHOLE = re.compile(r"[-+]?\d{1,15}(\.0*)?", re.ASCII)
 TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
@@ -63,7 +63,7 @@ def as_words(labels: object) -> Words | None:
             return None
         if not all(is_text):
             row = is_text.index(False)
-            raise InputError(f"labels must be all text or all numbers; got text, and {array[row]!r} at row {row}.")
+            raise InputError(f"labels must be all text or all numbers; got text, and {array[row]!r} at {Row(row)}.")
         array = array.astype(np.str_)
     return encode(array)
 
@@ -93,22 +93,25 @@ def class_numbers(
         return words.numbers({word: number for word, number in number_of.items() if number is not None})
     row, word = unknown
     if not word.strip():
-        raise InputError(f"{name} must have a value in every row; got an empty field at row {row}. Remove the row.")
+        raise InputError(
+            f"{name} must have a value in every row; got an empty field at ", Row(row), ". Remove the row."
+        )
     parts = [part.strip(" []'\"") for part in re.split(r"[|;,]", word)]  # "a|b", "0;2", "['a', 'b']"
     are_known = all(part in numbers or whole_number(part) is not None for part in parts)
     if len(parts) > 1 and (are_known or (class_names is None and re.search(r"[|;\[]", word))):
-        raise InputError(f"{name} must hold one class a row; got {word!r} at row {row}. ", *MULTI_LABEL)
+        raise InputError(f"{name} must hold one class a row; got {word!r} at ", Row(row), ". ", *MULTI_LABEL)
     if class_names is None:
         raise InputError(
             f"{name} must hold class numbers 0, 1, ..., because there are no class names to look words up in; got "
-            f"{word!r} at row {row}. Give the names in the order of the scores, as ",
+            f"{word!r} at ",
+            *(Row(row), ". Give the names in the order of the scores, as "),
             *(Argument("class_names", "NAMES", is_literal=False), "; or, in a table, name the columns of the scores "),
             "prob_cat, prob_dog, ...",
         )
     raise InputError(
         f"{name} must hold class names ({', '.join(map(repr, class_names[:_MOST_SHOWN]))}"
-        f"{', ...' * (len(class_names) > _MOST_SHOWN)}) or class numbers; got {word!r} at row {row}"
-        f"{nearest(word, list(numbers))}."
+        f"{', ...' * (len(class_names) > _MOST_SHOWN)}) or class numbers; got {word!r} at ",
+        *(Row(row), f"{nearest(word, list(numbers))}."),
     )
 
 
@@ -134,8 +137,8 @@ def truths(words: Words, name: str) -> Tensor:
     unknown = words.first(lambda word: word.strip().lower() not in TRUTHS)
     if unknown is not None:
         raise InputError(
-            f"{name} must be true/false, yes/no or 1/0; got {unknown[1]!r} at row {unknown[0]}. "
-            "Rewrite it, or compare prediction and label yourself."
+            f"{name} must be true/false, yes/no or 1/0; got {unknown[1]!r} at ",
+            *(Row(unknown[0]), ". Rewrite it, or compare prediction and label yourself."),
         )
     return words.numbers({word: TRUTHS[word.strip().lower()] for word in words.distinct}).bool()
 

@@ -152,11 +152,14 @@ class TestCheckFinite:
     def test_the_first_place_is_named(self, bad):
         values = torch.zeros(5, 4)
         values[3, 1] = values[4, 0] = bad
-        with pytest.raises(InputError, match=rf"scores must be finite; got {bad} at row 3, class 1\. Remove the row"):
+        with pytest.raises(
+            InputError,
+            match=rf"scores must be finite; got {bad} at row 3 \(counting from 0\), class 1\. Remove the row",
+        ):
             check_finite(values, "scores")
 
     def test_a_column_names_the_row_alone(self):
-        with pytest.raises(InputError, match=r"got nan at row 1\. "):
+        with pytest.raises(InputError, match=r"got nan at row 1 \(counting from 0\)\. "):
             check_finite(torch.tensor([0.0, float("nan")]), "scores")
 
     def test_the_largest_numbers_are_finite(self):
@@ -170,7 +173,9 @@ class TestCheckUnitInterval:
 
     @pytest.mark.parametrize("bad", [-1e-6, 1.0001, 7.0])
     def test_what_lies_outside_is_named_with_its_row(self, bad):
-        with pytest.raises(InputError, match=r"probs must lie in 0\.\.1; got .* at row 2\. Divide by 100\."):
+        with pytest.raises(
+            InputError, match=r"probs must lie in 0\.\.1; got .* at row 2 \(counting from 0\)\. Divide by 100\."
+        ):
             check_unit_interval(torch.tensor([0.0, 1.0, bad, bad]), "probs", "Divide by 100.")
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant.checks import are_images, check_at_least, check_bool
-from calibrant.errors import InputError
+from calibrant.errors import InputError, Row
 from calibrant.inference import LabelledInputs
 from calibrant.numerics.softmax import to_working_precision
 
@@ -80,7 +80,7 @@ class InputSpace:
             return
         row, *entry = outside.nonzero()[0].tolist()
         place = tuple(entry)
-        where = f"at entry {place}" if positions is None else f"at row {int(positions[row])}, entry {place}"
+        where = f"at entry {place}" if positions is None else f"at {Row(int(positions[row]))}, entry {place}"
         raise InputError(
             f"inputs must lie in the space's range, {float(low[place]):.4g} to {float(high[place]):.4g} as the "
             f"network takes them; got {float(inputs[row][place]):.4g} {where}. Give the low, high, mean and std of "

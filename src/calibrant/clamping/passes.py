@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from calibrant.checks import are_images
 from calibrant.clamping.inputs import InputPreparation, check_gradient
 from calibrant.clamping.objective import FirstTemperature, Objective
-from calibrant.errors import InputError
+from calibrant.errors import InputError, Row
 from calibrant.inference import LabelledInputs, device_of, extract_logits
 from calibrant.maps import Map
 from calibrant.numerics.softmax import to_working_precision
@@ -87,8 +87,8 @@ class Passes:
             place = int(broken[0]) % len(self)
             row = place if self.chosen is None else int(self.chosen[place])
             raise InputError(
-                f"the network's logits must be finite; got NaN or infinity for row {row}. Check that input, and the "
-                "weights.",
+                f"the network's logits must be finite; got NaN or infinity for {Row(row)}. Check that input, "
+                "and the weights.",
                 argument="model",
             )
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from calibrant.checks import check_known, check_positive, check_real_number, check_seed
 from calibrant.clamping.inputs import InputSpace, check_gradient
-from calibrant.errors import CalibrantWarning, InputError
+from calibrant.errors import CalibrantWarning, InputError, Row
 from calibrant.inference import LabelledInputs, device_of, extract_logits, frozen
 
 Eta: TypeAlias = Literal["theorem", "quantile", "epsilon"]
@@ -220,8 +220,8 @@ def entropy_gradient(
     bad = (~entropies.isfinite()).nonzero()
     if bad.numel():
         raise InputError(
-            f"the network's logits must be finite; they are not at row {int(bad[0])} ({len(bad)} of "
-            f"{len(entropies)} samples). Check its inputs there, and whether it overflows in half precision.",
+            f"the network's logits must be finite; they are not at {Row(int(bad[0]))}, at {len(bad)} of "
+            f"{len(entropies)} samples. Check its inputs there, and whether it overflows in half precision.",
             argument="model",
         )
     typical = _quantiles(torch.cat(drawn), quantile) if drawn else ends

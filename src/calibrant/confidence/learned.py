@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import as_features, check_at_least, check_labels
-from calibrant.errors import InputError, one_line
+from calibrant.errors import InputError, Row, one_line
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm, estimate
 from calibrant.inference import (
     HOW_TO_WRAP,
@@ -269,8 +269,8 @@ def feature_batches(
             except InputError as error:
                 if error.argument is not None:  # it is about the network or its layer
                     raise
-                first, last = int(positions[0]), int(positions[-1])
-                raise InputError(f"rows {first:,} to {last:,} of the data: {error}") from error
+                args = (Row(int(positions[one.number])) if isinstance(one, Row) else one for one in error.args)
+                raise InputError(*args) from error
             yield predictions, features
 
 

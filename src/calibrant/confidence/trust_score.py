@@ -18,7 +18,7 @@ from calibrant.checks import (
     check_same_length,
 )
 from calibrant.confidence.learned import FeatureConfidence, LearnedConfidence, feature_batches
-from calibrant.errors import CalibrantWarning, InputError
+from calibrant.errors import CalibrantWarning, InputError, Row
 from calibrant.inference import sample_source
 from calibrant.maps import FitSummary
 from calibrant.numerics.neighbours import blocks_of, nearest_distances
@@ -181,8 +181,8 @@ def _check_classes(classes: Tensor, n_classes: int, name: str) -> None:
     if len(outside):
         row = int(outside[0])
         raise InputError(
-            f"{name} must lie in 0..{n_classes - 1}; got {int(classes[row])} at row {row}. If some classes have no "
-            "samples, pass n_classes."
+            f"{name} must lie in 0..{n_classes - 1}; got {int(classes[row])} at {Row(row)}. If some classes "
+            "have no samples, pass n_classes."
         )
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import as_features, as_whole_numbers, existing_file
-from calibrant.errors import Argument, FileError, InputError, UnknownNameError
+from calibrant.errors import Argument, FileError, InputError, Row, UnknownNameError
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose, shown_names
 from calibrant.files.source import (
     Arrays,
@@ -158,7 +159,7 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
     where = options.where or {}
     weights = () if options.weights is None else (options.weights,)
     check_names(content, (*options.extra, *where, *weights))
-    try:
+    with naming(content.path):
         predictions = assemble(content, choice, options)
         extra = extra_columns(content, tuple(dict.fromkeys((*options.extra, *where, *weights))), len(predictions))
         if options.weights is not None:
@@ -169,10 +170,26 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
             rows = rows_with(extra[name], name, texts)
             predictions, extra = predictions[rows], {key: rows_of(column, rows) for key, column in extra.items()}
         return Loaded(predictions, choice, content, {name: extra[name] for name in options.extra})
+
+
+@contextmanager
+def naming(path: Path | None, first: int = 0) -> Iterator[None]:
+    """Name the file in errors about what it holds, and the line of a row of text; rows are counted from ``first``."""
+    try:
+        yield
     except InputError as error:
-        if content.path is None or isinstance(error, FileError):
+        is_named = isinstance(error, FileError)
+        if path is None or (is_named and not any(isinstance(part, Row) for part in error.args)):
             raise
-        raise FileError(f"{content.title}: ", *error.args) from error
+        parts = [_placed(part, path, first) if isinstance(part, Row) else part for part in error.args]
+        raise FileError(*(parts if is_named else [f"{path}: ", *parts])) from error
+
+
+def _placed(row: Row, path: Path, first: int) -> Row:
+    if row.line is not None:
+        return row
+    is_text = suffix_is(path, *DELIMITED, ".jsonl", ".jsonl.gz")
+    return Row(row.number + first, in_module("text", "line_of")(path, row.number + first) if is_text else None)
 
 
 def check_names(content: Content, names: Sequence[str]) -> None:
@@ -355,7 +372,8 @@ def _labels(column: Column, name: str, choice: ColumnChoice, class_names: tuple[
         row = int(unknown[0, 0])
         raise InputError(
             f"{name!r} must hold the numbers in the names of the scores, {choice.scores[0]!r} to "
-            f"{choice.scores[-1]!r}; got {given[row].tolist()} at row {row}."
+            f"{choice.scores[-1]!r}; got {given[row].tolist()} at ",
+            *(Row(row), "."),
         )
     return order[places]
 

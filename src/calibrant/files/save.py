@@ -28,6 +28,7 @@ from calibrant.files.load import (
     assemble,
     check_names,
     in_module,
+    naming,
     numbers_of,
     open_for_names,
     open_in_batches,
@@ -255,12 +256,8 @@ def load_scores(source: str | os.PathLike[str] | Content, options: LoadOptions |
     content = open_source(source, options)
     choice = choose(content, options)
     check_names(content, () if options.weights is None else (options.weights,))
-    try:
+    with naming(content.path):
         return _scores(content, content, choice, options)
-    except InputError as error:
-        if content.path is None or isinstance(error, FileError):
-            raise
-        raise FileError(f"{content.title}: ", *error.args) from error
 
 
 def load_score_batches(
@@ -274,16 +271,12 @@ def load_score_batches(
         width = sum(math.prod(size or 1 for size in whole.shape(name)[1:]) for name in names)
         rows = min(_ROWS[1], max(_ROWS[0], _NUMBERS // width))
     first = 0
-    for content in open_in_batches(path, options, choice, names, rows, copied=copied):
-        try:
-            scores = _scores(content, whole, choice, options)
-        except InputError as error:
-            if isinstance(error, FileError):
-                raise
-            at = f", rows from {first:,} on (counted from there)" * bool(first)
-            raise FileError(f"{path}{at}: ", *error.args) from error
-        yield scores
-        first += len(scores.predictions)
+    with naming(path):
+        for content in open_in_batches(path, options, choice, names, rows, copied=copied):
+            with naming(path, first):
+                scores = _scores(content, whole, choice, options)
+            yield scores
+            first += len(scores.predictions)
     if not first:
         raise FileError(f"{path} must have at least one row to be calibrated; it has none.")
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import as_tensor, existing_file, npy_rows, npy_shape, numpy_archive, read_npy
-from calibrant.errors import Argument, FileError, InputError, caught_warnings, check_expansion, reading
+from calibrant.errors import Argument, FileError, InputError, Row, caught_warnings, check_expansion, reading
 from calibrant.labels import Words, encode
 
 Column = Tensor | Words
@@ -324,7 +324,9 @@ def _check_storages(tensors: Mapping[str, Any], sizes: Counter[int] | None) -> N
 def text_error(name: str, word: str, row: int) -> InputError:
     """Return the error for a column of numbers that has some text in a row."""
     if not word.strip():
-        return InputError(f"{name!r} must hold numbers; the cell at row {row} is empty. Fill it in, or remove the row.")
+        return InputError(
+            f"{name!r} must hold numbers; the cell at ", Row(row), " is empty. Fill it in, or remove the row."
+        )
     hint = " Write the decimal comma as a point." if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", word) else ""
     hint = " Write 0.141 for 14.1%." if re.fullmatch(r"[\s\d.,]+%\s*", word) else hint
-    return InputError(f"{name!r} must hold numbers; got the text {word!r} at row {row}.{hint}")
+    return InputError(f"{name!r} must hold numbers; got the text {word!r} at ", Row(row), f".{hint}")

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from calibrant.checks import stays_inside
-from calibrant.errors import MULTI_LABEL, FileError, InputError, check_expansion, check_memory, reading
+from calibrant.errors import MULTI_LABEL, FileError, InputError, Row, check_expansion, check_memory, reading
 from calibrant.files.source import CHAT_HINT, PREFIXES, Arrays, Column, Content, Form, as_class_names, as_numpy
 from calibrant.labels import Words
 
@@ -85,9 +85,9 @@ def _matrix(column: Any, name: str) -> Tensor:
     if pc.any(odd).as_py():
         row = _first(odd)
         raise InputError(
-            f"every row of column {name!r} must have as many numbers as there are classes; "
-            f"row 0 has {width} and row {row} has {lengths[row].as_py()}. Where samples have classes of their own, or "
-            "only the highest scores are known, write the 'confidence' of each prediction and whether it is 'correct'."
+            f"every row of column {name!r} must have as many numbers as there are classes; the first has {width} and ",
+            *(Row(row), f" has {lengths[row].as_py()}. Where samples have classes of their own, or "),
+            "only the highest scores are known, write the 'confidence' of each prediction and whether it is 'correct'.",
         )
     values = pa.chunked_array([chunk.flatten() for chunk in column.chunks], column.type.value_type)
     if values.null_count:
@@ -107,8 +107,9 @@ def _first(flags: Any) -> int:
 
 
 def _no_value(name: str, row: int, rows: int = 1) -> InputError:
-    where = f"at row {row}" + (f" ({rows:,} such rows)" if rows > 1 else "") + ". Fill it in, or remove the row."
-    return InputError(f"column {name!r} must have a value in every row; got none (null, NaN or an empty field) {where}")
+    cure = (f", one of {rows:,} such rows" if rows > 1 else "") + ". Fill it in, or remove the row."
+    none = f"column {name!r} must have a value in every row; got none (null, NaN or an empty field) at "
+    return InputError(none, Row(row), cure)
 
 
 _ARROW, _PARQUET = "Feather (version 2) or Arrow file", "Parquet file"

@@ -210,6 +210,21 @@ def _as_numbers(column: Any) -> Any:
         return column
 
 
+def line_of(path: Path, row: int) -> int:
+    """Return the line of a file, counted from 1, in which a row begins, counted from 0 and without that of the names.
+
+    Empty lines are no rows, and what stands in quotes in a CSV file may have several lines.
+    """
+    is_csv, is_inside, rows = ".jsonl" not in path.name.lower(), False, 0
+    with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            rows += not is_inside and bool(line.strip(b"\r\n"))
+            if rows == row + 1 + is_csv:
+                return number
+            is_inside ^= is_csv and bool(line.count(b'"') % 2)
+    return row + 1 + is_csv
+
+
 def _is_gzip(path: Path) -> bool:
     return path.name.lower().endswith(".gz")
 
@@ -266,7 +281,7 @@ def open_jsonl(path: Path) -> Content:
 
     The fields of an object within are columns too: ``{"probs": {"cat": 0.9, "dog": 0.1}}`` has ``probs.cat``.
     """
-    with reading(path, _JSON):
+    with _reading_json(path):
         with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
             first = file.readline(_LONGEST_HEADER)
             _check_text(path, first)
@@ -285,7 +300,7 @@ def jsonl_batches(path: Path, names: Sequence[str], *, is_typed: bool = False) -
     """
     schema = _json_schema(path, _facts(path)) if is_typed else None
     for held in _json_chunks(path):
-        with reading(path, _JSON):
+        with _reading_json(path):
             table = _flat(_json_table(lambda held=held: nullcontext(io.BytesIO(held)), len(held), schema))  # type: ignore[misc]
         if missing := [name for name in names if name not in table.column_names]:
             raise InputError(f"column {missing[0]!r} must have a value in every row; it has none in some.")
@@ -296,11 +311,28 @@ def jsonl_batches(path: Path, names: Sequence[str], *, is_typed: bool = False) -
 def _json_schema(path: Path, _known: Any) -> Any:
     """Return the schema that all lines of a file, as it was at some time, agree on."""
     schema = pa.schema([])
-    with reading(path, _JSON):
+    with _reading_json(path):
         for held in _json_chunks(path):
             some = _json_table(lambda held=held: nullcontext(io.BytesIO(held)), len(held)).schema  # type: ignore[misc]
             schema = pa.unify_schemas([schema, some], promote_options="permissive")
     return schema
+
+
+@contextmanager
+def _reading_json(path: Path) -> Iterator[None]:
+    """Name the first line that is no JSON, where Arrow knows its row in some part of the file at most."""
+    try:
+        with reading(path, _JSON):
+            yield
+    except FileError as error:
+        with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
+            for number, line in enumerate(file if isinstance(error.__cause__, pa.ArrowInvalid) else (), 1):
+                try:
+                    json.loads(line if line.strip() else b"{}")
+                except ValueError as failure:
+                    text = f"{path} must hold one JSON object in every line; line {number} holds none ({failure})."
+                    raise FileError(f"{text} It may have been cut short or damaged; write it again.") from failure
+        raise
 
 
 def _json_chunks(path: Path) -> Iterator[bytes]:

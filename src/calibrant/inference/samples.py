@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 from torch.utils.data import default_collate as torch_collate
 
 from calibrant.checks import as_tensor, check_at_least, check_class_numbers, check_same_length, first_not_finite
-from calibrant.errors import InputError, one_line
+from calibrant.errors import InputError, Row, one_line
 
 _NUMBERS = 2**20  # in the inputs of a batch: 341 images of 3 x 32 x 32
 _SAMPLES = 1024
@@ -332,7 +332,7 @@ def read_checked(source: SampleSource, batch_size: int | None) -> Iterator[Label
         below = (labels < 0).nonzero()
         if len(below):
             raise InputError(
-                f"labels must be at least 0; got {int(labels[below[0]])} at row {int(positions[below[0]])}. "
+                f"labels must be at least 0; got {int(labels[below[0]])} at {Row(int(positions[below[0]]))}. "
                 "Remove samples without a label."
             )
         yield inputs, labels, positions
@@ -451,13 +451,13 @@ def _check_alike(inputs: Tensor, shape: tuple[int, ...], dtype: torch.dtype, sam
     """Check that inputs have the shape and type of the first."""
     if inputs.shape[1:] != shape:
         raise InputError(
-            f"inputs must all have one shape, as one δ is added to all; got {shape} at row 0 and "
-            f"{tuple(inputs.shape[1:])} at row {sample}. Resize, crop or pad them alike."
+            f"inputs must all have one shape, as one δ is added to all; got {shape} first and "
+            f"{tuple(inputs.shape[1:])} at {Row(sample)}. Resize, crop or pad them alike."
         )
     if inputs.dtype != dtype:
         raise InputError(
-            f"inputs must all have one type; got {dtype} first, and {inputs.dtype} at row {sample}. Convert them "
-            "to one type."
+            f"inputs must all have one type; got {dtype} first, and {inputs.dtype} at {Row(sample)}. Convert "
+            "them to one type."
         )
 
 
@@ -483,6 +483,6 @@ def _check_inputs(inputs: Tensor, sample: int) -> None:
         raise InputError(f"inputs must be floating-point numbers of 16 to 64 bits; got {inputs.dtype}. {advice}")
     if (place := first_not_finite(inputs)) is not None:
         raise InputError(
-            f"inputs must be finite; got {inputs[tuple(place)].item()} at row {sample + place[0]}, "
+            f"inputs must be finite; got {inputs[tuple(place)].item()} at {Row(sample + place[0])}, "
             f"entry {tuple(place[1:])}. Remove the sample, or fix its preprocessing."
         )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrant import catalogue
 from calibrant.calibrators import Calibrator
 from calibrant.checks import check_known
-from calibrant.errors import InputError, warn, without_our_warnings
+from calibrant.errors import InputError, Row, warn, without_our_warnings
 from calibrant.integrations import needed
 from calibrant.maps import Map
 from calibrant.metrics import Metric
@@ -440,6 +440,6 @@ def _positions(y: Labels, classes: Labels) -> NDArray[np.int64]:
     if len(unknown):
         shown = ", ".join(map(repr, classes[:5].tolist())) + (", …" if len(classes) > 5 else "")
         raise InputError(
-            f"labels must be among the classes {shown}; got {y.tolist()[unknown[0]]!r} at row {unknown[0]}."
+            f"labels must be among the classes {shown}; got {y.tolist()[unknown[0]]!r} at {Row(unknown[0])}."
         )
     return positions.astype(np.int64)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import as_tensor, check_real, check_rows, check_same_length, check_unit_interval, check_weights
-from calibrant.errors import InputError
+from calibrant.errors import InputError, Row
 
 __all__ = ["TopLabel", "check_unweighted", "counted_samples", "effective_counts"]
 
@@ -109,7 +109,7 @@ class TopLabel(Samples):
             stray = ((correct != 0) & (correct != 1)).nonzero()
             if stray.numel():
                 row = int(stray[0])
-                raise InputError(f"correct must be true/false or 0/1; got {correct[row].item()} at row {row}.")
+                raise InputError(f"correct must be true/false or 0/1; got {correct[row].item()} at ", Row(row), ".")
         if self.log_odds is None:
             # Not torch.logit, which rounds the last entries of an array differently, so that ties would break.
             log_odds = confidence.log() - (-confidence).log1p()
@@ -123,7 +123,7 @@ class TopLabel(Samples):
                 row = int(off[0])
                 raise InputError(
                     f"log_odds must belong to the confidence; got {float(log_odds[row]):.4g} for "
-                    f"{float(confidence[row]):.4g} at row {row}."
+                    f"{float(confidence[row]):.4g} at {Row(row)}."
                 )
         weights = None if self.weights is None else check_weights(self.weights, confidence)
         set_fields(self, confidence=confidence, correct=correct.to(torch.bool), log_odds=log_odds, weights=weights)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import as_tensor, check_finite, check_real, check_rows, check_unit_interval
-from calibrant.errors import MULTI_LABEL, Argument, InputError, warn
+from calibrant.errors import MULTI_LABEL, Argument, InputError, Row, warn
 from calibrant.labels import as_words, class_numbers, whole_number, words_of
 from calibrant.numerics.softmax import working_dtype
 from calibrant.predictions.samples import check_rows_are_samples
@@ -114,8 +114,8 @@ def read_probs(probs: Any, labels: Any, *, normalise: bool) -> tuple[Tensor, Ten
     if off.numel():
         row = int(off[0])
         raise InputError(
-            f"each row of probs must sum to one (within {SUM_TOLERANCE}); got {float(sums[row]):.6g} at row {row} "
-            f"({off.numel()} such rows). If they were rounded, pass ",
+            f"each row of probs must sum to one (within {SUM_TOLERANCE}); got {float(sums[row]):.6g} at ",
+            *(Row(row), f", one of {off.numel():,} such rows" * (off.numel() > 1), ". If they were rounded, pass "),
             *(_NORMALISE, "; if they are logits, pass them as logits; if classes are missing, add them. "),
             *MULTI_LABEL,
         )
@@ -136,7 +136,8 @@ def _normalised(probs: Tensor) -> Tensor:
     low, high = float(sums.min()), float(sums.max())
     if probs.min() < 0 or low <= 0:
         what, row = ("at least 0", (probs < 0).any(1)) if probs.min() < 0 else ("not all 0 in a row", sums <= 0)
-        raise InputError(f"probs must be {what} to be normalised; row {int(row.nonzero()[0])} is not. {_AS_LOGITS}")
+        first = Row(int(row.nonzero()[0]))
+        raise InputError(f"probs must be {what} to be normalised; ", first, f" is not. {_AS_LOGITS}")
     if high > _SUM_RATIO * low:
         warn(
             f"The rows of probabilities summed to {low:.4g} up to {high:.4g} before each was divided by its sum, and "

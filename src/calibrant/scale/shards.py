@@ -20,6 +20,7 @@ from calibrant.files.load import (
     check_names,
     extra_columns,
     in_module,
+    naming,
     numbers_of,
     open_for_names,
     open_in_batches,
@@ -227,7 +228,7 @@ class Plan:
         shard, first = task.shard, task.first
         with _naming(shard):
             for content in self._contents(task):
-                with _naming(shard, first):
+                with naming(shard.path, first):
                     n, batch = self._wanted(content, first)
                 if batch is not None:
                     yield batch
@@ -299,14 +300,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 @contextmanager
-def _naming(shard: Shard, first: int = 0) -> Iterator[None]:
-    """Name the shard, and the first row of a batch that is not its first one, in errors about what it holds."""
+def _naming(shard: Shard) -> Iterator[None]:
+    """Name the shard in errors about what it holds."""
     try:
-        yield
-    except FileError:
-        raise
-    except InputError as error:
-        rows = f", rows from {first:,} on (counted from there)" * bool(first)
-        raise FileError(f"{shard.path}{rows}: ", *error.args) from error
+        with naming(shard.path):
+            yield
     except OSError as error:
         raise FileError(f"{shard.path} could not be read: {error.strerror or error}.") from error

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from calibrant.checks import Positive, check_known, check_labels, check_options, existing_file, numpy_archive
 from calibrant.datasets.dataset import Augmentation, Dataset, PixelScale, Samples, Split
 from calibrant.datasets.image_arrays import ImageLayout, as_images
-from calibrant.errors import FileError, InputError, reading
+from calibrant.errors import FileError, InputError, Row, reading
 from calibrant.losses import Loss
 from calibrant.paper import Paper
 
@@ -255,7 +255,7 @@ def _as_inputs(values: Any, where: str, layout: ImageLayout) -> Tensor:
     if not (is_finite := np.isfinite(numbers)).all():
         place = tuple(map(int, np.argwhere(~is_finite)[0]))
         raise FileError(
-            f"{where} must be finite in float32; got {values[place]} at row {place[0]}. Remove such samples."
+            f"{where} must be finite in float32; got {values[place]} at {Row(place[0])}. Remove such samples."
         )
     return torch.from_numpy(numbers)
 

@@ -122,7 +122,7 @@ def test_inputs_beyond_the_range_are_refused_by_entry_and_by_sample_where_sample
         InputError, match=r"range, -1 to 1 as .* got -1\.5 at entry \(1, 2\)\. Give the low, high, mean"
     ):
         space.check_inside(inputs)
-    with pytest.raises(InputError, match=r"got -1\.5 at row 40, entry \(1, 2\)"):
+    with pytest.raises(InputError, match=r"got -1\.5 at row 40 \(counting from 0\), entry \(1, 2\)"):
         space.check_inside(inputs, torch.tensor([30, 40]))
 
 
@@ -148,13 +148,13 @@ class TestSamples:
         message = refusal(InputSpace(), data)
         value = "1.004" if step > 0 else "-0.003922"
         assert message == (
-            f"inputs must lie in the space's range, 0 to 1 as the network takes them; got {value} at row 37, entry "
-            "(2, 1, 3). Give the low, high, mean and std of these inputs."
+            f"inputs must lie in the space's range, 0 to 1 as the network takes them; got {value} at row 37 "
+            "(counting from 0), entry (2, 1, 3). Give the low, high, mean and std of these inputs."
         )
 
     def test_inputs_that_were_not_normalised_are_refused(self):
         data = LabelledInputs.of((torch.rand(50, 3, 4, 4) * 255, torch.arange(50) % 2))
-        assert "at row 0, entry" in refusal(InputSpace(), data)
+        assert "at row 0 (counting from 0), entry" in refusal(InputSpace(), data)
 
     def test_a_normalisation_of_other_channels_is_refused(self):
         data = LabelledInputs.of((torch.rand(20, 4), torch.arange(20) % 3))

@@ -207,7 +207,7 @@ class Overflowing(nn.Module):
 def test_a_sample_without_logits_is_named_and_the_rate_is_not_blamed():
     inputs, labels = data()
     model, samples = Overflowing(inputs[17]), LabelledInputs.of((inputs, labels))
-    with pytest.raises(InputError, match=r"logits must be finite; got NaN or infinity for row 17\."):
+    with pytest.raises(InputError, match=r"logits must be finite; got NaN or infinity for row 17 \("):
         descend_stochastically(Passes(model, samples), Objective(), StochasticSolver(), begin())
 
 

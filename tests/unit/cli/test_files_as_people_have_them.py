@@ -1,5 +1,6 @@
 """Thirty files as people have them are evaluated from the command line, and give the numbers of the same samples."""
 
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -51,3 +52,22 @@ def test_a_file_is_evaluated(calibrant, folder, monkeypatch, name):
         assert report["metrics"]["accuracy"]["value"] == pytest.approx(top, abs=1e-12)
     else:
         assert report["metrics"]["brier"]["value"] == pytest.approx(true_brier, abs=1e-5)
+
+
+@pytest.mark.parametrize("options", [(), ("--stream",)])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("p.csv", "prob_0,prob_1,label\n0.5,0.5,0\n0.5,0.5,7\n", 3),
+        ("p.csv", "prob_0,prob_1,label\r\n\r\n0.5,0.5,0\r\n\r\n0.5,0.5,7\r\n", 5),
+        ("p.csv", 'prob_0,prob_1,label,text\n0.5,0.5,0,"a\n\n""b"""\n0.5,0.5,7,"c\n"\n', 5),
+        ("p.jsonl", '{"probs": [0.5, 0.5], "label": 0}\n\n{"probs": [0.5, 0.5], "label": 7, "text": "\\""}\n', 3),
+    ],
+)
+def test_a_row_of_text_is_named_by_its_line(calibrant, tmp_path, name, text, line, pack, options):
+    path = tmp_path / (name if pack is bytes else f"{name}.gz")
+    path.write_bytes(pack(text.encode()))
+    code, _, error = calibrant("evaluate", path, *options)
+    assert code == 2
+    assert f"got 7 at line {line}." in " ".join(error.split())

@@ -198,7 +198,7 @@ def test_damaged_lines_of_json_that_are_streamed_are_refused(calibrant, tmp_path
     (tmp_path / "p.jsonl").write_text('{"probs": [0.5, 0.5], "label": 0}\n{"probs": [0.5,\n')
     code, _, err = calibrant(command[0], "p.jsonl", *command[1:])
     assert code == 2
-    assert "Invalid value in row 1. It may have been cut short" in " ".join(err.split())
+    assert "line 2 holds none" in " ".join(err.split())
 
 
 @pytest.mark.parametrize("text", ["prob_größe,prob_b,label\n.5,.5,b\n", "prob_a,prob_b,label\n.5,.5,größe\n"])

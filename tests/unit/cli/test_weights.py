@@ -53,8 +53,8 @@ def test_compare_fits_and_evaluates_by_weight(calibrant, file):
     [
         ("v", "must have the column 'v'"),
         ("wieght", "; the nearest is 'weight'."),
-        ("w", "got -1 at row 2"),
-        ("weight", "the cell at row 1 is empty"),
+        ("w", "got -1 at line 4"),
+        ("weight", "the cell at line 3 is empty"),
     ],
 )
 def test_bad_weights_in_a_file_are_refused(calibrant, tmp_path, name, message):

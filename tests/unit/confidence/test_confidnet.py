@@ -342,9 +342,9 @@ def test_features_that_are_none_are_reported(network, samples, bent, message):
 def test_a_number_that_is_not_finite_is_found_in_its_samples(network, samples):
     inputs = samples[0].clone()
     inputs[200, 2] = torch.nan
-    with pytest.raises(InputError, match=r"rows 192 to 255 of the data: features must be finite; got nan at row 8"):
+    with pytest.raises(InputError, match=r"features must be finite; got nan at row 200"):
         QUICK.fit(network, (inputs, samples[1]))
-    with pytest.raises(InputError, match="features must be finite; got nan at row 200, column 2"):
+    with pytest.raises(InputError, match=r"features must be finite; got nan at row 200 \(counting from 0\), column 2"):
         QUICK.fit_features(predictions_of(network, samples), inputs)
 
 

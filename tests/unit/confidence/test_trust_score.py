@@ -200,7 +200,7 @@ def test_each_search_finds_the_nearest_of_all_pairs(n, d):
     ("features", "labels", "message"),
     [
         ([[0.0], [1.0]], [1, 1], "got only class 1"),
-        ([[0.0], [math.nan]], [0, 1], "features must be finite; got nan at row 1, column 0"),
+        ([[0.0], [math.nan]], [0, 1], r"features must be finite; got nan at row 1 \(counting from 0\), column 0"),
         ([0.0, 1.0], [0, 1], r"features must have shape \(n, d\)"),
         (np.zeros((0, 2)), np.zeros(0, dtype=int), r"features must have shape \(n, d\)"),
         ([[0.0], [1.0]], [0, 1, 1], "same number of rows"),

@@ -107,7 +107,7 @@ def test_columns_with_another_purpose_are_not_scores():
         ({"scores": "x_*", "kind": "probs"}, ("scores='x_*' must be", "a pattern", "found 'cat'")),
         ({"scores": "cat,cat", "kind": "probs"}, ("every array once; got 'cat'",)),
         ({"scores": "cat,dog,eel"}, ("needs kind='logits' or kind='probs'",)),
-        ({"scores": "cat,dog,eel", "kind": "probs"}, ("got 'ell' at row 2; the nearest is 'eel'",)),
+        ({"scores": "cat,dog,eel", "kind": "probs"}, ("got 'ell' at row 2 (counting from 0); the nearest is 'eel'",)),
         ({"positive": "cat", "scores": "dog"}, ("positive names the one column of scores; got scores='dog' too",)),
         ({"positive": "cta"}, ("positive='cta' must be among",)),
         ({"positive": "cat"}, ("must be 0/1 or true/false", "got 'cat', 'dog', 'ell'", "positive_class='ell'")),
@@ -189,10 +189,10 @@ def test_decimal_commas_and_percent_signs_are_named(tmp_path):
     (tmp_path / "p.csv").write_text("prob_0;prob_1;label\n0,75;0,25;1\n")
     with refused("must have its columns separated by commas", "Pass separator=';'", error=FileError):
         load(tmp_path / "p.csv")
-    with refused("got the text '0,75' at row 0. Write the decimal comma as a point", error=FileError):
+    with refused("got the text '0,75' at line 2. Write the decimal comma as a point", error=FileError):
         load(tmp_path / "p.csv", separator=";")
     (tmp_path / "p.csv").write_text("prob_0,prob_1,label\n14.1%,85.9%,1\n")
-    with refused("got the text '14.1%' at row 0. Write 0.141 for 14.1%.", error=FileError):
+    with refused("got the text '14.1%' at line 2. Write 0.141 for 14.1%.", error=FileError):
         load(tmp_path / "p.csv")
 
 
@@ -331,25 +331,25 @@ def test_json_lines_of_confidence_and_correctness(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"probs": [0.5, 0.5], "label": 1}\n{"probs": [0.5], "label": 0}\n', "row 1 has 1.*write the 'confidence'"),
+        ('{"probs": [0.5, 0.5], "label": 1}\n{"probs": [0.5], "label": 0}\n', "line 2 has 1.*write the 'confidence'"),
         (
             '{"logprobs": {"A": -1, "B": -2}, "label": "A"}\n{"logprobs": {"A": -1}, "label": "A"}\n',
-            "'logprobs.B' must have a value in every row; .*row 1",
+            "'logprobs.B' must have a value in every row; .*line 2",
         ),
         (
             '{"probs": [0.5, 0.5], "label": 1}\n{"probs": [0.5, 0.5]}\n',
-            "'label' must have a value in every row; .*row 1",
+            "'label' must have a value in every row; .*line 2",
         ),
         ('{"probs": [0.5, 0.5], "label": 1}\n{"probs": 3, "label": 1}\n', "changed from array to number in row 1"),
         ('{"probs": [0.5, 0.5], "label": ["a", "b"]}\n', "lists of text.*multi-label"),
         ('{"choices": [{"logprobs": {"content": []}}], "label": "A"}\n', "chat server.*docs/files.md"),
         ('{"logprobs": {"content": [{"token": "A"}]}, "label": "A"}\n', "chat server"),
         ('{"logprobs": [{"token": "A", "logprob": -1}], "label": "A"}\n', "chat server"),
-        ('{"probs": [0.5, 0.5], "label": ', "file of JSON lines"),
+        ('{"probs": [0.5, 0.5], "label": ', "one JSON object in every line; line 1 holds none"),
         ("[0.5, 0.5, 1]\n", "file of JSON lines"),
         (
             '{"confidence": 0.5, "correct": "maybe"}\n',
-            "'correct' must be true/false, yes/no or 1/0; got 'maybe' at row 0",
+            "'correct' must be true/false, yes/no or 1/0; got 'maybe' at line 1",
         ),
     ],
 )
@@ -408,7 +408,7 @@ def test_rounded_probabilities_are_normalised():
 @pytest.mark.parametrize("names", [["prob_0", "prob_1"], ["prob_cat", "prob_dog"]])
 def test_an_empty_label_of_a_csv_is_said_to_be_missing(tmp_path, names):
     (tmp_path / "p.csv").write_text(f"{','.join(names)},label\n0.5,0.5,{names[1][5:]}\n0.5,0.5,\n")
-    with pytest.raises(FileError, match="'label' must have a value in every row; got an empty field at row 1"):
+    with pytest.raises(FileError, match="'label' must have a value in every row; got an empty field at line 3"):
         load(tmp_path / "p.csv")
 
 

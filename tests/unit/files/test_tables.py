@@ -139,11 +139,14 @@ def test_columns_of_mixed_types_are_read_as_float64():
     ("table", "message"),
     [
         ({**WIDE, "prob_1": [0.25, None, 0.875]}, "column 'prob_1' must have a value in every row.*at row 1"),
-        ({**WIDE, "prob_1": [0.25, None, None]}, r"'prob_1' must have a value.*at row 1 \(2 such rows\)\. Fill"),
+        (
+            {**WIDE, "prob_1": [0.25, None, None]},
+            r"'prob_1' must have a value.*at row 1 \(counting from 0\), one of 2 such rows\. Fill",
+        ),
         ({**WIDE, "label": [0, 1, None]}, "column 'label' must have a value in every row.*at row 2"),
         ({"probs": [[0.5, 0.5], [0.5, None]], "label": [0, 1]}, "column 'probs' must have a value.*at row 1"),
         ({"probs": [[0.5, 0.5], None], "label": [0, 1]}, "column 'probs' must have a value.*at row 1"),
-        ({"probs": [[0.5, 0.5], [1.0]], "label": [0, 1]}, "row 0 has 2 and row 1 has 1"),
+        ({"probs": [[0.5, 0.5], [1.0]], "label": [0, 1]}, r"the first has 2 and row 1 \(counting from 0\) has 1"),
         ({"logits": [[], []], "label": [0, 1]}, "'logits' must hold numbers; its type is null"),
         ({"logits": pa.array([[], []], pa.list_(pa.float32())), "label": [0, 1]}, "logits must have shape"),
         ({**WIDE, "label": [0, 1, 2]}, "labels must lie in 0..1.*got 2 at row 2"),
@@ -215,15 +218,15 @@ def test_csv_labels_may_be_words_where_columns_name_the_classes(csv):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("prob_0,prob_1,label\n0.75,0.25,cat\n", "'label' must hold class numbers.*got 'cat' at row 0"),
+        ("prob_0,prob_1,label\n0.75,0.25,cat\n", "'label' must hold class numbers.*got 'cat' at line 2"),
         (
             "prob_0,prob_1,label\n0.75,0.25,0\n0.75,0.25,\n",
-            "'label' must have a value in every row; got an empty field at row 1",
+            "'label' must have a value in every row; got an empty field at line 3",
         ),
-        ("prob_0,prob_1,label\n0.75,0.25,0.5\n", "got 0.5 at row 0"),
-        ("prob_0,prob_1,label\n0.75,0.25,0\n,0.25,0\n", "column 'prob_0' must have a value.*at row 1"),
-        ("prob_0,prob_1,label\n0.75,0.25,0\nnan,0.25,0\n", "column 'prob_0' must have a value.*at row 1"),
-        ("prob_0,prob_1,label\n0.75,0.25,0\nabc,0.25,0\n", "'prob_0' must hold numbers; got the text 'abc' at row 1"),
+        ("prob_0,prob_1,label\n0.75,0.25,0.5\n", "got 0.5 at line 2"),
+        ("prob_0,prob_1,label\n0.75,0.25,0\n,0.25,0\n", "column 'prob_0' must have a value.*at line 3"),
+        ("prob_0,prob_1,label\n0.75,0.25,0\nnan,0.25,0\n", "column 'prob_0' must have a value.*at line 3"),
+        ("prob_0,prob_1,label\n0.75,0.25,0\nabc,0.25,0\n", "'prob_0' must hold numbers; got the text 'abc' at line 3"),
         ("prob_0,prob_1,label\n0.75,0.25\n", "must be a whole CSV file; reading it failed: .*Expected 3 columns"),
         ("prob_0,prob_1,label\n", "p.csv: column 'prob_0' must have at least one row"),
         (
@@ -234,7 +237,7 @@ def test_csv_labels_may_be_words_where_columns_name_the_classes(csv):
         ("logit_0,logit_1,logit_3,label\n1,2,3,0\n", "logit_2 is missing"),
         (
             "prob_a,prob_b,label\n0.75,0.25,c\n",
-            r"must hold class names \('a', 'b'\) or class numbers; got 'c' at row 0",
+            r"must hold class names \('a', 'b'\) or class numbers; got 'c' at line 2",
         ),
         (b"prob_0,prob_1,label\n0.5,0.5,\xff\xfe\n", "p.csv"),
     ],

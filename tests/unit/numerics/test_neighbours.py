@@ -92,7 +92,7 @@ def test_features_are_a_finite_matrix_with_a_row_for_each_prediction():
         (torch.zeros(3, 4, 5), r"got \(3, 4, 5\)"),
         (torch.zeros(3, 0), r"shape \(n, d\)"),
         (some_features(3), "as many rows as the predictions, 4; got 3"),
-        (broken, "finite; got nan at row 2, column 5"),
+        (broken, r"finite; got nan at row 2 \(counting from 0\), column 5"),
         (torch.ones(4, 2, dtype=torch.bool), "real numbers"),
         ("text", "array"),
     ):
