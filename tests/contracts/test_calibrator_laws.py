@@ -265,6 +265,27 @@ class TestMaps:
         captured = torch.compile(made, backend="eager", fullgraph=True)
         assert torch.allclose(captured(logits), made(logits), rtol=1e-5, atol=1e-5)
 
+    @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+    # Under vmap torch says of its own operations that they are slower.
+    @pytest.mark.filterwarnings("ignore:There is a performance:UserWarning", "ignore:torch.searchsorted:UserWarning")
+    @each_calibrator
+    def test_it_runs_under_vmap_and_a_trace_of_some_samples_serves_others(self, calibrator):
+        made, logits = fitted(calibrator, 5), hard_rows(5, torch.float32)
+        confident, others = logits[:1].abs() * torch.tensor([100.0, 1, 1, 1, 1]), made(logits)
+        traced = torch.jit.trace(made, (confident,), check_trace=False)
+        for result in (torch.func.vmap(made)(logits), traced(logits)):
+            assert torch.allclose(result, others, rtol=1e-5, atol=1e-5)
+
+    @each_calibrator
+    def test_a_fit_under_inference_mode_gives_a_map_that_gradients_pass(self, calibrator):
+        rows = overconfident(400, 5)
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrantWarning)
+            made = calibrator.fit(Predictions.from_logits(rows.logits.clone(), rows.labels))
+        logits = hard_rows(5).requires_grad_()
+        assert torch.allclose(made(logits), fitted(calibrator, 5)(logits), rtol=1e-9, atol=1e-9)
+        made.load_state_dict(fitted(calibrator, 5).state_dict())
+
 
 @functools.cache
 def fits_that_tempt(k, dtype):

@@ -522,6 +522,12 @@ class TestWhatIsDerived:
                 float(torch.nn.functional.cross_entropy(rows.logits[::3].double(), rows.labels[::3])), rel=1e-6
             )
 
+    @pytest.mark.parametrize("place", [1, np.int64(1), torch.tensor(1)])
+    def test_a_single_number_chooses_no_samples_but_is_answered_with_the_slice(self, place):
+        for rows in (Predictions.from_logits(LOGITS, LABELS), TopLabel([0.5, 0.5], [True, False])):
+            with refused("by a slice, a mask or positions", r"\[1:2\]"):
+                rows[place]
+
     def test_choosing_no_samples_is_refused_as_giving_none_is(self):
         for rows in (Predictions.from_logits(LOGITS, LABELS), TopLabel([0.5], [True])):
             with refused("at least one row"):

@@ -72,7 +72,9 @@ class FittedModule(nn.Module):
     def keep(self, **values: Tensor) -> None:
         """Register buffers."""
         for name, value in values.items():
-            self.register_buffer(name, torch.as_tensor(value).detach().double())
+            number = torch.as_tensor(value).detach().double()
+            with torch.inference_mode(mode=False):  # a buffer made under it could take no part in gradients
+                self.register_buffer(name, number.clone() if number.is_inference() else number)
 
     @final
     def check(self) -> None:
@@ -151,12 +153,19 @@ def keep_argmax(values: Tensor, logits: Tensor) -> Tensor:
     return others.scatter(-1, predicted, ahead.where(lost, values.gather(-1, predicted)))
 
 
-def _is_plain(values: Tensor) -> bool:
-    """Whether this is a float32 or float64 tensor on a CPU that is neither traced nor compiled: NumPy can read it."""
+def is_traced() -> bool:
+    """Whether operations are recorded or transformed (compile, export, jit.trace, vmap): none may depend on values."""
     return (
-        not torch.compiler.is_compiling()
-        and torch._C._get_tracing_state() is None
-        and not torch._C._are_functorch_transforms_active()
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._are_functorch_transforms_active()
+    )
+
+
+def _is_plain(values: Tensor) -> bool:
+    """Whether this is a float32 or float64 tensor on a CPU that is not traced: NumPy can read it."""
+    return (
+        not is_traced()
         and type(values) in (Tensor, torch.nn.Parameter)
         and values.device.type == "cpu"
         and values.dtype in (torch.float32, torch.float64)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant.maps.base import FittedModule, Map, require, rises
+from calibrant.maps.base import FittedModule, Map, is_traced, require, rises
 from calibrant.numerics.binning import bin_index
 from calibrant.numerics.softmax import Normalised, logaddexp, odds_of_largest
 
@@ -77,9 +77,9 @@ def with_top_log_odds(top: Top, log_odds: Tensor) -> Tensor:
     """
     log_shares = top.log_shares
     log_odds = log_odds.clamp(min=_AHEAD - math.log(log_shares.shape[-1] - 1))
-    # Above even odds no class can overtake. Which samples are below is known only outside of compilation.
+    # Above even odds no class can overtake.
     overtaken = log_odds < _AHEAD
-    if torch.compiler.is_compiling():
+    if is_traced():
         log_shares = torch.where(overtaken, _held_back(log_shares, log_odds), log_shares)
     elif overtaken.any():
         samples, log_shares = overtaken[..., 0], log_shares.clone()

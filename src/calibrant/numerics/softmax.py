@@ -163,7 +163,8 @@ def workspace(parts: int, size: int, dtype: torch.dtype, device: torch.device) -
         return torch.empty(parts, size, dtype=dtype, device=device)
     kept: Tensor | None = getattr(_kept, "memory", None)
     if kept is None or kept.dtype != dtype or kept.numel() < parts * size:
-        kept = _kept.memory = torch.empty(parts * size, dtype=dtype)
+        with torch.inference_mode(mode=False):  # memory made under it could not be written to afterwards
+            kept = _kept.memory = torch.empty(parts * size, dtype=dtype)
     return kept[: parts * size].view(parts, size)
 
 

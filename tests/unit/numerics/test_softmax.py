@@ -167,6 +167,14 @@ def test_samples_taken_at_strides_are_read_right():
         assert torch.equal(strided.nll(), plain.nll())
 
 
+def test_a_pass_under_inference_mode_leaves_nothing_that_later_ones_cannot_use(monkeypatch):
+    monkeypatch.setattr("calibrant.numerics.softmax._kept", types.SimpleNamespace())
+    logits, labels = logits_of("plain", 100, 5, torch.float32)
+    with torch.inference_mode():
+        within = SoftmaxRows(logits, labels, Wanted()).nll().tolist()
+    assert SoftmaxRows(logits, labels, Wanted()).nll().tolist() == within
+
+
 class TestNormalised:
     """Logits that are logarithms of given probabilities."""
 
