@@ -4,7 +4,7 @@ import difflib
 import math
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
@@ -228,6 +228,14 @@ def check_real_number(value: object, name: str, *, least: float, most: float = m
     return number
 
 
+def check_open_unit(value: object, name: str) -> float:
+    """Check 0 < value < 1; return a Python number."""
+    number = _number(value)
+    if not 0 < number < 1:
+        raise InputError(f"{name} must lie between 0 and 1, without these; got {value!r}.")
+    return number
+
+
 def _number(value: object) -> float:
     """Convert to a Python number, which JSON can hold; NaN if it is not a number, or too large."""
     if not isinstance(value, Real) or isinstance(value, bool):
@@ -284,39 +292,51 @@ def check_known(name: object, known: Iterable[str], what: str) -> None:
     raise UnknownNameError(f"{what} must be {choice}; got {name!r}.{hint}")
 
 
-# Types of options that carry their range, for check_options.
+# Types of options that carry their range, for check_options. A check returns the number.
+Finite: TypeAlias = Annotated[float, partial(check_real_number, least=-math.inf)]
 Positive: TypeAlias = Annotated[float, check_positive]
 NonNegative: TypeAlias = Annotated[float, partial(check_real_number, least=0)]
 UnitInterval: TypeAlias = Annotated[float, partial(check_real_number, least=0, most=1)]
+OpenUnitInterval: TypeAlias = Annotated[float, check_open_unit]
 AtLeastZero: TypeAlias = Annotated[int, partial(check_at_least, least=0)]
 AtLeastOne: TypeAlias = Annotated[int, partial(check_at_least, least=1)]
+AtLeastTwo: TypeAlias = Annotated[int, partial(check_at_least, least=2)]
+BinCount: TypeAlias = Annotated[int, check_bins]
+Seed: TypeAlias = Annotated[int, partial(check_at_least, least=0, most=_MOST_SEED)]
 
 
 def check_options(record: Any) -> None:
-    """Check the options of a dataclass against their types: ranges, words of a Literal, text, numbers, and bools."""
+    """Check the options of a dataclass against their types: ranges, words of a Literal, text, numbers, and bools.
+
+    NumPy's numbers become Python's own, which files can hold.
+    """
     for field in fields(record):
         if field.init:
-            _check_option(getattr(record, field.name), field.type, field.name)
+            given = getattr(record, field.name)
+            checked = _checked_option(given, field.type, field.name)
+            if checked is not given:
+                object.__setattr__(record, field.name, checked)
 
 
-def _check_option(value: Any, hint: Any, name: str) -> None:
+def _checked_option(value: Any, hint: Any, name: str) -> Any:
     form, parts = get_origin(hint), [part for part in get_args(hint) if part is not type(None)]
     if form is Annotated:
         for check in hint.__metadata__:
-            check(value, name=name)
+            value = check(value, name=name)
     elif form is Literal:
-        check_known(value, parts, name)
+        if not isinstance(value, Hashable) or value not in parts:
+            check_known(value, map(str, parts), name)
     elif form is tuple:
-        for item in value:
-            _check_option(item, parts[0], f"each of {name}")
+        return tuple(_checked_option(item, parts[0], f"each of {name}") for item in value)
     elif hint is bool:
         check_bool(value, name)
-    elif hint is float:
-        check_real_number(value, name, least=-math.inf)
+    elif hint is float and math.isnan(value := _number(given := value)):
+        raise InputError(f"{name} must be a number; got {given!r}.")
     elif hint is str and not isinstance(value, str):
         raise InputError(f"{name} must be text; got {value!r}.")
     elif len(parts) == 1 and value is not None:  # an option that may be None
-        _check_option(value, parts[0], name)
+        return _checked_option(value, parts[0], name)
+    return value
 
 
 def stays_inside(name: str) -> bool:

@@ -13,6 +13,7 @@ import re
 import warnings
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 from extreme_data import EXTREMES
@@ -172,6 +173,17 @@ class TestFacts:
         assert type(calibrator).__dataclass_params__.frozen
         assert calibrator == dataclasses.replace(calibrator)
         assert getattr(type(calibrator), "__final__", False), "classes are abstract or final"
+
+    @each_calibrator
+    def test_options_are_checked_and_numbers_of_numpy_become_those_of_python(self, calibrator):
+        kinds = {int: np.int64, float: np.float32}
+        for option in dataclasses.fields(calibrator):
+            value = getattr(calibrator, option.name)
+            if type(value) in kinds:
+                again = dataclasses.replace(calibrator, **{option.name: kinds[type(value)](value)})
+                assert type(getattr(again, option.name)) is type(value)
+                with pytest.raises(InputError, match=f"{option.name} must be"):
+                    dataclasses.replace(calibrator, **{option.name: "many"})
 
     def test_names_are_unique(self):
         assert len({calibrator.name for calibrator in ALL}) == len(ALL)

@@ -102,12 +102,7 @@ class TestBadProbabilities:
             Predictions.from_logits(np.tile(others, (4, 1)), np.tile(LABELS, 4))  # a warning would be an error
 
     def test_a_sample_that_does_not_sum_to_one_is_named(self):
-        with refused(
-            "each row of probs must sum to one",
-            "got 1.2 at row 2",
-            "pass normalise=True",
-            "one at a time",
-        ):
+        with refused("each row of probs must sum to one", "got 1.2 at row 2", "pass normalise=True", "one at a time"):
             Predictions.from_probs(changed(PROBS, 2, 1, 0.7), LABELS)
 
     def test_rounding_of_half_precision_is_forgiven(self):

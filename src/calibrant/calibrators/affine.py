@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeAlias, final, get_args
+from typing import Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, Fitted, absent_classes, class_names, warn_of_missing_classes
-from calibrant.checks import check_bins, check_known, check_positive
+from calibrant.checks import BinCount, NonNegative, Positive, check_options
 from calibrant.errors import Caveat, FitError, InputError, SeparableError, warn
 from calibrant.maps import Affine, ChainMap, Identity, Scale
 from calibrant.numerics.binning import errors_at_temperatures
@@ -144,19 +144,14 @@ class TemperatureScaling(Calibrator, name="temperature", title="Temperature scal
     preserves_ranking = False  # only for two classes
 
     criterion: TemperatureCriterion = "nll"
-    gamma: float = 1.0
-    n_bins: int = 15
-    value: float | None = None
+    gamma: NonNegative = 1.0
+    n_bins: BinCount = 15
+    value: Positive | None = None
 
     def __post_init__(self) -> None:
-        check_known(self.criterion, get_args(TemperatureCriterion), "criterion")
-        if not 0 <= self.gamma < float("inf"):
-            raise InputError(f"gamma must be at least 0 and finite; got {self.gamma}.")
-        check_bins(self.n_bins)
-        if self.value is not None:
-            check_positive(self.value, "value")
-            if self.criterion != "nll":
-                raise InputError(f"criterion must be left out where T is given as value; got {self.criterion!r}.")
+        check_options(self)
+        if self.value is not None and self.criterion != "nll":
+            raise InputError(f"criterion must be left out where T is given as value; got {self.criterion!r}.")
 
     def _fit(self, predictions: Predictions) -> Fitted:
         if self.value is not None or self.criterion in _GRIDS:
@@ -327,14 +322,6 @@ def _fit_structured(
     return Fitted(ChainMap(both, n_classes=k), certificate)
 
 
-def _check_strengths(method: "StructuredVectorScaling | StructuredMatrixScaling") -> None:
-    for name, strength in method.settings().items():
-        if not 0 < strength < float("inf"):
-            raise InputError(
-                f"{name} must be above 0 and finite; got {strength}. Without a penalty, use vector or matrix."
-            )
-
-
 @final
 @dataclass(frozen=True)
 class StructuredVectorScaling(Calibrator, name="svs", title="Structured vector scaling", family="scaling", paper=BERTA):
@@ -361,11 +348,8 @@ class StructuredVectorScaling(Calibrator, name="svs", title="Structured vector s
         True
     """
 
-    diagonal_strength: float = 1.0
-    bias_strength: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_strengths(self)
+    diagonal_strength: Positive = 1.0
+    bias_strength: Positive = 1.0
 
     def ridge(self, n: float, k: int) -> Ridge:
         """Return the penalties for n samples of k classes."""
@@ -397,12 +381,9 @@ class StructuredMatrixScaling(Calibrator, name="sms", title="Structured matrix s
         bias_strength: λ_b.
     """
 
-    diagonal_strength: float = 1.0
-    off_diagonal_strength: float = 1.0
-    bias_strength: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_strengths(self)
+    diagonal_strength: Positive = 1.0
+    off_diagonal_strength: Positive = 1.0
+    bias_strength: Positive = 1.0
 
     def ridge(self, n: float, k: int) -> Ridge:
         """Return the penalties for n samples of k classes."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, final, get_args
+from typing import NamedTuple, final
 
 from calibrant.calibrators.affine import (
     StructuredMatrixScaling,
@@ -18,7 +18,7 @@ from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, Quadra
 from calibrant.calibrators.odir import DirichletODIR
 from calibrant.calibrators.order_preserving import DiagonalOrderPreserving, OrderInvariant, OrderPreserving
 from calibrant.calibrators.selection import CandidateResult, Ranking, Score, rank
-from calibrant.checks import check_at_least, check_known
+from calibrant.checks import AtLeastTwo, Seed, check_options
 from calibrant.errors import CalibrantError, warn
 from calibrant.maps import Map
 from calibrant.paper import Paper
@@ -150,14 +150,13 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
 
     candidates: tuple[Calibrator, ...] | None = None
     score: Score = "nll"
-    folds: int = 5
-    seed: int = 0
+    folds: AtLeastTwo = 5
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         if self.candidates is not None:
             check_calibrators(self.candidates, "candidates")
-        check_known(self.score, get_args(Score), "score")
-        check_at_least(self.folds, 2, "folds")
+        check_options(self)
 
     def rank(self, predictions: Predictions) -> Ranking:
         """Rank the candidates by their score on samples they were not fitted on."""

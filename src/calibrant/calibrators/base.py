@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant.checks import set_facts
+from calibrant.checks import check_options, set_facts
 from calibrant.errors import (
     CalibrantError,
     CalibrantWarning,
@@ -264,6 +264,7 @@ class Calibrator(ABC):
     """A method of the literature with its options; concrete ones are frozen dataclasses.
 
     Their facts are keywords of the class, ``class Mine(Calibrator, name="mine", ...)``, or attributes in its body.
+    Options are checked against their types (:func:`~calibrant.checks.check_options`).
     """
 
     name: ClassVar[str]
@@ -278,6 +279,9 @@ class Calibrator(ABC):
     def __init_subclass__(cls, **facts: object) -> None:
         super().__init_subclass__()
         set_facts(cls, facts)
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     @abstractmethod
     def _fit(self, predictions: Predictions) -> Fitted:

@@ -7,7 +7,8 @@ the calibration scores this is the same function as scikit-learn's, which draws 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, final, get_args
+from functools import partial
+from typing import Annotated, Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from calibrant.calibrators.base import (
     top_label,
     warn_of_missing_classes,
 )
-from calibrant.checks import check_bins, check_known, check_positive
+from calibrant.checks import BinCount, Positive, check_bins
 from calibrant.maps import ClassBins, PooledMap, Steps, TopLabelMap
 from calibrant.numerics.binning import bin_index, counts_by, inner_edges, sums_by
 from calibrant.numerics.isotonic import (
@@ -85,12 +86,8 @@ class HistogramBinning(Calibrator, name="histogram", title="Histogram binning", 
 
     preserves_accuracy = True
 
-    n_bins: int = 15
+    n_bins: BinCount = 15
     bins: BinKind = "equal_mass"
-
-    def __post_init__(self) -> None:
-        check_bins(self.n_bins)
-        check_known(self.bins, get_args(BinKind), "bins")
 
     def _fit(self, predictions: Predictions) -> Fitted:
         edges, share = _binned(*top_label(predictions), predictions.sample_counts, self.n_bins, self.bins)
@@ -121,12 +118,8 @@ class ClasswiseHistogramBinning(
 
     bins_every_class = True
 
-    n_bins: int = 15
+    n_bins: BinCount = 15
     bins: BinKind = "equal_width"
-
-    def __post_init__(self) -> None:
-        check_bins(self.n_bins)
-        check_known(self.bins, get_args(BinKind), "bins")
 
     def _fit(self, predictions: Predictions) -> Fitted:
         n, k = predictions.effective_size, predictions.n_classes
@@ -217,12 +210,8 @@ class IMax(Calibrator, name="imax", title="I-Max binning", family="binning", pap
 
     bins_every_class = True
 
-    n_bins: int = 15
+    n_bins: Annotated[int, partial(check_bins, least=2)] = 15
     sharing: IMaxSharing = "shared"
-
-    def __post_init__(self) -> None:
-        check_bins(self.n_bins, least=2)
-        check_known(self.sharing, get_args(IMaxSharing), "sharing")
 
     def _fit(self, predictions: Predictions) -> Fitted:
         (scores, classes), weights = one_vs_rest_log_odds(predictions), predictions.sample_counts
@@ -290,14 +279,9 @@ class BayesianBinning(Calibrator, name="bbq", title="Bayesian binning into quant
 
     preserves_accuracy = True
 
-    range_factor: float = 10.0
-    prior_rows: float = 2.0
+    range_factor: Positive = 10.0
+    prior_rows: Positive = 2.0
     prior_for: BBQPrior = "bin"
-
-    def __post_init__(self) -> None:
-        check_positive(self.range_factor, "range_factor")
-        check_positive(self.prior_rows, "prior_rows")
-        check_known(self.prior_for, get_args(BBQPrior), "prior_for")
 
     def _fit(self, predictions: Predictions) -> Fitted:
         ties, n = tie_blocks(*top_label(predictions), predictions.sample_counts), predictions.effective_size

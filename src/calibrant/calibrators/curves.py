@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from calibrant.calibrators.base import (
     warn_of_missing_classes,
 )
 from calibrant.calibrators.binning import padded
-from calibrant.checks import check_at_least, check_bins, check_known
+from calibrant.checks import AtLeastTwo, BinCount, Seed
 from calibrant.errors import FitError, InputError
 from calibrant.maps import Line, Steps, TopLabelMap
 from calibrant.numerics.isotonic import Blocks, equal_mass_edges, fits_with_one_more, tie_blocks
@@ -54,10 +54,7 @@ class SplineCalibration(Calibrator, name="spline", title="Spline fitting", famil
 
     preserves_accuracy = True
 
-    n_knots: int = 6
-
-    def __post_init__(self) -> None:
-        check_at_least(self.n_knots, 2, "n_knots")
+    n_knots: AtLeastTwo = 6
 
     def _fit(self, predictions: Predictions) -> Fitted:
         n, size = len(predictions), predictions.effective_size
@@ -290,13 +287,9 @@ class ScalingBinning(Calibrator, name="scaling_binning", title="Scaling-binning"
     preserves_accuracy = True
     preserves_ranking = False  # a model that is more confident where it is wrong gets a falling curve
 
-    n_bins: int = 15
+    n_bins: BinCount = 15
     split: ScalingBinningSplit = "three_way"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_bins(self.n_bins)
-        check_known(self.split, get_args(ScalingBinningSplit), "split")
+    seed: Seed = 0
 
     def _fit(self, predictions: Predictions) -> Fitted:
         scores, correct = top_label(predictions)
@@ -330,13 +323,9 @@ class ScalingBinningMarginal(
         seed: Random seed of the split into three parts.
     """
 
-    n_bins: int | None = None
+    n_bins: BinCount | None = None
     split: ScalingBinningSplit = "three_way"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_bins(1 if self.n_bins is None else self.n_bins)
-        check_known(self.split, get_args(ScalingBinningSplit), "split")
+    seed: Seed = 0
 
     def _fit(self, predictions: Predictions) -> Fitted:
         n, k = predictions.effective_size, predictions.n_classes

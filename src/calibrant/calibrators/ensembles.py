@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, final, get_args
+from typing import Literal, TypeAlias, final
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor
 from calibrant.calibrators.affine import Uncalibrated, temperature_fit
 from calibrant.calibrators.base import Calibrator, Fitted, check_calibrators
 from calibrant.calibrators.binning import ZHANG
-from calibrant.checks import check_known
 from calibrant.errors import FitError, InputError, warn
 from calibrant.maps import ChainMap, Identity, LogMixture, Mixture, Scale
 from calibrant.numerics.inverse_temperature import beta_range, temperature_derivatives
@@ -123,9 +122,6 @@ class EnsembleTemperatureScaling(
     preserves_ranking = False  # only for two classes
 
     criterion: EtsCriterion = "nll"
-
-    def __post_init__(self) -> None:
-        check_known(self.criterion, get_args(EtsCriterion), "criterion")
 
     def _fit(self, predictions: Predictions) -> Fitted:
         if self.criterion == "brier":

@@ -5,14 +5,15 @@ import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias, final, get_args
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import CalibratorFamily, gathered_warnings, log_odds_bounds, top_label, with_scores
 from calibrant.calibrators.binning import padded
-from calibrant.checks import as_features, check_at_least, check_known, set_facts
+from calibrant.checks import AtLeastOne, as_features, check_options, check_positive, check_real_number, set_facts
 from calibrant.errors import FitError, InputError, warn
 from calibrant.maps import Bands, FitSummary, ProximityMap, Surface, Table
 from calibrant.numerics.isotonic import equal_mass_edges
@@ -46,6 +47,9 @@ class FeatureCalibrator(ABC):
     def __init_subclass__(cls, **facts: object) -> None:
         super().__init_subclass__()
         set_facts(cls, facts)
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     @abstractmethod
     def _fit(self, predictions: Predictions, nearness: Tensor) -> Surface:
@@ -120,20 +124,12 @@ class BinMeanShift(
     preserves_accuracy = True
     preserves_ranking = False  # neighbouring cells may swap order
 
-    bands: int = 5
-    cells: int = 10
-    shrinkage: float = 0.5
+    bands: AtLeastOne = 5
+    cells: AtLeastOne = 10
+    shrinkage: Annotated[float, check_positive, partial(check_real_number, least=0, most=1)] = 0.5
     rule: CellRule = "shift"
-    neighbours: int = 10
+    neighbours: AtLeastOne = 10
     closeness: Closeness = "exp_mean_distance"
-
-    def __post_init__(self) -> None:
-        for count, name in ((self.bands, "bands"), (self.cells, "cells"), (self.neighbours, "neighbours")):
-            check_at_least(count, 1, name)
-        check_known(self.rule, ("shift", "replace"), "rule")
-        check_known(self.closeness, get_args(Closeness), "closeness")
-        if not 0 < self.shrinkage <= 1:
-            raise InputError(f"shrinkage must be above 0 and at most 1; got {self.shrinkage}.")
 
     def _fit(self, predictions: Predictions, nearness: Tensor) -> Bands:
         log_odds, correct = top_label(predictions)
@@ -201,12 +197,8 @@ class DensityRatioCalibration(
     preserves_accuracy = True
     preserves_ranking = False  # it depends on the proximity as well
 
-    neighbours: int = 10
+    neighbours: AtLeastOne = 10
     closeness: Closeness = "exp_mean_distance"
-
-    def __post_init__(self) -> None:
-        check_at_least(self.neighbours, 1, "neighbours")
-        check_known(self.closeness, get_args(Closeness), "closeness")
 
     def _fit(self, predictions: Predictions, nearness: Tensor) -> Table:
         log_odds, correct = top_label(predictions)

@@ -20,7 +20,6 @@ from calibrant.calibrators.base import (
     one_vs_rest_log_odds,
     warn_of_missing_classes,
 )
-from calibrant.checks import check_known
 from calibrant.errors import FitError, SeparableError, warn, without_our_warnings
 from calibrant.maps import BetaCurve, Polynomial
 from calibrant.numerics.logistic import Features, LogisticFit, Targets, fit_logistic
@@ -189,9 +188,6 @@ class PlattScaling(Calibrator, name="platt", title="Platt scaling", family="scal
 
     targets: TargetKind = "smoothed"
 
-    def __post_init__(self) -> None:
-        check_known(self.targets, ("smoothed", "plain"), "targets")
-
     def uniform_share(self, predictions: Predictions) -> float:
         usual = predictions.uniform_share
         n, k = predictions.logits.shape
@@ -262,9 +258,6 @@ class BetaCalibration(Calibrator, name="beta", title="Beta calibration", family=
     """
 
     parameters: Literal["abm", "ab", "am"] = "abm"
-
-    def __post_init__(self) -> None:
-        check_known(self.parameters, ("abm", "ab", "am"), "parameters")
 
     def _fit(self, predictions: Predictions, regression: Regression | None = None) -> Fitted:
         features, rising = {"abm": (_abm, (1, 2)), "ab": (_ab, (0, 1)), "am": (_line, (1,))}[self.parameters]

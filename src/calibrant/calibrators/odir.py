@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Literal, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from calibrant.calibrators.affine import check_every_class_seen, log_probs_at, temperature_fit
 from calibrant.calibrators.base import Calibrator, Fitted, fold_positions
-from calibrant.checks import check_at_least, check_known, check_positive
+from calibrant.checks import AtLeastTwo, Positive, Seed
 from calibrant.errors import FitError
 from calibrant.maps import Affine, Mixture
 from calibrant.numerics.softmax_regression import AffineFit, Ridge, Samples, WeightShape, fit_affine
@@ -195,14 +195,11 @@ class MatrixScalingODIR(Calibrator, name="ms_odir", title="Matrix scaling with O
         True
     """
 
-    strength: float | None = None
-    bias_strength: float | None = None
+    strength: Positive | None = None
+    bias_strength: Positive | None = None
     search: OdirSearch = "stepwise"
-    folds: int = 5
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _check_options(self)
+    folds: AtLeastTwo = 5
+    seed: Seed = 0
 
     def _fit(self, predictions: Predictions) -> Fitted:
         return _fit(self, predictions, of_log_probs=False)
@@ -237,25 +234,14 @@ class DirichletODIR(
         True
     """
 
-    strength: float | None = None
-    bias_strength: float | None = None
+    strength: Positive | None = None
+    bias_strength: Positive | None = None
     search: OdirSearch = "stepwise"
-    folds: int = 5
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _check_options(self)
+    folds: AtLeastTwo = 5
+    seed: Seed = 0
 
     def _fit(self, predictions: Predictions) -> Fitted:
         return _fit(self, predictions, of_log_probs=True)
-
-
-def _check_options(method: MatrixScalingODIR | DirichletODIR) -> None:
-    for name, strength in (("strength", method.strength), ("bias_strength", method.bias_strength)):
-        if strength is not None:
-            check_positive(strength, name)
-    check_known(method.search, get_args(OdirSearch), "search")
-    check_at_least(method.folds, 2, "folds")
 
 
 def _fit(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, *, of_log_probs: bool) -> Fitted:

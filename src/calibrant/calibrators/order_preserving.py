@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.calibrators.affine import TemperatureScaling
 from calibrant.calibrators.base import Calibrator, Fitted, warn_of_missing_classes
-from calibrant.checks import check_at_least, check_positive
+from calibrant.checks import AtLeastOne, AtLeastTwo, Positive, Seed
 from calibrant.errors import SeparableError
 from calibrant.maps import MonotoneMap, OrderPreservingMap, Sees
 from calibrant.numerics.newton import quasi_newton
@@ -54,12 +54,9 @@ class OrderPreserving(
     preserves_accuracy = True
     preserves_ranking = False  # samples are stretched differently
 
-    hidden: int = 32
-    weight_decay: float = 3.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _check(self)
+    hidden: AtLeastOne = 32
+    weight_decay: Positive = 3.0
+    seed: Seed = 0
 
     def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_missing_classes(predictions, self.title)
@@ -91,20 +88,12 @@ class OrderInvariant(
     preserves_accuracy = True
     preserves_ranking = False  # samples are stretched differently
 
-    hidden: int = 32
-    weight_decay: float = 3.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _check(self)
+    hidden: AtLeastOne = 32
+    weight_decay: Positive = 3.0
+    seed: Seed = 0
 
     def _fit(self, predictions: Predictions) -> Fitted:
         return _stretched(self, predictions, "sorted")
-
-
-def _check(method: OrderPreserving | OrderInvariant) -> None:
-    check_at_least(method.hidden, 1, "hidden")
-    check_positive(method.weight_decay, "weight_decay")
 
 
 # Differs from the paper: one hidden layer of tanh, whose start gives temperature scaling; it sees log-probabilities
@@ -293,12 +282,8 @@ class DiagonalOrderPreserving(
     preserves_accuracy = True
     preserves_ranking = False  # the logits of the other classes change too
 
-    pieces: int = 16
-    weight_decay: float = 5.0
-
-    def __post_init__(self) -> None:
-        check_at_least(self.pieces, 2, "pieces")
-        check_positive(self.weight_decay, "weight_decay")
+    pieces: AtLeastTwo = 16
+    weight_decay: Positive = 5.0
 
     # Differs from the paper: a piecewise straight function in place of the numerical integral of a positive network,
     # which makes the fit convex and the function exact; of log-probabilities after temperature scaling, so that adding

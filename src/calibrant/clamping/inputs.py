@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant.checks import are_images, check_at_least, check_bool
+from calibrant.checks import AtLeastOne, are_images, check_bool, check_options
 from calibrant.errors import InputError, Row
 from calibrant.inference import LabelledInputs
 from calibrant.numerics.softmax import to_working_precision
@@ -268,10 +268,10 @@ class LowFrequencies:
         size: Number of frequencies along each side: 4 gives 16 numbers per channel.
     """
 
-    size: int = 4
+    size: AtLeastOne = 4
 
     def __post_init__(self) -> None:
-        check_at_least(self.size, 1, "size")
+        check_options(self)
 
     def basis(self, like: Tensor) -> Basis:
         if like.ndim != 3:  # channel, height, width

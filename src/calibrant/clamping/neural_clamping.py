@@ -6,9 +6,10 @@ import math
 import os
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, final, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, final, get_args
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.calibrators.base import gathered_warnings
-from calibrant.checks import check_at_least, check_known, check_real_number, check_seed
+from calibrant.checks import AtLeastOne, AtLeastTwo, Seed, check_known, check_options, check_real_number
 from calibrant.clamping.fitting import (
     FitResult,
     FitRun,
@@ -112,16 +113,16 @@ class NeuralClamping:
     strength: float | tuple[float, ...] | StrengthRule = "path"
     choose_by: ChooseBy = "cross-validated-nll"
     penalty: Penalty = "squared"
-    clip: float = 0.0
+    clip: Annotated[float, partial(check_real_number, least=0, most=_MOST_CLIP)] = 0.0
     delta_shape: DeltaShape = field(default_factory=PerEntry)
     start: Start = field(default_factory=ZeroStart)
     solver: ExactSolver | StochasticSolver = field(default_factory=ExactSolver)
     augmentation: Augmentation = "none"
-    views: int = 4
+    views: AtLeastOne = 4
     space: InputSpace | None = None
-    folds: int = 5
-    batch_size: int | None = None
-    seed: int = 0
+    folds: AtLeastTwo = 5
+    batch_size: AtLeastOne | None = None
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
         for name, kinds in {
@@ -148,18 +149,12 @@ class NeuralClamping:
         else:
             check = _checked_strength
             strength = tuple(map(check, strength)) if isinstance(strength, tuple) else check(strength)
-        for name, known in {"choose_by": ChooseBy, "penalty": Penalty, "augmentation": Augmentation}.items():
-            check_known(getattr(self, name), get_args(known), name)
         for name, value in {
             "gamma": gammas if isinstance(self.gamma, tuple) else gammas[0],
             "strength": strength,
-            "clip": check_real_number(self.clip, "clip", least=0, most=_MOST_CLIP),
-            "folds": check_at_least(self.folds, 2, "folds"),
-            "views": check_at_least(self.views, 1, "views"),
-            "seed": check_seed(self.seed),
-            "batch_size": None if self.batch_size is None else check_at_least(self.batch_size, 1, "batch_size"),
         }.items():
             object.__setattr__(self, name, value)  # the checked value: a Python number, which JSON can hold
+        check_options(self)
         self._check_together()
 
     @classmethod

@@ -19,12 +19,13 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, final, get_args
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least, check_known, check_positive, check_real_number
+from calibrant.checks import AtLeastOne, AtLeastTwo, Positive, check_options, check_real_number
 from calibrant.clamping.inputs import Basis, check_gradient
 from calibrant.clamping.objective import HeadFit, Objective, own_penalty, temperature_sensitivity
 from calibrant.clamping.passes import Passes, Precision
@@ -63,14 +64,12 @@ class ExactSolver:
             ``bfloat16``, faster and coarser. The final head is fitted to float32 logits.
     """
 
-    tolerance: float = 1e-3
-    max_passes: int = 100
+    tolerance: Positive = 1e-3
+    max_passes: AtLeastTwo = 100
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
-        check_positive(self.tolerance, "tolerance")
-        check_at_least(self.max_passes, 2, "max_passes")
-        check_known(self.precision, get_args(Precision), "precision")
+        check_options(self)
 
 
 class DescentResult(NamedTuple):
@@ -308,21 +307,14 @@ class StochasticSolver:
             ``mean`` averages them, as the toolkit does, and gives each batch the whole penalty.
     """
 
-    learning_rate: float = 0.001
-    momentum: float = 0.0
-    batch_size: int = 512
-    epochs: int = 100
+    learning_rate: Positive = 0.001
+    momentum: Annotated[float, partial(check_real_number, least=0, most=_MOST_MOMENTUM)] = 0.0
+    batch_size: AtLeastOne = 512
+    epochs: AtLeastOne = 100
     reduction: Literal["sum", "mean"] = "sum"
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("learning_rate", check_positive(self.learning_rate, "learning_rate")),
-            ("momentum", check_real_number(self.momentum, "momentum", least=0, most=_MOST_MOMENTUM)),
-            ("batch_size", check_at_least(self.batch_size, 1, "batch_size")),
-            ("epochs", check_at_least(self.epochs, 1, "epochs")),
-        ):
-            object.__setattr__(self, name, value)  # a NumPy number becomes Python's own, which JSON can hold
-        check_known(self.reduction, ("sum", "mean"), "reduction")
+        check_options(self)
 
 
 class StochasticState(NamedTuple):

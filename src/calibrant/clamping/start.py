@@ -4,13 +4,14 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, TypeAlias, final, get_args
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import check_known, check_positive, check_real_number, check_seed
+from calibrant.checks import Positive, check_options, check_positive, check_real_number, check_seed
 from calibrant.clamping.inputs import InputSpace, check_gradient
 from calibrant.errors import CalibrantWarning, InputError, Row
 from calibrant.inference import LabelledInputs, device_of, extract_logits, frozen
@@ -82,10 +83,10 @@ class RandomStart(Start):
     """
 
     name: ClassVar[str] = "random"
-    scale: float = 0.01
+    scale: Positive = 0.01
 
     def __post_init__(self) -> None:
-        check_positive(self.scale, "scale")
+        check_options(self)
 
     def _delta(self, _model: nn.Module, samples: LabelledInputs, _space: InputSpace | None, seed: int) -> Tensor:
         drawn = torch.rand(samples.input_shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -113,14 +114,11 @@ class DataDrivenStart(Start):
 
     name: ClassVar[str] = "data-driven"
     eta: Eta = "theorem"
-    quantile: float = 0.01
-    epsilon: float = 0.01
+    quantile: Annotated[float, check_positive, partial(check_real_number, least=0, most=0.5)] = 0.01
+    epsilon: Positive = 0.01
 
     def __post_init__(self) -> None:
-        check_known(self.eta, get_args(Eta), "eta")
-        check_positive(self.quantile, "quantile")
-        check_real_number(self.quantile, "quantile", least=0, most=0.5)
-        check_positive(self.epsilon, "epsilon")
+        check_options(self)
 
     def _delta(self, model: nn.Module, samples: LabelledInputs, space: InputSpace | None, seed: int) -> Tensor:
         if space is None and self.eta == "theorem":

@@ -7,13 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeAlias, final, get_args
+from typing import Any, ClassVar, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from calibrant.checks import as_features, as_tensor, check_at_least, check_known, check_positive, check_seed
+from calibrant.checks import (
+    AtLeastOne,
+    AtLeastZero,
+    OpenUnitInterval,
+    Positive,
+    Seed,
+    as_features,
+    as_tensor,
+    check_options,
+)
 from calibrant.confidence.learned import (
     ChooseEpochBy,
     ChosenEpoch,
@@ -180,27 +189,19 @@ class ConfidNet:
                                    "Addressing Failure Prediction by Learning Model Confidence", "arXiv:1910.04851",
                                    "Section 2")  # fmt: skip
 
-    layers: int = 5
-    units: int = 400
-    epochs: int = 500
-    learning_rate: float = 1e-4
-    batch_size: int = 128
-    held_out: float = 0.1
+    layers: AtLeastOne = 5
+    units: AtLeastOne = 400
+    epochs: AtLeastOne = 500
+    learning_rate: Positive = 1e-4
+    batch_size: AtLeastOne = 128
+    held_out: OpenUnitInterval = 0.1
     choose_by: ChooseEpochBy = "aupr_error"
-    fine_tune_epochs: int = 0
-    fine_tune_learning_rate: float = 1e-7
-    seed: int = 0
+    fine_tune_epochs: AtLeastZero = 0
+    fine_tune_learning_rate: Positive = 1e-7
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
-        # NumPy numbers become Python numbers, which a file can hold.
-        for name, least in {"layers": 1, "units": 1, "epochs": 1, "batch_size": 1, "fine_tune_epochs": 0}.items():
-            object.__setattr__(self, name, check_at_least(getattr(self, name), least, name))
-        for name in ("learning_rate", "fine_tune_learning_rate", "held_out"):
-            object.__setattr__(self, name, check_positive(getattr(self, name), name))
-        if self.held_out >= 1:
-            raise InputError(f"held_out must be below 1, a share of the samples; got {self.held_out}.")
-        check_known(self.choose_by, get_args(ChooseEpochBy), "choose_by")
-        object.__setattr__(self, "seed", check_seed(self.seed))
+        check_options(self)
 
     def fit(
         self, model: nn.Module, data: object, *, layer: str | None = None, augment: Augment | None = None,

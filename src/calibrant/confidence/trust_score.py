@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import (
+    AtLeastOne,
+    NonNegative,
     as_features,
     as_tensor,
     check_at_least,
     check_class_numbers,
-    check_real_number,
+    check_options,
     check_same_length,
 )
 from calibrant.confidence.learned import FeatureConfidence, LearnedConfidence, feature_batches
@@ -217,13 +219,11 @@ class TrustScore:
         "Jiang et al.", 2018, "To Trust Or Not To Trust A Classifier", "arXiv:1805.11783", "Algorithms 1 and 2"
     )
 
-    alpha: float = 0.0
-    neighbours: int = 10
+    alpha: NonNegative = 0.0
+    neighbours: AtLeastOne = 10
 
     def __post_init__(self) -> None:
-        # NumPy numbers become Python numbers, which a file can hold.
-        object.__setattr__(self, "alpha", check_real_number(self.alpha, "alpha", least=0))
-        object.__setattr__(self, "neighbours", check_at_least(self.neighbours, 1, "neighbours"))
+        check_options(self)
         if self.alpha >= 1:
             raise InputError(f"alpha must be below 1, so that samples are left; got {self.alpha}.")
 

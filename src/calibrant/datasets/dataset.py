@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor
 
-from calibrant.checks import Positive, check_known, check_labels, check_same_length, check_seed
+from calibrant.checks import Finite, Positive, check_known, check_labels, check_same_length, check_seed
 from calibrant.errors import InputError, warn
 from calibrant.paper import Paper
 
@@ -39,7 +39,7 @@ class Samples:
 class PixelScale:
     """Scale from stored pixels to network inputs: (pixel / peak - mean) / std in each channel."""
 
-    mean: tuple[float, ...]
+    mean: tuple[Finite, ...]
     std: tuple[Positive, ...]
     peak: Positive = 255
 

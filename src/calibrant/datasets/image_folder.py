@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.checks import check_at_least, check_positive, check_real_number
+from calibrant.checks import AtLeastOne, check_at_least, check_options, check_positive, check_real_number
 from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.datasets.publisher_files import UNCHECKED, missing_files
 from calibrant.errors import FileError, reading
@@ -104,10 +104,10 @@ class ImageFolder(DatasetReader):
     homepage = "https://image-net.org"
     remote = ()
 
-    size: int = 64
+    size: AtLeastOne = 64
 
     def __post_init__(self) -> None:
-        check_at_least(self.size, 1, "size")
+        check_options(self)
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         del checked  # no published files to compare with

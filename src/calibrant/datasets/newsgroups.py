@@ -5,14 +5,15 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least, check_known
+from calibrant.checks import AtLeastOne, check_at_least, check_known, check_options
 from calibrant.datasets.dataset import Dataset, DatasetReader, RemoteFile, Samples
 from calibrant.datasets.publisher_files import (
     UNCHECKED,
@@ -133,14 +134,12 @@ class Newsgroups(DatasetReader):
         ),
     )
 
-    n_words: int = 20_000
-    max_length: int = 500
+    n_words: Annotated[int, partial(check_at_least, least=3)] = 20_000
+    max_length: AtLeastOne = 500
     headers: Headers = "subject"
 
     def __post_init__(self) -> None:
-        check_at_least(self.n_words, 3, "n_words")
-        check_at_least(self.max_length, 1, "max_length")
-        check_known(self.headers, get_args(Headers), "headers")
+        check_options(self)
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         training, test = self._parts(Path(folder), checked=checked)

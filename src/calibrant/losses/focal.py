@@ -3,12 +3,12 @@
 import math
 from bisect import bisect_right
 from dataclasses import field
-from typing import Annotated, final
+from typing import final
 
 import torch
 from torch import Tensor
 
-from calibrant.checks import AtLeastZero, NonNegative, check_at_least, check_real_number
+from calibrant.checks import AtLeastZero, NonNegative, OpenUnitInterval, check_at_least, check_open_unit
 from calibrant.errors import InputError
 from calibrant.losses.base import RowLoss, log_losses
 from calibrant.paper import Paper
@@ -67,12 +67,6 @@ class FocalLoss(RowLoss):
         return focal_weighted(log_losses(logits, labels), self.gamma, detach_weight=self.detach_weight)
 
 
-def _check_probability(value: float, name: str) -> None:
-    check_real_number(value, name, least=0, most=1)
-    if value in {0, 1}:
-        raise InputError(f"{name} must lie between 0 and 1, without these; got {value!r}.")
-
-
 @final
 class SampleDependentFocalLoss(RowLoss):
     """Focal loss whose γ falls in steps as the probability of the true class grows (FLSD-53).
@@ -100,10 +94,9 @@ class SampleDependentFocalLoss(RowLoss):
                   "Section 4")  # fmt: skip
 
     gammas: tuple[NonNegative, ...] = (5.0, 3.0)
-    thresholds: tuple[Annotated[float, _check_probability], ...] = (0.2,)
+    thresholds: tuple[OpenUnitInterval, ...] = (0.2,)
 
     def __post_init__(self) -> None:
-        self.gammas, self.thresholds = tuple(self.gammas), tuple(self.thresholds)
         super().__post_init__()
         if list(self.thresholds) != sorted(set(self.thresholds)):
             raise InputError(f"thresholds must rise; got {self.thresholds!r}.")
@@ -139,7 +132,7 @@ def focal_gamma(probability: float) -> float:
     """
     from scipy.special import lambertw
 
-    _check_probability(probability, "probability")
+    check_open_unit(probability, "probability")
     # With m = -log(1 - p) and b = -p log p / (1 - p) the equation reads (1 + γ b) exp(-γ m) = 1. That is
     # w exp(w) = -r exp(-r) for r = m / b and w = -m γ - r. One root, w = -r, is γ = 0; the other is on the lower branch
     # of Lambert's W, and above 0 while r < 1.
@@ -179,7 +172,6 @@ class ScheduledFocalLoss(RowLoss):
     gamma: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.gammas, self.starts = tuple(self.gammas), tuple(self.starts)
         super().__post_init__()
         if len(self.gammas) != len(self.starts):
             raise InputError(

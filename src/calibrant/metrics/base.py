@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, Unpack, final
 
 from torch import Tensor
 
+from calibrant.checks import BinCount, check_options, set_facts
 from calibrant.errors import InputError
 from calibrant.metrics.states import (
     EXACT,
@@ -43,7 +44,8 @@ DESCRIPTION: Facts = {"family": "description", "lower_is_better": None}
 class Metric(ABC):
     """A number about predictions, with an additive state: ``value(state(a) + state(b)) == value(state(a + b))``.
 
-    Its facts are keywords of the class: ``class NLL(Metric, name="nll", title="Log-loss", ...)``.
+    Its facts are keywords of the class: ``class NLL(Metric, name="nll", title="Log-loss", ...)``. Options of a
+    dataclass are checked against their types (:func:`~calibrant.checks.check_options`).
     """
 
     name: ClassVar[str]
@@ -57,10 +59,10 @@ class Metric(ABC):
 
     def __init_subclass__(cls, **facts: object) -> None:
         super().__init_subclass__()
-        for name, fact in facts.items():
-            if not hasattr(cls, name) and name not in Metric.__annotations__:
-                raise TypeError(f"facts of a metric must be among {', '.join(Metric.__annotations__)}; got {name}.")
-            setattr(cls, name, fact)
+        set_facts(cls, facts)
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     @property
     @abstractmethod
@@ -107,7 +109,7 @@ class BinMetric(Metric, family="calibration", smallest_effect=0.001):
     """A calibration error over equal-width bins, of confidence unless ``bins`` says otherwise."""
 
     bins: ClassVar[type[BinStatistic]] = Binned
-    n_bins: int = 15
+    n_bins: BinCount = 15
 
     @property
     def statistic(self) -> BinStatistic:

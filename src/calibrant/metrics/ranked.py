@@ -6,7 +6,7 @@ from typing import Unpack, final
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_bins, check_positive
+from calibrant.checks import BinCount, Positive
 from calibrant.metrics.base import Facts, RankMetric
 from calibrant.metrics.states import Ranked, TopState, as_divisor
 from calibrant.numerics.softmax import positions
@@ -51,10 +51,7 @@ class ACE(RankMetric, name="ace", title="Adaptive calibration error", paper=_NGU
     Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
-    n_bins: int = 15
-
-    def __post_init__(self) -> None:
-        check_bins(self.n_bins)
+    n_bins: BinCount = 15
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked.in_effective_samples()
@@ -96,10 +93,7 @@ class MMCE(RankMetric, name="mmce", title="Maximum mean calibration error", pape
     Cost: O(n log n).
     """
 
-    width: float = 0.4
-
-    def __post_init__(self) -> None:
-        check_positive(self.width, "width")
+    width: Positive = 0.4
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked

@@ -8,7 +8,7 @@ from typing import Self, Unpack, final
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least, check_positive
+from calibrant.checks import Positive, check_at_least, check_positive
 from calibrant.errors import InputError
 from calibrant.metrics.base import DESCRIPTION, Facts, GridMetric, Metric
 from calibrant.metrics.states import Grid, Gridded, LabelStatistic, Sums, effective_number, full_predictions, weighted
@@ -111,10 +111,7 @@ class SECE(GridMetric, name="sece", title="Smooth ECE of meta-regularisation", p
     Cost: O(n) plus a fixed transform; the state is 2050 numbers.
     """
 
-    width: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_positive(self.width, "width")
+    width: Positive = 0.01
 
     def value(self, state: Grid) -> Tensor:
         neighbours, right = (gaussian_sums(mass, self.width) for mass in (state.total, state.right))
@@ -136,10 +133,7 @@ class SECEPrinted(Metric, name="sece_printed", title="Smooth ECE, equation 5 as 
     """
 
     statistic = Gridded()
-    width: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_positive(self.width, "width")
+    width: Positive = 0.01
 
     def value(self, state: Grid) -> Tensor:
         n = state.total.sum(-1, keepdim=True)

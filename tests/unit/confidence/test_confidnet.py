@@ -376,8 +376,8 @@ def test_data_that_are_no_labelled_samples_are_reported(network, data, message):
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"fine_tune_epochs": -1}, "fine_tune_epochs must be at least 0"),
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
-        ({"held_out": 1.0}, "held_out must be below 1"),
-        ({"held_out": 0}, "held_out must be above 0"),
+        ({"held_out": 1.0}, "held_out must lie between 0 and 1, without these; got 1.0"),
+        ({"held_out": 0}, "held_out must lie between 0 and 1, without these; got 0"),
         ({"seed": -1}, "seed must be at least 0"),
     ],
 )
