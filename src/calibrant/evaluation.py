@@ -5,6 +5,7 @@ that the samples leave open. In the last case the advice is more samples.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,8 +47,9 @@ _LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the mo
 WORTHWHILE = 0.01  # least relative change of a proper score that is worth a step, as `smallest_effect` has it
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
 _HIGH_FLOOR = 0.02  # noise above this hides errors that would matter
-# Coverages from which guaranteed thresholds are lowered, and at how many coverages the error rate is tested.
-_STARTS, _STEPS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), 1000
+# Coverages from which guaranteed thresholds are lowered, at how many coverages the error rate is tested, and how many
+# times the samples that show it if none is wrong a start must have.
+_STARTS, _STEPS, _FEWEST = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), 1000, 1.5
 _POWER = 2.04  # factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)²
 
 
@@ -250,11 +252,11 @@ def operating_points(
 ) -> tuple[OperatingPoint, ...]:
     """Return for every error rate the largest coverage whose estimate keeps to it, and the largest that is guaranteed.
 
-    A guaranteed threshold has a true error rate above the allowed one in at most 5 % of cases. From each of five
-    coverages, thresholds are lowered as long as a binomial test shows that the error rate is below the allowed one, at
-    a fifth of the level for each start (fixed-sequence tests with several starts: Angelopoulos et al., 2021, Learn then
-    Test). Samples must be independent, and drawn as those that the threshold is used for; with weights, tests take
-    the effective number of samples and are approximate.
+    A guaranteed threshold has a true error rate above the allowed one in at most 5 % of cases. From several coverages,
+    thresholds are lowered as long as a binomial test shows that the error rate is below. Starts share the level, and
+    add theirs to that of the one before if all tests between were passed (Wiens, 2003, A Fixed Sequence Bonferroni
+    Procedure). Samples must be independent, and drawn as those that the threshold is used for. With weights, tests are
+    approximate, by the variance of the weighted share if one more sample were wrong, a heavy one.
 
     Args:
         ranked: Samples by confidence.
@@ -270,18 +272,22 @@ def operating_points(
 
     if unknown := [rate for rate in error_rates if not 0 < rate < 1]:
         raise InputError(f"error_rates must lie between 0 and 1, as 0.05 does; got {unknown[0]!r}.")
-    squares = ranked.total if ranked.squared_weights is None else ranked.squared_weights
-    columns = (ranked.total, ranked.wrong, squares, *(edges or (ranked.confidence, ranked.confidence)))
-    total, wrong, squares_of, lowest, highest = (part.flip(-1).double().cpu().numpy() for part in columns)
-    total, wrong, squares_of = (part.cumsum() for part in (total, wrong, squares_of))
+    squared = (ranked.total, ranked.wrong)  # weights, of all and of wrong samples
+    if ranked.squared_weights is not None and ranked.squared_right is not None:
+        squared = (ranked.squared_weights, ranked.squared_weights - ranked.squared_right)
+    columns = (ranked.total, ranked.wrong, *squared, *(edges or (ranked.confidence, ranked.confidence)))
+    *parts, lowest, highest = (column.flip(-1).double().cpu().numpy() for column in columns)
     below = np.append(highest[1:], -1.0)
     # The confidence of tied samples may differ in the last digit from what a file holds.
     rounding = 0.0 if edges else 4 * torch.finfo(ranked.confidence.dtype).eps
-    ends = np.flatnonzero((lowest - below >= 2 * rounding) & (total > 0))
-    total, wrong, trials = total[ends], wrong[ends], total[ends] ** 2 / squares_of[ends]
-    risk, coverage, n = wrong / total, total / total[-1], float(trials[-1])
+    ends = np.flatnonzero((lowest - below >= 2 * rounding) & (parts[0].cumsum() > 0))
+    total, wrong, squares, squared_wrong = (part.cumsum()[ends] for part in parts)
+    trials, risk, coverage = total**2 / squares, wrong / total, total / total[-1]
+    n = float(trials[-1])
     steps = np.unique(np.searchsorted(coverage, np.linspace(0, 1, _STEPS + 1)[1:] * (1 - 1e-12)))
-    hits = (trials * risk)[steps].clip(0, trials[steps] * (1 - 1e-12))
+    starts = np.unique(np.searchsorted(coverage[steps], np.array(_STARTS) * (1 - 1e-12)))
+    heavy = float((parts[2] ** 2 / parts[0].clip(1e-300)).sum() / squares[-1])
+    weight = (squared_wrong + heavy**2) / (wrong + heavy)  # of a wrong sample
 
     def point(rate: float, place: int | None, *, is_guaranteed: bool) -> OperatingPoint:
         if place is None:
@@ -295,11 +301,17 @@ def operating_points(
     for rate in error_rates:
         kept = np.flatnonzero(risk <= rate * (1 + 1e-12))
         points.append(point(rate, int(kept[-1]) if len(kept) else None, is_guaranteed=False))
-        shown = betainc(trials[steps] - hits, hits + 1, 1 - rate) <= LEVEL / len(_STARTS)  # P(as few wrong | rate)
-        reached = -1
-        for start in np.searchsorted(coverage[steps], np.array(_STARTS) * (1 - 1e-12)):
-            reached = max(reached, start + int(np.cumprod(shown[start:]).sum()) - 1 if shown[start] else -1)
-        points.append(point(rate, int(steps[reached]) if reached >= 0 else None, is_guaranteed=True))
+        size = np.minimum(trials, total / ((1 - rate) * weight + rate * squares / total))[steps]
+        hits = (size * risk[steps]).clip(0, size * (1 - 1e-12))
+        p = betainc(size - hits, hits + 1, 1 - rate)  # P(as few wrong | rate)
+        usable = starts[size[starts] >= _FEWEST * math.log(LEVEL) / math.log1p(-rate)].tolist()
+        reached, level = None, 0.0
+        for start, end in itertools.pairwise([*usable, len(steps)]):
+            level += LEVEL / len(usable)
+            passed = int(np.cumprod(p[start:end] <= level).sum())
+            reached = int(steps[start + passed - 1]) if passed else reached
+            level *= passed == end - start
+        points.append(point(rate, reached, is_guaranteed=True))
     return tuple(points)
 
 

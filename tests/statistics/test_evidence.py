@@ -252,22 +252,39 @@ def test_the_interval_of_the_auroc_of_a_few_errors_covers_it(wrong):
     assert covered / repeats > 0.95 - 3 * (0.05 * 0.95 / repeats) ** 0.5
 
 
-@pytest.mark.parametrize("kind", ["calibrated", "at the bound"])
+@pytest.mark.parametrize("kind", ["calibrated", "in steps", "at the bound", "heavy ones at the bound"])
 def test_a_guaranteed_threshold_exceeds_its_error_rate_in_at_most_five_percent_of_cases(kind):
-    generator, rate, n, times = np.random.default_rng(0), 0.1, 5000, 200
-    grid = np.linspace(0.0005, 0.9995, 1000)
+    generator, rate, n, times = np.random.default_rng(0), 0.1, 3000, 300
     broken = reached = 0
     for _ in range(times):
-        confidence = generator.random(n)
-        right = confidence if kind == "calibrated" else np.full(n, 1 - rate - 1e-9)
-        top = TopLabel(confidence, generator.random(n) < right)
+        confidence, weights = generator.random(n), np.ones(n)
+        right = np.full(n, 1 - rate - 1e-9)
+        if kind == "in steps":
+            confidence = np.ceil(20 * confidence) / 20
+        elif kind == "heavy ones at the bound":  # and only they are wrong
+            weights = np.where(generator.random(n) < 0.02, 20.0, 1.0)
+            right = np.where(weights > 1, 1 - (rate + 1e-9) * 1.38 / 0.4, 1.0)
+        if kind in {"calibrated", "in steps"}:
+            right = confidence
+        top = TopLabel(confidence, generator.random(n) < right, weights=weights)
         estimated, guaranteed = operating_points(EXACT(top).ranked, [rate])
         assert estimated.coverage >= guaranteed.coverage
         if guaranteed.threshold is not None:
             reached += 1
             accepted = confidence >= guaranteed.threshold
-            assert abs(accepted.mean() - guaranteed.coverage) < 1e-9
-            true = 1 - grid[grid >= guaranteed.threshold].mean() if kind == "calibrated" else rate + 1e-9
-            broken += true > rate
+            assert abs(weights[accepted].sum() / weights.sum() - guaranteed.coverage) < 1e-9
+            # Confidences are uniform up to 1.
+            lowest = np.ceil(20 * guaranteed.threshold) / 20 if kind == "in steps" else guaranteed.threshold
+            broken += (1 - lowest) / 2 > rate if kind in {"calibrated", "in steps"} else True
     assert broken <= 0.05 * times + 2 * (0.05 * 0.95 * times) ** 0.5
     assert kind != "calibrated" or reached > 0.8 * times
+
+
+def test_a_guaranteed_threshold_is_reached_with_few_samples_where_their_number_can_show_it():
+    """Starts that are too small to pass their test took two fifths of the level: one in eight such files showed one."""
+    generator, reached = np.random.default_rng(0), []
+    for _ in range(200):
+        confidence = generator.beta(8, 1, 500)
+        top = TopLabel(confidence, generator.random(500) < confidence)
+        reached.append(operating_points(EXACT(top).ranked, [0.05])[1].threshold is not None)
+    assert np.mean(reached) > 0.3
