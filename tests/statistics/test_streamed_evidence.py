@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.statistics.test_evidence import draw
 
-from calibrant import Predictions
+from calibrant import Predictions, TopLabel
 from calibrant.evidence import estimate
 from calibrant.metrics import AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier
 from calibrant.scale.evaluation import estimate_state
@@ -73,3 +73,20 @@ def test_a_period_of_few_samples_shows_a_change_of_the_log_loss_no_more_often_th
     before = draw_state(1000, "before")
     looks = [_change(NLL(), before, draw_state(5, str(i)), 0.001, seed=i) for i in range(repeats)]
     assert sum(look.is_shown for look in looks) <= 1
+
+
+@pytest.mark.parametrize("metric", [Accuracy(), ECE()])
+def test_heavy_samples_that_are_wrong_more_often_show_no_more_changes(metric):
+    """The effective number of samples alone understated the variance: one look in seven had p < .05."""
+    rng = np.random.default_rng(3)
+
+    def draw_state(name: str) -> EvaluationState:
+        weights = np.where(rng.random(1000) < 0.05, 10.0, 1.0)
+        correct = rng.random(1000) < np.where(weights > 1, 0.6, 0.98)
+        samples = TopLabel(rng.choice([0.8, 0.85, 0.9], 1000), correct, weights=weights)
+        state = EvaluationState(Design.of(samples, n_bins=15, seed=0))
+        state.add(samples, sample_keys(0, name, 0, 1000))
+        return state
+
+    p = [_change(metric, draw_state("before"), draw_state("now"), 0.05, seed=look).p for look in range(100)]
+    assert np.mean(np.array(p) < 0.05) <= 0.05 + 2 * (0.05 * 0.95 / 100) ** 0.5

@@ -98,11 +98,6 @@ def measure_trend(
     the samples of both were divided at random into as many: this accounts for the bias of calibration errors, which is
     larger where there are fewer samples. So are averages, by the moments of all samples together. The j-th look may be
     wrong with probability .05 / (j (j + 1)), divided by the number of metrics, which is .05 for any number of looks.
-
-    Example:
-        >>> measure_trend({})
-        Traceback (most recent call last):
-        calibrant.errors.InputError: a trend must have at least two periods; got 0.
     """
     if len(states) < 2:
         raise InputError(f"a trend must have at least two periods; got {len(states)}.")
@@ -229,8 +224,14 @@ def _counts(state: EvaluationState) -> tuple[Tensor, Tensor]:
 
 
 def _worth(state: EvaluationState) -> float:
-    """Return the effective samples of a unit of weight."""
-    return float(state.sums["level.mass"].sum() / state.sums["level.squares"].sum()) if state.design.weighted else 1.0
+    """Return the effective samples of a unit of weight, but no more than have the variance of the weighted accuracy."""
+    if not state.design.weighted:
+        return 1.0
+    names = ("total", "right", "squared_weights", "squared_right")
+    total, right, squares, of_right = (float(state.sums[f"cells.{name}"].sum()) for name in names)
+    share = right / total
+    variance = of_right * (1 - share) ** 2 + (squares - of_right) * share**2
+    return total * min(1 / squares, share * (1 - share) / variance if variance > 0 else math.inf)
 
 
 def _means(metric: Metric, before: EvaluationState, now: EvaluationState, _: int) -> tuple[float, ...]:
