@@ -274,6 +274,11 @@ def check_seed(seed: object) -> int:
     return check_at_least(seed, 0, "seed", most=_MOST_SEED)
 
 
+def check_evidence(n_bins: object, resamples: object, seed: object) -> tuple[int, int, int]:
+    """Check the number of bins and of resamples and the seed of an evaluation; return Python ints."""
+    return check_bins(n_bins), check_at_least(resamples, 2, "resamples"), check_seed(seed)
+
+
 def check_bool(value: object, name: str) -> None:
     """Check that a value is True or False."""
     if not isinstance(value, bool):

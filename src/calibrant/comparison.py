@@ -27,6 +27,7 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.auto import candidate_set
 from calibrant.calibrators.base import absent_classes, try_fit
+from calibrant.checks import check_evidence
 from calibrant.errors import CHECK_LABELS, InputError, warn
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm, estimate, smallest_effect
 from calibrant.evidence.intervals import is_like_guessing
@@ -374,6 +375,7 @@ def compare(
                 f"compare must be given two sets of Predictions, calibration and test; {name} is "
                 f"{type(samples).__name__}. Predictions.from_probs(p, y) makes one."
             )
+    n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
     cautions = check_held_out(calibration, test)
     calibration, test = counted_samples(calibration), counted_samples(test)
     simplest = simplest_method(test.class_names)
@@ -417,7 +419,8 @@ def simplest_method(class_names: ClassNames) -> Calibrator:
 
 def methods_of(calibrators: Iterable[Calibrator], simplest: Calibrator) -> dict[str, Calibrator]:
     """Return the methods to compare, by name, each once; the two baselines come first."""
-    for method in (given := tuple(calibrators)):
+    given = (calibrators,) if isinstance(calibrators, Calibrator | str) else tuple(calibrators)
+    for method in given:
         if not isinstance(method, Calibrator):
             hint = f" calibrant.catalogue.parse_calibrator({method!r}) makes one." if isinstance(method, str) else ""
             raise InputError(f"calibrators must be calibrators, such as TemperatureScaling(); got {method!r}.{hint}")

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
+from calibrant.checks import check_evidence
 from calibrant.errors import InputError
 from calibrant.evidence import LEVEL, CorpSplit, Estimate, corp, estimate
 from calibrant.evidence.intervals import is_like_guessing, wilson_interval
@@ -224,6 +225,7 @@ def evaluate(
         >>> evaluation.n, round(evaluation.gap, 3), evaluation.metrics["ece"].p < 0.01
         (80, 0.275, True)
     """
+    n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
     samples = _canonical_order(counted_samples(as_predictions(predictions, "evaluate", arrays)))
     metrics = metrics_for(samples, n_bins=n_bins)
     estimates = estimate(samples, metrics, resamples=resamples, seed=seed, progress=progress)

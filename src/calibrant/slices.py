@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
-from calibrant.checks import check_at_least
+from calibrant.checks import check_evidence
 from calibrant.errors import InputError
 from calibrant.evidence import LEVEL, Estimate, estimate, holm
 from calibrant.labels import Words
@@ -111,7 +111,7 @@ def evaluate_slices(
     samples = as_predictions(predictions, "evaluate_slices", arrays)
     if not by:
         raise InputError("by must name at least one column; got none.")
-    check_at_least(resamples, 2, "resamples")
+    n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
     metrics = slice_metrics(n_bins, of_all_classes=isinstance(samples, Predictions))
     slices = []
     for column, values in by.items():

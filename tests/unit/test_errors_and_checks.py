@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import errors
+from calibrant import compare, errors, evaluate, evaluate_slices
 from calibrant.calibrators import TemperatureScaling
 from calibrant.checks import (
     as_tensor,
@@ -330,3 +330,29 @@ def test_fits_in_many_threads_keep_their_own_notes():
     assert len(found) == 1
     assert any("no better than guessing" in note for note in found.pop())
     assert list(warnings.filters) == before
+
+
+SAMPLES = Predictions.from_logits(torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3)
+
+
+@pytest.mark.parametrize(
+    "evaluated",
+    [
+        lambda **options: evaluate(SAMPLES, **options),
+        lambda **options: compare(SAMPLES[:30], SAMPLES[30:], TemperatureScaling(), **options),
+        lambda **options: evaluate_slices(SAMPLES, by={"half": [0, 1] * 30}, **options)[0],
+    ],
+    ids=["evaluate", "compare", "evaluate_slices"],
+)
+def test_bins_resamples_and_seeds_may_be_numpys_and_are_checked_by_name(evaluated):
+    numbers = {"n_bins": 7, "resamples": 20, "seed": 3}
+    numpys = evaluated(**{name: np.int64(number) for name, number in numbers.items()})
+    assert repr(numpys) == repr(evaluated(**numbers))
+    for name, wrong in (("n_bins", 0), ("resamples", 1), ("resamples", 20.0), ("seed", -1), ("seed", "zero")):
+        with pytest.raises(InputError, match=f"{name} must be"):
+            evaluated(**{**numbers, name: wrong})
+
+
+def test_a_method_to_compare_is_given_as_a_calibrator_and_not_by_its_name():
+    with pytest.raises(InputError, match=r"got 'temperature'.*parse_calibrator\('temperature'\)"):
+        compare(SAMPLES[:30], SAMPLES[30:], "temperature")

@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 
 from calibrant.calibrators import Calibrator
-from calibrant.checks import check_at_least
+from calibrant.checks import check_at_least, check_evidence
 from calibrant.diagnosis import curves, summaries
 from calibrant.diagnosis.evaluated import MAPS, BySeed, CandidateVerdict, differences_from, evaluate_candidates, verdict
 from calibrant.diagnosis.runs import DiagnosedRun, baseline_of, candidate_notes, grouped
@@ -109,7 +109,7 @@ def diagnose(  # noqa: PLR0913  # one option each
         InputError: If an option is out of range, or a shifted set does not suit the networks.
     """
     check_at_least(draws, 0, "draws")
-    check_at_least(resamples, 2, "resamples")
+    n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
     candidates = grouped(runs)
     first_name = baseline_of(candidates, baseline).name
     evaluated = evaluate_candidates(
