@@ -4,14 +4,14 @@ import difflib
 import math
 import os
 import zipfile
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
-from functools import partial
+from functools import partial, wraps
 from inspect import get_annotations
 from numbers import Integral, Real
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, Annotated, Any, Literal, TypeAlias, final, get_args, get_origin
+from typing import IO, Annotated, Any, Literal, ParamSpec, TypeAlias, TypeVar, final, get_args, get_origin
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from calibrant.errors import (
     reading,
 )
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 MOST_BINS = 1_000_000
 _MOST_SEED = 2**63 - 1  # largest seed that torch accepts
 _IMAGES = 4  # axes of a batch of images
@@ -41,6 +44,17 @@ def set_facts(kind: type, facts: Mapping[str, object]) -> None:
         if name not in declared:
             raise TypeError(f"a fact of {kind.__name__} must be declared by a base class; got {name}.")
         setattr(kind, name, fact)
+
+
+def with_devices_of_inputs(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that runs on the devices of its inputs, whatever ``torch.set_default_device`` says."""
+
+    @wraps(function)
+    def run(*given: P.args, **options: P.kwargs) -> T:
+        with nullcontext() if torch.empty(0).device.type == "cpu" else torch.device("cpu"):
+            return function(*given, **options)
+
+    return run
 
 
 def are_images(inputs: Tensor) -> bool:

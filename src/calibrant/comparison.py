@@ -27,7 +27,7 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.auto import candidate_set
 from calibrant.calibrators.base import absent_classes, try_fit
-from calibrant.checks import check_evidence
+from calibrant.checks import check_evidence, with_devices_of_inputs
 from calibrant.errors import CHECK_LABELS, InputError, warn
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm, estimate, smallest_effect
 from calibrant.evidence.intervals import is_like_guessing
@@ -330,6 +330,7 @@ def default_methods(calibration: Predictions) -> tuple[Calibrator, ...]:
     return (*candidates, VectorScaling(), IsotonicRegression(), HistogramBinning())
 
 
+@with_devices_of_inputs
 def compare(
     calibration: Predictions,
     test: Predictions,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
-from calibrant.checks import check_evidence
+from calibrant.checks import check_evidence, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence import LEVEL, CorpSplit, Estimate, corp, estimate
 from calibrant.evidence.intervals import is_like_guessing, wilson_interval
@@ -200,6 +200,7 @@ def metrics_for(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> lis
     return chosen
 
 
+@with_devices_of_inputs
 def evaluate(
     *predictions: Predictions | TopLabel,
     n_bins: int = 15,

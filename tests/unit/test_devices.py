@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from calibrant import Predictions, catalogue, difference
+from calibrant import Predictions, catalogue, compare, difference, evaluate
 from calibrant.errors import CalibrantWarning
 from calibrant.evidence import estimate
 from calibrant.numerics import softmax
@@ -85,3 +85,31 @@ def test_without_a_compiler_arrays_take_the_sums(monkeypatch):
         there = SoftmaxRows(logits.cuda(), labels.cuda(), Wanted(above=0.1))
     assert not SoftmaxRows._can_compile
     torch.testing.assert_close(there.rest.cpu(), here.rest)
+
+
+@pytest.mark.parametrize("name", [*catalogue.metrics, *catalogue.calibrators])
+def test_a_default_device_of_torch_is_not_that_of_the_samples(name):
+    chance = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(300, 4, generator=chance)
+    labels = (logits / 1.5).softmax(1).multinomial(1, generator=chance).squeeze()
+
+    def result():
+        samples = Predictions.from_logits(logits, labels)
+        if name in catalogue.metrics:
+            return catalogue.metrics[name](samples)
+        return catalogue.calibrators[name].fit(samples).transform(samples).probs.tolist()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        expected = result()
+        with torch.device("meta"):  # whose tensors hold nothing
+            assert result() == expected
+
+
+def test_an_evaluation_and_a_comparison_are_of_the_samples_device_too():
+    chance = torch.Generator().manual_seed(0)
+    samples = Predictions.from_logits(torch.randn(120, 3, generator=chance), torch.arange(120) % 3)
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        assert evaluate(samples, resamples=20).n == 120
+        assert compare(samples[:60], samples[60:], [], resamples=20).n_test == 60

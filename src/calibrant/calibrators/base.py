@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant.checks import check_options, set_facts
+from calibrant.checks import check_options, set_facts, with_devices_of_inputs
 from calibrant.errors import (
     CalibrantError,
     CalibrantWarning,
@@ -293,6 +293,7 @@ class Calibrator(ABC):
         return 0.0 if self.family in ("baseline", "composition") else predictions.uniform_share
 
     @final
+    @with_devices_of_inputs
     def fit(self, *predictions: Predictions, **arrays: Unpack[Arrays]) -> Map:
         """Fit the calibrator on held-out predictions and return the map, with a summary of the fit.
 
@@ -343,6 +344,7 @@ class Calibrator(ABC):
         )
 
     @final
+    @with_devices_of_inputs
     def fit_without_scores(self, predictions: Predictions) -> Map:
         """Fit as :meth:`fit` does, without scoring the map on its own samples: for one of many fits, as in folds."""
         start = time.perf_counter()

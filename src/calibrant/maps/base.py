@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from calibrant.checks import as_tensor, check_bool, set_facts
+from calibrant.checks import as_tensor, check_bool, set_facts, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import Normalised, argmax_rows, positions, to_working_precision, top_leads
@@ -283,6 +283,7 @@ class Map(FittedModule, ABC):
         return as_result(calibrated, logits, keeps_predicted=self.keeps_predicted and not unchecked)
 
     @final
+    @with_devices_of_inputs
     @torch.no_grad()
     def transform(self, predictions: Predictions) -> Predictions:
         """Return the same samples and labels with calibrated logits.

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, Unpack, final
 
 from torch import Tensor
 
-from calibrant.checks import BinCount, check_options, set_facts
+from calibrant.checks import BinCount, check_options, set_facts, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.metrics.states import (
     EXACT,
@@ -74,10 +74,12 @@ class Metric(ABC):
         """Compute the number from the state, shape (...)."""
 
     @final
+    @with_devices_of_inputs
     def state(self, samples: Predictions | TopLabel) -> State:
         return _gather(self.statistic, samples)
 
     @final
+    @with_devices_of_inputs
     def __call__(self, *predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
         return float(self.value(_gather(self.statistic, as_predictions(predictions, self.name, arrays))))
 
@@ -160,6 +162,7 @@ class Tally:
         self._derived: dict[Statistic, State | Ranked] = {}
         self._wanted = reduce(or_, (statistic.wanted for statistic in gathered), Wanted())
 
+    @with_devices_of_inputs
     def add(self, samples: Predictions | TopLabel) -> Self:
         self._derived.clear()
         for block in samples.blocks():

@@ -18,6 +18,7 @@ from calibrant.checks import (
     check_rows,
     check_same_length,
     check_weights,
+    with_devices_of_inputs,
 )
 from calibrant.errors import InputError, warn
 from calibrant.labels import as_words, class_numbers
@@ -64,6 +65,7 @@ class Predictions(Samples):
     normalised: Normalised = field(default=Normalised.NO, init=False)  # whether the logits are log-probabilities
     given_as_probs: bool = field(default=False, init=False)  # built by from_probs, and unchanged since
 
+    @with_devices_of_inputs
     def __post_init__(self) -> None:
         logits = as_tensor(self.logits, "logits")
         if logits.ndim != 2 or logits.shape[1] < 2:
@@ -318,6 +320,7 @@ class Predictions(Samples):
             start += len(block)
         return result
 
+    @with_devices_of_inputs
     def softmax_rows(self, wanted: Wanted = TOP_LABEL, group: Tensor | None = None) -> SoftmaxRows:
         """Return per-sample softmax statistics; they are cached, and computed again only if more is wanted of them.
 
