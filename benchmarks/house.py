@@ -52,8 +52,9 @@ BOUNDS = {
     # 45,417 before a confidence in being right was compared by methods of its own,
     # 45,441 before thresholds were given for error rates,
     # 45,584 before the page of a trend had charts and long names in tables lost their middle,
-    # 45,627 before errors named the lines of files of text.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 45_696, 38_000),
+    # 45,627 before errors named the lines of files of text,
+    # 45,696 before a verdict saw errors of classes that cancel in the ECE.
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 45_743, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_500, 2_500),
     # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines

@@ -104,7 +104,8 @@ def made_evaluation(*, top_label=False, miscalibrated=True, names=("cat", "dog",
         splits={} if top_label else splits,
         worst_bins=[WorstBin(0.9333, 1.0, 0.314, 0.981, 0.842)] if miscalibrated else [],
         worst_classes=[
-            WorstClass(label, name, 400 - 150 * label, 0.82 + 0.01 * label, 0.65) for label, name in enumerate(names)
+            WorstClass(label, name, 400 - 150 * label, 0.4 - 0.15 * label, 0.82 + 0.01 * label, 0.65)
+            for label, name in enumerate(names)
         ]
         if miscalibrated and not top_label
         else [],

@@ -70,6 +70,7 @@ class Reason(StrEnum):
 
     temperature_helps = "temperature_helps"  # beyond noise, and by enough to matter
     scores_disagree = "scores_disagree"  # a temperature raises a proper score beyond noise, and lowers another
+    classes_differ = "classes_differ"  # too sure of some predicted classes and not sure enough of others, beyond noise
     not_by_temperature = "not_by_temperature"  # miscalibrated, and no useful gain by a temperature is left possible
     gain_unknown = "gain_unknown"  # miscalibrated; only the top label, or too few samples, to tell what would help
     gain_open = "gain_open"  # the interval of the gain holds both none and one that would matter
@@ -109,6 +110,7 @@ class WorstClass:
     label: int
     name: str | None
     count: int
+    share: float  # of all samples, by their weights
     confidence: float
     accuracy: float
 
@@ -172,12 +174,28 @@ class Evaluation(HasReport):
         return self.metrics["confidence"].value - self.metrics["accuracy"].value
 
     @property
+    def cancelled(self) -> float:
+        """Error that cancels between predicted classes: too sure of some, and not sure enough of others, beyond noise.
+
+        So it is where a rare class is predicted too often. One temperature moves all classes in one direction.
+        """
+        gaps = [one.share * (one.confidence - one.accuracy) for one in self.worst_classes]
+        return min(sum(max(gap, 0.0) for gap in gaps), sum(max(-gap, 0.0) for gap in gaps))
+
+    @property
+    def is_off_by_class(self) -> bool:
+        """Whether that error matters, and is too large beside the calibration error to be seen in it."""
+        return self.cancelled >= max(_SMALL_ERROR, self.metrics["ece"].value / 2)
+
+    @property
     def advice(self) -> Advice:
         """The next step and its reason."""
         accuracy, n = self.metrics["accuracy"].value, self.effective_n or self.n
         # Of confidences in being right, which have no splits, any share may be right.
         if self.classes and (self.splits or not accuracy) and is_like_guessing(accuracy, n, self.classes):
             return Advice(NextStep.check_labels, Reason.like_guessing)
+        if self.cancelled >= _SMALL_ERROR:
+            return Advice(NextStep.compare_methods, Reason.classes_differ)
         return advise(self.n, self.metrics, self.splits)
 
     def frame_rows(self) -> list[dict[str, Any]]:
@@ -386,9 +404,10 @@ def worst_of_classes(
     """Return :func:`worst_classes` of the samples behind a state, from the number of samples of each class, (k,)."""
     count, probability, hits = (part.sum(-1) for part in state.tensors())
     gaps = _largest_gaps(count, probability, hits, count if squared_weights is None else squared_weights)
+    n = float(count.sum())
     return [
-        WorstClass(label, names[label] if names else None, int(size[label]), confidence / count, correct / count)
-        for label, count, confidence, correct in gaps[:most]
+        WorstClass(label, names[label] if names else None, int(size[label]), own / n, confidence / own, correct / own)
+        for label, own, confidence, correct in gaps[:most]
     ]
 
 

@@ -82,9 +82,10 @@ def assert_calibrated(
     metrics_by_name = evaluation.metrics
     quantities = quantities_of(metrics_by_name, differences)
     failed = [f"{gate.option} {gate.describe(quantities)}" for gate in gates if gate.fails(quantities)]
-    error = metrics_by_name["ece"]
-    if not gates and is_beyond_noise(metrics_by_name) and error.value >= _SMALL_ERROR:
-        evidence = f"ece {error.value:.4f}, interval {error.low:.4f} to {error.high:.4f}, p = {error.p:.3f}"
+    name = "tl_ece" if evaluation.is_off_by_class else "ece"
+    error, is_off = metrics_by_name[name], evaluation.is_off_by_class or is_beyond_noise(metrics_by_name)
+    if not gates and is_off and error.value >= _SMALL_ERROR:
+        evidence = f"{name} {error.value:.4f}, interval {error.low:.4f} to {error.high:.4f}, p = {error.p:.3f}"
         failed = [f"the predictions are miscalibrated: {evidence}."]
     if failed:
         confidence, accuracy = metrics_by_name["confidence"].value, metrics_by_name["accuracy"].value

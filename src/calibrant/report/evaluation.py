@@ -8,7 +8,7 @@ from typing import Any
 
 from calibrant import catalogue
 from calibrant.errors import CHECK_LABELS
-from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, is_beyond_noise, smallest_visible
+from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, WorstClass, is_beyond_noise, smallest_visible
 from calibrant.evidence import Difference, Estimate, Side
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
@@ -42,6 +42,10 @@ _STEPS = {
     Reason.scores_disagree: (
         "A temperature lowers one proper score and raises the other: compare methods (calibrant compare) on samples "
         "that are not used for testing before fitting one."
+    ),
+    Reason.classes_differ: (
+        "One temperature cannot correct classes that are off in opposite directions: compare methods (calibrant "
+        "compare); platt, svs and sms correct every class."
     ),
     Reason.not_by_temperature: (
         "Temperature scaling would not help: look at the classes and bins above, and compare methods "
@@ -81,7 +85,7 @@ def evaluation_page(
         facts=f"{page.samples_text(evaluation.n, evaluation.effective_n)}, {classes}{_shards(evaluation)}",
         verdict=verdict(evaluation, slices),
         tone=_TONES.get(evaluation.advice.step, "bad"),
-        number=_number(evaluation.metrics["ece"]),
+        number=_number(evaluation.metrics, "tl_ece" if evaluation.is_off_by_class else "ece"),
         brief=(
             Section("", (table(["", "", *_HEADER], main, text=(0, 1)),)),
             *_threshold_sections(evaluation, has_slices=bool(slices)),
@@ -154,11 +158,12 @@ def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Sec
     return [Section("Thresholds", (table(header, rows, text=(0, 1)),), legend=legend + more)]
 
 
-def _number(error: Estimate) -> page.KeyNumber:
+def _number(metrics: Mapping[str, Estimate], name: str) -> page.KeyNumber:
+    error = metrics[name]
     interval = "" if math.isnan(error.low) else f"95 % interval {page.interval_text(error)}"
     floor = "" if error.floor is None else f"a calibrated model would score {number_text(error.floor)}"
     detail = "; ".join(filter(None, (interval, floor)))
-    return page.KeyNumber("Expected calibration error", number_text(error.value), detail)
+    return page.KeyNumber(catalogue.metrics[name].title, number_text(error.value), detail)
 
 
 def _document(
@@ -321,6 +326,7 @@ def verdict(evaluation: Evaluation, slices: Sequence[Slice] = ()) -> Verdict:
     """Put an evaluation into words."""
     findings = [
         _noise(evaluation.metrics, page.samples_text(evaluation.n, evaluation.effective_n)),
+        *_by_class(evaluation),
         *(
             f"Predictions with {percent_text(worst.low)} to {percent_text(worst.high)} confidence "
             f"({percent_text(worst.share)} of samples) claim {percent_text(worst.confidence)} and are right "
@@ -342,13 +348,38 @@ def verdict(evaluation: Evaluation, slices: Sequence[Slice] = ()) -> Verdict:
 def _headline(evaluation: Evaluation) -> str:
     accuracy, confidence = evaluation.metrics["accuracy"].value, evaluation.metrics["confidence"].value
     claim = f"it is {percent_text(confidence)} sure on average and right {percent_text(accuracy)} of the time"
+    if evaluation.is_off_by_class:
+        by_class, worst = evaluation.metrics["tl_ece"], evaluation.worst_classes
+        over, under = (next(one for one in worst if (one.confidence > one.accuracy) is sure) for sure in (True, False))
+        claim = f"too sure of {_class_text(over)} and not sure enough of {_class_text(under)}"
+        return f"{_size(by_class.value - (by_class.floor or 0.0))} miscalibrated by class: {claim}."
     if not is_beyond_noise(evaluation.metrics):
         return f"No miscalibration beyond noise: {claim}."
     error = evaluation.metrics["ece"].value
-    size = next((word for bound, word in _SIZES if error < bound), "severely")
     if abs(evaluation.gap) < error / 2:
-        return f"{size.capitalize()} miscalibrated, too sure in some places and not sure enough in others: {claim}."
-    return f"{size.capitalize()} {'over' if evaluation.gap > 0 else 'under'}confident: {claim}."
+        return f"{_size(error)} miscalibrated, too sure in some places and not sure enough in others: {claim}."
+    return f"{_size(error)} {'over' if evaluation.gap > 0 else 'under'}confident: {claim}."
+
+
+def _size(error: float) -> str:
+    return next((word for bound, word in _SIZES if error < bound), "severely").capitalize()
+
+
+def _class_text(worst: WorstClass, *more: str) -> str:
+    name = f"“{page.short(worst.name)}”" if worst.name else f"class {worst.label}"
+    claims, right = f"claims {percent_text(worst.confidence)}", f"right {percent_text(worst.accuracy)}"
+    return f"{name} ({', '.join((claims, right, *more))})"
+
+
+def _by_class(evaluation: Evaluation) -> list[str]:
+    """Return the error by predicted class, where the calibration error does not show it."""
+    if not evaluation.is_off_by_class:
+        return []
+    error = evaluation.metrics["tl_ece"]
+    interval = "" if math.isnan(error.low) else f" (95 % interval {error.low:.3f} to {error.high:.3f})"
+    return [
+        f"It averages over classes, whose errors cancel: by predicted class the error is {error.value:.3f}{interval}."
+    ]
 
 
 def _noise(metrics: Mapping[str, Estimate], samples: str) -> str:
@@ -369,14 +400,10 @@ def _classes(evaluation: Evaluation) -> list[str]:
     gaps = [worst.confidence - worst.accuracy for worst in worst_classes]
     are_all = len(worst_classes) == evaluation.classes  # of few classes; then only the first of them is news
     side = "overconfident" if min(gaps) > 0 else "underconfident" if max(gaps) < 0 else "miscalibrated"
-    start = f"It is {side} whichever class it predicts, most for" if are_all else "Worst when it predicts"
-    named = [
-        f"{f'“{page.short(worst.name)}”' if worst.name else f'class {worst.label}'} "
-        f"(claims {percent_text(worst.confidence)}, right {percent_text(worst.accuracy)}, "
-        f"{counted(worst.count, 'sample')})"
-        for worst in worst_classes[: 1 if are_all else 3]
-    ]
-    return [f"{start} {', '.join(named)}."]
+    start = f"It is {side} whichever class it predicts" + (": " if side == "miscalibrated" else ", most for ")
+    few = 1 if are_all and side != "miscalibrated" else 3
+    named = [_class_text(worst, counted(worst.count, "sample")) for worst in worst_classes[:few]]
+    return [f"{start if are_all else 'Worst when it predicts '}{', '.join(named)}."]
 
 
 def _separation(auroc: Estimate, accuracy: float) -> str:

@@ -12,6 +12,7 @@ from calibrant.evidence import Estimate
 from calibrant.metrics import ScoreSplit
 from calibrant.report import evaluation_page, to_markdown, verdict
 from calibrant.report.evaluation import _removed
+from calibrant.testing import assert_calibrated
 
 
 def draw(n, k=4, *, temperature=1.0, scale=2.0, seed=0):
@@ -228,3 +229,42 @@ def test_one_heavy_sample_does_not_decide_about_a_temperature():
     found = judged(samples.with_weights(weights))
     assert not found.splits
     assert found.advice.step is not NextStep.leave
+
+
+def shifted(n, bias, *, seed=0):
+    """Two classes, of which the second is predicted too often: its log-odds are too high by ``bias``."""
+    rng = np.random.default_rng(seed)
+    logits = 1.5 * rng.normal(size=n)
+    labels = rng.random(n) < 1 / (1 + np.exp(bias - logits))
+    return Predictions.from_binary_logits(logits, labels, class_names=["no", "yes"])
+
+
+def test_classes_whose_errors_cancel_in_the_calibration_error_are_seen():
+    predictions = shifted(3000, 0.5)
+    found = judged(predictions)
+    assert not is_beyond_noise(found.metrics)  # the ECE averages over both classes
+    assert found.is_off_by_class
+    assert found.advice == Advice(NextStep.compare_methods, Reason.classes_differ)
+    words = verdict(found)
+    assert "miscalibrated by class: too sure of “yes”" in words.headline
+    predicted = predictions.predicted.bool()
+    for label, name in ((~predicted, "no"), (predicted, "yes")):
+        right = float(predictions.correct[label].double().mean())
+        claims = float(predictions.confidence[label].mean())
+        assert f"“{name}” (claims {100 * claims:.1f} %, right {100 * right:.1f} %)" in words.headline
+    gaps = [float((predictions.confidence - predictions.correct.double())[predicted == side].sum()) for side in (0, 1)]
+    assert found.cancelled == pytest.approx(min(-gaps[0], gaps[1]) / 3000)
+    with pytest.raises(AssertionError, match="tl_ece"):
+        assert_calibrated(predictions, resamples=200)
+
+
+def test_where_one_class_is_far_too_sure_and_another_not_sure_enough_a_temperature_is_not_advised():
+    found = judged(shifted(3000, 2.0))
+    assert found.splits["nll"].calibration_low > 0
+    assert found.advice.reason is Reason.classes_differ
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_samples_without_an_error_by_class_have_none_that_cancels(seed):
+    for predictions in (draw(2000, 2, seed=seed), draw(2000, 5, temperature=2.0, seed=seed)):
+        assert judged(predictions).cancelled < 0.01
