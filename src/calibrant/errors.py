@@ -19,7 +19,7 @@ import sys
 import threading
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
@@ -113,23 +113,26 @@ class Caveat(StrEnum):
     path_cut_short = "path_cut_short"  # weaker penalties could not be tried
     delta_too_large = "delta_too_large"  # the network hardly sees its inputs any more
     no_better_than_guessing = "no_better_than_guessing"  # predictions as good as chance
+    rows_dropped = "rows_dropped"  # rows of a source without a score or label were left out
 
 
 @final
 class CalibrantWarning(UserWarning):
-    """A reservation about a result; ``caveat`` is its kind, if other code acts on it."""
+    """A reservation about a result; ``caveat`` is its kind, if other code acts on it, and ``facts`` its numbers."""
 
-    def __init__(self, message: str = "", *, caveat: Caveat | None = None) -> None:
+    def __init__(
+        self, message: str = "", *, caveat: Caveat | None = None, facts: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
-        self.caveat = caveat
+        self.caveat, self.facts = caveat, dict(facts or {})
 
 
-def warn(message: str, *, caveat: Caveat | None = None) -> None:
+def warn(message: str, *, caveat: Caveat | None = None, facts: Mapping[str, Any] | None = None) -> None:
     """Emit a :class:`CalibrantWarning` for the line outside this package that led to it."""
     frame, level = sys._getframe().f_back, 2
     while frame is not None and frame.f_globals.get("__name__", "").startswith("calibrant."):
         frame, level = frame.f_back, level + 1
-    warnings.warn(CalibrantWarning(message, caveat=caveat), stacklevel=level)
+    warnings.warn(CalibrantWarning(message, caveat=caveat, facts=facts), stacklevel=level)
 
 
 def one_line(error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """Labels in words: text encoded once, and looked up among the names of the classes."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, final
@@ -14,6 +14,7 @@ from calibrant.errors import MULTI_LABEL, Argument, InputError, Row
 
 _WHOLE = re.compile(r"[-+]?\d{1,15}(\.0*)?", re.ASCII)
 TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
+NOTHING = {"", "nan", "null", "na", "n/a", "#n/a", "<na>"}  # in small letters; classes may be called so, too
 _MOST_SHOWN = 5
 
 
@@ -27,6 +28,17 @@ class Words:
 
     def __getitem__(self, rows: Tensor | slice) -> "Words":
         return Words(self.distinct, self.codes[rows])
+
+    def only_used(self) -> "Words":
+        """Return the same rows without the words that are in none of them."""
+        used, codes = self.codes.unique(return_inverse=True)
+        return Words(tuple(self.distinct[code] for code in used.tolist()), codes)
+
+    def lacking(self, known: Collection[str] | None = None) -> Tensor:
+        """Return which rows have no word, bool (n,); where some are ``known``, others such as NaN are none, too."""
+        words = [word.strip() for word in self.distinct]
+        nothing = [not w or (known is not None and w.lower() in NOTHING and w not in known) for w in words]
+        return torch.tensor(nothing, dtype=torch.bool)[self.codes]
 
     def first(self, wrong: Callable[[str], bool]) -> tuple[int, str] | None:
         """Return the first row, and its word, for which ``wrong`` holds."""

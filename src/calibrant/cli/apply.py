@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from calibrant.calibrators import TemperatureScaling
     from calibrant.files import MapFile
+    from calibrant.files.choose import LoadOptions
     from calibrant.files.save import Applied
     from calibrant.files.save import Scores as ScoresFile
 
@@ -49,6 +50,8 @@ def apply(
     """
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
 
+    if given.missing == "drop":
+        raise InputError("--missing must be refuse or keep for apply, whose rows keep their places; got drop.")
     is_one = len(files) == 1 and _is_one_source(files[0])
     if not is_one or (files[0].is_file() and scale.streams(Source.find(files))):
         _apply_to_many(map_file, files, out, features, given, scale, is_one=is_one)
@@ -65,7 +68,7 @@ def apply(
     with print_warnings(err), spinner(err) as stage:
         stage(f"reading {file}")
         saved = None if temperature else read_map_file(map_file)
-        loaded = load_scores(file, given.as_options())
+        loaded = load_scores(file, _reading(given))
         predictions = loaded.predictions
         fitted = _map_for(loaded, file, saved=saved, temperature=temperature, map_file=map_file)
         method = _method(saved, map_file)
@@ -74,6 +77,8 @@ def apply(
             options.refuse_features(features, method)
             calibrated = fitted.transform(predictions)
         else:
+            if loaded.kept is not None:
+                raise InputError(f"every row must have scores for {method}, which uses features; some have none.")
             values = load_features(file, name=features or "features", rows=len(predictions))
             calibrated = fitted.transform(predictions, values)
         stage(f"writing {out}")
@@ -124,7 +129,7 @@ def _apply_to_many(
         options.refuse_features(features, method)
         map_for = partial(_map_for, saved=saved, temperature=temperature, map_file=map_file)
         content = str(map_file).encode() if temperature else map_file.read_bytes()
-        reading = replace(given.as_options(), labels_needed=False)
+        reading = replace(_reading(given), labels_needed=False)
         with scale.as_engine().started() as engine:
             applied = apply_to_shards(
                 *(chosen, map_for, scale.plan(source.shards, reading, None, "test")),
@@ -147,6 +152,10 @@ def _apply_to_many(
             f"Left as they were, from an earlier run of this command: {_counted(len(applied.skipped), 'file')}."
         )
     console.print(f"Wrote {terminal_text(out)}", style="dim")
+
+
+def _reading(given: options.Scores) -> "LoadOptions":
+    return replace(replace(given, missing="refuse").as_options(), missing=given.missing)  # type: ignore[arg-type]
 
 
 def _is_one_source(path: Path) -> bool:
@@ -188,6 +197,8 @@ def _counted(n: int, noun: str) -> str:
 def _print_outcome(console: "Console", count: str, method: str, applied: "Applied") -> None:
     with_labels = "with their labels" if applied.labelled else "without labels, as the file has none"
     console.print(f"Calibrated {count} with {method}: {_KINDS[applied.kind]}, {with_labels}.")
+    if applied.unscored:
+        console.print(f"{_counted(applied.unscored, 'row')} without scores kept their places, without scores.")
     for text, names in (("Copied unchanged", applied.copied), ("Not copied", applied.left)):
         if names:
             more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""

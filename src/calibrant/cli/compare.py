@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
 from calibrant.cli.scale import Scale, Source, load_all
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantWarning, InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +70,8 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     inputs = [path for source in sets for path in source.paths]
     reports.check(inputs)
     out, err = standard_output(), standard_error()
-    with print_warnings(err), progress_bar(err) as progress:
+    dropped: list[CalibrantWarning] = []
+    with print_warnings(err, dropped), progress_bar(err) as progress:
         progress(f"reading {calibration_file} and {test_file}", 0, 1)
         evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed}
         if any(scale.streams(source) for source in sets):
@@ -97,7 +98,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
 
     reading = given.as_arguments() + (f" --split {quote(split)}" if split else "")
     page = comparison_page(comparison, calibration=calibration_file, test=test_file, reading=reading)
-    page = replace(page, charts=charts)
+    page = replace(page, charts=charts).with_dropped(dropped)
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
     return page
 
@@ -126,6 +127,7 @@ def _compare_streamed(
 ) -> "StreamedComparison":
     """Compare methods on shards that are read in batches."""
     from calibrant.scale.compare import ShardSet, compare_streamed
+    from calibrant.scale.jobs import warn_of_missing
 
     if any(source.are_states for source in sets):
         raise InputError("methods must be compared on predictions; got states, which hold sums. Name the files.")
@@ -139,6 +141,8 @@ def _compare_streamed(
     calibration, test = opened(sets[0], "calibration"), opened(sets[1], "test")
     chosen = methods or None
     with scale.as_engine().started() as engine:  # once for all fits
+        for one in (calibration, test):
+            warn_of_missing(one.shards, one.plan, engine=engine)
         return compare_streamed(calibration, test, chosen, engine=engine, progress=progress, **evidence)
 
 

@@ -93,6 +93,8 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     calibrators = _calibrators(maps)
     with print_warnings(err), progress_bar(err) as progress:
         progress("reading the runs", 0, len(folders))
+        if source.missing != "refuse":
+            raise InputError("--missing must be left out of diagnose, whose runs have the same samples.")
         loaded = read_runs(folders, source.as_options() if source != options.Scores() else None)
         predictions = [file for run in loaded for file in (run.calibration_file, run.test_file)]
         reports.check(predictions)

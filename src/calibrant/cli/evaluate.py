@@ -11,7 +11,7 @@ import typer
 from calibrant.cli import options
 from calibrant.cli.options import INPUT, check_output, flag, option
 from calibrant.cli.scale import Files, Scale, Slicing, Source
-from calibrant.errors import InputError, terminal_text
+from calibrant.errors import CalibrantWarning, InputError, terminal_text
 from calibrant.gates import Gate, Quantity, quantities_of
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     conditions = gates.parse(inputs)
     reports.check(inputs)
     out, err = standard_output(), standard_error()
-    with print_warnings(err), spinner(err) as stage:
+    dropped: list[CalibrantWarning] = []
+    with print_warnings(err, dropped), spinner(err) as stage:
         stage(f"reading {name}")
         opened = scale.read(
             *(source, reading, parts), slicing=slicing, baseline=other, n_bins=bins, seed=seed, progress=stage
@@ -166,7 +167,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     baseline_name = None if baseline is None else baseline.name
     page = evaluation_page(evaluation, source=name, comparison=differences, baseline=baseline_name, slices=slices)
     quantities = quantities_of(evaluation.metrics, differences, worst_slices(slices)) if conditions else {}
-    page = gates.with_gates(replace(page, charts=charts), conditions, quantities)
+    page = gates.with_gates(replace(page, charts=charts), conditions, quantities).with_dropped(dropped)
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
     gates.finish(conditions, quantities, out, source=name)
     return page

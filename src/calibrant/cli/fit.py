@@ -71,8 +71,9 @@ def fit(
             if not isinstance(calibrator, Calibrator):
                 if len(source.paths) > 1:
                     raise InputError(f"{method} must be given one file, with its features; got {len(source.paths)}.")
-                if parts is not None:
-                    raise InputError(f"--split must be left out with {method}: features are not split. Save two files.")
+                for name, is_given in (("--missing", given.missing != "refuse"), ("--split", parts is not None)):
+                    if is_given:
+                        raise InputError(f"{name} must be left out with {method}: features are not split. Save others.")
                 feature_values = load_features(source.paths[0], name=features or "features", rows=len(predictions))
             stage(f"fitting {method} on {len(predictions):,} samples")
             fitted = calibrator.fit(predictions, *(() if feature_values is None else (feature_values,)))
@@ -97,7 +98,10 @@ def fit(
     console.print(
         "The map was fitted on these samples, so the numbers are optimistic. Evaluate it on others:", style="dim"
     )
-    for command in (f"apply {out} TEST{reading} -o CALIBRATED", f"evaluate CALIBRATED{reading}"):
+    for command in (
+        f"apply {out} TEST{given.as_arguments(missing='keep')} -o CALIBRATED",
+        f"evaluate CALIBRATED{reading}",
+    ):
         console.print(f"  calibrant {command}", style="dim", soft_wrap=True)  # in one piece, to be copied
     console.print(f"Wrote {out}", style="dim")
 

@@ -64,6 +64,9 @@ _SPLIT = (
     "Column that divides the samples, with its values for calibration and test unless they are called so: "
     "fold, fold=cal,test."
 )
+_MISSING = (
+    "Rows without a score, label or weight: refuse, or drop and report them; apply has keep: they keep their place."
+)
 SplitColumn: TypeAlias = Annotated[str | None, option("COLUMN", _SPLIT, INPUT)]
 _FEATURES = "Array or column prefix of the features, for methods that use them."
 Features: TypeAlias = Annotated[str | None, option("NAME", _FEATURES, INPUT, show_default="features")]
@@ -106,6 +109,7 @@ class Scores:
         str | None,
         option("COLUMN", "Column or array of the weights of the samples; without it, all count alike.", INPUT),
     ] = None
+    missing: Annotated[str, option("NAME", _MISSING, INPUT)] = "refuse"
 
     def kind(self, *, top_label: bool = False) -> "Kind | None":
         """Return what the scores are according to the flags, of which one may be set; None without a flag."""
@@ -120,16 +124,19 @@ class Scores:
         """Return the options for :func:`calibrant.files.load.load_detailed`."""
         from calibrant.files.choose import LoadOptions
 
+        if self.missing == "keep":
+            raise InputError("--missing must be refuse or drop; got keep, which is for apply.")
         names = None if self.class_names is None else self.class_names.split(",")
         return LoadOptions(
             kind=self.kind(top_label=top_label), scores=self.scores, labels=self.labels, positive=self.positive,
             positive_class=self.positive_class, class_names=names, normalise=self.normalise, separator=self.separator,
-            weights=self.weights,
+            weights=self.weights, missing=self.missing,  # type: ignore[arg-type]  # checked there
         )  # fmt: skip
 
-    def as_arguments(self) -> str:
-        """Return the options that were given, as they stand on a command line."""
-        given = {name: value for name, value in asdict(self).items() if value not in {None, False}}
+    def as_arguments(self, *, missing: str = "drop") -> str:
+        """Return the options that were given, as they stand on a command line; ``missing`` if rows may lack values."""
+        given = {name: value for name, value in asdict(self).items() if value not in {None, False, "refuse"}}
+        given |= {"missing": missing} if "missing" in given else {}
         words = [
             f"--{name.replace('_', '-')}" + ("" if value is True else f" {shlex.quote(value)}")
             for name, value in given.items()
@@ -173,17 +180,21 @@ class Split:
 
 def load_part(
     path: Path, options: "LoadOptions", split: Split | None, part: "Part | None"
-) -> "tuple[Predictions | TopLabel, dict[str, Any]]":
-    """Load predictions and other columns, with ``--split`` the samples of one part only."""
+) -> "tuple[Predictions | TopLabel, dict[str, Any], torch.Tensor]":
+    """Load predictions, other columns and the numbers of their rows, with ``--split`` of one part only."""
+    import torch
+
     from calibrant.files.load import load_detailed, rows_of_part
 
+    column = () if split is None or part is None else (split.column,)
+    loaded = load_detailed(path, replace(options, extra=tuple(dict.fromkeys((*options.extra, *column)))))
+    kept = loaded.content.kept
+    numbers = torch.arange(len(loaded.predictions)) if kept is None else kept.nonzero()[:, 0]
     if split is None or part is None:
-        loaded = load_detailed(path, options)
-        return loaded.predictions, dict(loaded.extra)
-    loaded = load_detailed(path, replace(options, extra=tuple(dict.fromkeys((*options.extra, split.column)))))
+        return loaded.predictions, dict(loaded.extra), numbers
     value = split.calibration if part == "calibration" else split.test
     rows = rows_of_part(loaded.extra[split.column], split.column, part, value)
-    return loaded.predictions[rows], {name: loaded.extra[name][rows] for name in options.extra}
+    return loaded.predictions[rows], {name: loaded.extra[name][rows] for name in options.extra}, numbers[rows]
 
 
 @final

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
-from calibrant.errors import CalibrantWarning, terminal_text
+from calibrant.errors import CalibrantWarning, Caveat, terminal_text
 
 
 @final
@@ -79,8 +79,11 @@ class _Lines:
 
 
 @contextmanager
-def print_warnings(console: Console) -> Iterator[list[str]]:
-    """Print every CalibrantWarning once, when it is issued; issue others after the block. Yield what was printed."""
+def print_warnings(console: Console, dropped: list[CalibrantWarning] | None = None) -> Iterator[list[str]]:
+    """Print every CalibrantWarning once, when it is issued; issue others after the block. Yield what was printed.
+
+    Those about rows that were left out are ``dropped`` into a list instead, if there is one, for a page.
+    """
     printed: list[str] = []
     foreign: list[warnings.WarningMessage] = []
 
@@ -88,7 +91,11 @@ def print_warnings(console: Console) -> Iterator[list[str]]:
         warning = warnings.WarningMessage(*given, **options)
         if str(warning.message) in printed:
             return
-        if issubclass(warning.category, CalibrantWarning):
+        if isinstance(warning.message, CalibrantWarning):
+            if dropped is not None and warning.message.caveat is Caveat.rows_dropped:
+                if str(warning.message) not in map(str, dropped):
+                    dropped.append(warning.message)
+                return
             printed.append(str(warning.message))
             note = f"note: {terminal_text(warning.message)}"  # one line, where it goes into a log
             console.print(note, style="yellow", soft_wrap=not console.is_terminal)

@@ -10,9 +10,11 @@ import typer
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, check_output, flag, option
-from calibrant.errors import CalibrantError, FileError, InputError
+from calibrant.errors import CalibrantError, CalibrantWarning, FileError, InputError, terminal_text
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from calibrant.catalogue import AnyCalibrator
     from calibrant.evaluation import Evaluation
     from calibrant.evidence import Difference
@@ -109,12 +111,21 @@ class Scale:
     ) -> "Opened":
         """Read predictions into memory, or gather their state; and likewise those of a baseline."""
         from calibrant.processes import join_processes
+        from calibrant.scale.jobs import warn_of_missing
 
         if baseline is not None and source.are_states != baseline.are_states:
             raise InputError("--baseline must be states if the others are, and only then; got one of each.")
         if not self.streams(source):
-            predictions, extra = source.load(replace(reading, extra=slicing.wanted), split, "test")
-            other = None if baseline is None else baseline.load(reading, split, "test")[0]
+            predictions, extra, rows = source.load(replace(reading, extra=slicing.wanted), split, "test")
+            other = None
+            if baseline is not None:
+                other, _, others = baseline.load(reading, split, "test")
+                if reading.missing == "drop":  # samples that both have
+                    import torch
+
+                    both, of_both = torch.isin(rows, others), torch.isin(others, rows)
+                    predictions, other = predictions[both], other[of_both]
+                    extra = {name: column[both] for name, column in extra.items()}
             return Opened(predictions, slicing.columns(predictions, extra), baseline=other)
         gathered: list[Gathered | None] = []
         with contextlib.ExitStack() as once:  # for both
@@ -127,6 +138,7 @@ class Scale:
                     continue
                 by, folder = (Slicing() if place else slicing), self.checkpoint
                 plan = self.plan(one.shards, replace(reading, extra=by.wanted), split, "test", by_class=by.classes)
+                warn_of_missing(one.shards, plan, engine=engine, allow_missing=self.allow_missing)
                 own = replace(self, checkpoint=folder / "baseline" if place and folder is not None else folder)
                 gathered.append(own.gather(one.shards, plan, engine, n_bins=n_bins, seed=seed, progress=progress))
         states = [one for one in gathered if one is not None]
@@ -183,8 +195,10 @@ class Scale:
                 "a map must be fitted on predictions; got states, which hold sums. Name the files themselves."
             )
         from calibrant.calibrators import Calibrator
+        from calibrant.processes import join_processes
         from calibrant.scale import fit_streamed
         from calibrant.scale.fits import check_streams
+        from calibrant.scale.jobs import warn_of_missing
 
         check_streams(calibrator)
         assert isinstance(calibrator, Calibrator)
@@ -192,7 +206,12 @@ class Scale:
             if is_given:
                 raise InputError(f"{name} must be left out of a fit, which reads all shards in every pass.")
         plan = self.plan(source.shards, reading, split, "calibration")
-        fitted = fit_streamed(calibrator, source.shards, plan, engine=self.as_engine(), progress=progress)
+        with contextlib.ExitStack() as once:
+            if self.engine == "torchrun":
+                once.enter_context(join_processes())
+            engine = once.enter_context(self.as_engine().started())
+            warn_of_missing(source.shards, plan, engine=engine)
+            fitted = fit_streamed(calibrator, source.shards, plan, engine=engine, progress=progress)
         if fitted is None:
             raise typer.Exit
         return fitted
@@ -241,8 +260,8 @@ class Source:
 
     def load(
         self, reading: "LoadOptions", split: options.Split | None, part: "Part"
-    ) -> "tuple[Predictions | TopLabel, Mapping[str, Any]]":
-        """Load the predictions, and other columns, into memory."""
+    ) -> "tuple[Predictions | TopLabel, Mapping[str, Any], Tensor]":
+        """Load the predictions, other columns, and the numbers of the rows that they are, into memory."""
         if len(self.shards) == 1:
             return options.load_part(self.paths[0], reading, split, part)
         return load_all(self.shards, reading, split, part)
@@ -340,6 +359,7 @@ def _numbers_in(shards: "Sequence[Shard]") -> int:
 
 def load_states(files: Sequence[Path]) -> "Gathered":
     """Load states and add them up."""
+    from calibrant.files.load import warn_again
     from calibrant.scale import EvaluationState, Gathered
 
     total, seen = None, dict[str, Path]()
@@ -352,6 +372,8 @@ def load_states(files: Sequence[Path]) -> "Gathered":
                 raise FileError(f"{file} must not hold samples twice; {shard['name']} is in {seen[name]} too.")
             seen[name] = file
         shards += notes.get("shards", ())
+        for facts in notes.get("dropped", ()):
+            warn_again(facts)
         missing += notes.get("missing", ())
         if total is None:
             total = state
@@ -366,8 +388,10 @@ def load_states(files: Sequence[Path]) -> "Gathered":
 
 def load_all(
     shards: "Sequence[Shard]", reading: "LoadOptions", split: options.Split | None, part: "Part"
-) -> "tuple[Predictions | TopLabel, dict[str, Any]]":
-    """Load the predictions of several files, and other columns of theirs, into memory."""
+) -> "tuple[Predictions | TopLabel, dict[str, Any], Tensor]":
+    """Load the predictions of several files, other columns and numbers of rows of theirs, into memory."""
+    import torch
+
     from calibrant.labels import joined_columns
     from calibrant.scale import Plan
     from calibrant.scale.state import join
@@ -377,8 +401,9 @@ def load_all(
     for shard in shards:
         plan.check(shard)
         loaded.append(options.load_part(shard.path, plan.options, split, part))
-    columns = {name: joined_columns([extra[name] for _, extra in loaded]) for name in loaded[0][1]}
-    return join([predictions for predictions, _ in loaded]), columns
+    columns = {name: joined_columns([part[1][name] for part in loaded]) for name in loaded[0][1]}
+    rows = torch.cat([part[2] + (place << 40) for place, part in enumerate(loaded)])  # no file has as many
+    return join([part[0] for part in loaded]), columns, rows
 
 
 def load_for_fit(source: Source, given: options.Scores, split: options.Split | None) -> "Predictions":
@@ -410,21 +435,27 @@ def state(
     """
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.scale import find_shards
+    from calibrant.scale.jobs import warn_of_missing
 
     if not out.name.lower().endswith(".state"):
         raise InputError(f"--out must end in .state; got {out}.")
     shards = find_shards(files)
     check_output(out, [shard.path for shard in shards])
     err = standard_error()
-    with print_warnings(err), spinner(err) as stage:
+    dropped: list[CalibrantWarning] = []
+    with print_warnings(err, dropped), spinner(err) as stage, scale.as_engine().started() as engine:
         reading = replace(given.as_options(), extra=slicing.wanted)
         plan = scale.plan(shards, reading, options.Split.parse(split), "test", by_class=slicing.classes)
-        gathered = scale.gather(shards, plan, scale.as_engine(), n_bins=bins, seed=seed, progress=stage)
+        warn_of_missing(shards, plan, engine=engine, allow_missing=scale.allow_missing)
+        gathered = scale.gather(shards, plan, engine, n_bins=bins, seed=seed, progress=stage)
     if gathered is None:
         return
     described = [{"name": one.name, "size": one.size, "modified": one.modified} for one in gathered.shards]
-    gathered.state.save(out, notes={"shards": described, "missing": gathered.missing})
+    facts = [warning.facts for warning in dropped]
+    gathered.state.save(out, notes={"shards": described, "missing": gathered.missing, "dropped": facts})
     console = standard_output()
+    for warning in dropped:
+        console.print(f"Caution: {terminal_text(warning)}", style="yellow")
     for name in gathered.missing:
         console.print(f"missing: {name}", style="yellow")
     files_read = f"{len(shards)} file{'s' * (len(shards) != 1)}"

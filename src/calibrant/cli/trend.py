@@ -10,7 +10,7 @@ import typer
 from calibrant.cli import options
 from calibrant.cli.options import argument, flag, option
 from calibrant.cli.scale import Source, find_states
-from calibrant.errors import FileError, InputError
+from calibrant.errors import CalibrantWarning, FileError, InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,18 +54,21 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.report.trend import trend_page
     from calibrant.scale import Plan
+    from calibrant.scale.jobs import LOCAL, warn_of_missing
     from calibrant.scale.trend import measure_trend, states_by
 
     source = None if by is None else Source.find(files)
     paths = _in_order(files) if source is None else source.paths
     reports.check(paths)
     err = standard_error()
-    with print_warnings(err), spinner(err) as stage:
+    dropped: list[CalibrantWarning] = []
+    with print_warnings(err, dropped), spinner(err) as stage:
         if by is not None and source is not None:
             stage(f"reading {source.name}")
             if source.are_states:
                 raise InputError("--by must be given files of predictions; got states, which are periods themselves.")
             plan = Plan.of(source.shards[0], replace(given.as_options(), extra=(by,)))
+            warn_of_missing(source.shards, plan, engine=LOCAL)
             states = states_by(by, source.shards, plan, n_bins=bins, seed=seed)
         elif (bins, seed, given) != (15, 0, options.Scores()):
             raise InputError("options of reading must come with --by; states were gathered with their own.")
@@ -79,7 +82,7 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
             return {"trend": plot_trend(measured, theme=theme)}
 
         drawn = reports.draw(draw, in_html=False)
-    page = trend_page(measured, source=None if source is None else f"{source.name} by {by}")
+    page = trend_page(measured, source=None if source is None else f"{source.name} by {by}").with_dropped(dropped)
     out = standard_output()
     reports.show_and_write(page, drawn, out, full=full, inputs=paths)
     if fail_if_worse:
@@ -95,12 +98,17 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
 
 def _load(paths: Sequence[Path]) -> "dict[str, EvaluationState]":
     """Load states by their names, or by their paths where two have one name."""
+    from calibrant.files.load import warn_again
     from calibrant.scale import EvaluationState
 
     names = [path.name.removesuffix(".state") for path in paths]
     if len(set(names)) < len(names):
         names = [str(path.with_suffix("")) for path in paths]
-    states = {name: EvaluationState.load(path)[0] for name, path in zip(names, paths, strict=True)}
+    states = {}
+    for name, path in zip(names, paths, strict=True):
+        states[name], notes = EvaluationState.load(path)
+        for facts in notes.get("dropped", ()):
+            warn_again(facts)
     if len(states) < len(paths):
         raise InputError("states must be given once each; got one twice.")
     return states

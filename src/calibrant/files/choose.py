@@ -12,12 +12,13 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 from os import PathLike
 from os.path import commonprefix
-from typing import Any, final, get_args
+from typing import Any, Literal, TypeAlias, final, get_args
 
 from calibrant.errors import Argument, InputError, UnknownNameError
 from calibrant.files.source import CHAT_HINT, PREFIXES, Content, Kind
 from calibrant.labels import whole_number
 
+Missing: TypeAlias = Literal["refuse", "drop", "keep"]  # "keep" is for scores that are written again
 _LABELS = ("labels", "label", "targets", "ground_truth")
 _SCORES: dict[Kind, tuple[str, ...]] = {
     "logits": ("logits", "logit", "log_probs", "logprobs"),  # log-probabilities are logits whose softmax they are
@@ -36,6 +37,7 @@ _TYPES: dict[str, tuple[Any, str]] = {
     "separator": (str | None, "one character, such as ';'"), "class_names": (Iterable | None, "a list of names"),
     "where": (Mapping | None, "a mapping of columns to values, such as {'part': 'test'}"),
     "positive_class": (str | int | None, "the label of the positive class"),
+    "missing": (str, "'refuse' or 'drop'"),
 }  # fmt: skip
 
 
@@ -59,6 +61,7 @@ class LoadOptions:
     separator: str | None = None
     where: Mapping[str, str | float | Sequence[str | float]] | None = None
     weights: str | None = None
+    missing: Missing = "refuse"  # what to do with rows without a score, label or weight
 
     def __post_init__(self) -> None:
         for option in ("labels", "confidence", "correct", "positive", "weights"):
@@ -69,6 +72,8 @@ class LoadOptions:
         for option, (kind, words) in _TYPES.items():
             if not isinstance(given := getattr(self, option), kind):
                 raise InputError(Argument(option), f" must be {words}; got {type(given).__name__}.")
+        if self.missing not in get_args(Missing):
+            raise InputError(Argument("missing"), f" must be 'refuse' or 'drop'; got {self.missing!r}.")
         if isinstance(self.positive_class, int):  # as labels are
             object.__setattr__(self, "positive_class", str(self.positive_class))
         if not isinstance(scores := self.scores, str | None):

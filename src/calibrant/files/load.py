@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import as_features, as_whole_numbers, existing_file
-from calibrant.errors import Argument, FileError, InputError, Row, UnknownNameError
+from calibrant.errors import Argument, Caveat, FileError, InputError, Row, UnknownNameError, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose, shown_names
 from calibrant.files.source import (
     Arrays,
@@ -87,6 +88,7 @@ def load(  # noqa: PLR0913  # the options of the command line
     separator: str | None = None,
     where: Mapping[str, str | float | Sequence[str | float]] | None = None,
     weights: str | None = None,
+    missing: Literal["refuse", "drop"] = "refuse",
 ) -> Predictions | Any:
     """Load predictions. Names or options decide whether scores are logits or probabilities; values never do.
 
@@ -115,6 +117,8 @@ def load(  # noqa: PLR0913  # the options of the command line
         separator: Character between the columns of a CSV file; by default the comma, and the tab in ``.tsv``.
         where: Columns and the value, or values, that the samples to load have there: ``{"part": "test", "fold": 1}``.
         weights: Name of the column of the samples' weights; without it, all samples count alike.
+        missing: What to do with rows without a score, label or weight (null, NaN, an empty field): "refuse" them, or
+            "drop" them with a warning. Numbers of the others are biased if rows lack something for a reason.
 
     Returns:
         TopLabel for "top-label", else Predictions; the source decides, which no type checker knows.
@@ -133,6 +137,7 @@ def load(  # noqa: PLR0913  # the options of the command line
     options = LoadOptions(
         *(kind, scores, labels, confidence, correct), positive=positive, positive_class=positive_class,
         class_names=class_names, normalise=normalise, separator=separator, where=where, weights=weights,
+        missing=missing,
     )  # fmt: skip
     return load_detailed(source, options).predictions
 
@@ -159,7 +164,14 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
     where = options.where or {}
     weights = () if options.weights is None else (options.weights,)
     check_names(content, (*options.extra, *where, *weights))
+    if options.missing == "keep":
+        raise InputError(Argument("missing", "keep"), " is for files that are written again; pass refuse or drop.")
     with naming(content.path):
+        content = complete(content, choice, options)
+        if content.kept is not None:
+            rows = (~content.kept).nonzero()[:, 0]
+            warn_of_dropped(content.path, len(rows), len(content.kept), rows[:MOST_ROWS].tolist())
+    with naming(content.path), renumbered(content):
         predictions = assemble(content, choice, options)
         extra = extra_columns(content, tuple(dict.fromkeys((*options.extra, *where, *weights))), len(predictions))
         if options.weights is not None:
@@ -188,8 +200,39 @@ def naming(path: Path | None, first: int = 0) -> Iterator[None]:
 def _placed(row: Row, path: Path, first: int) -> Row:
     if row.line is not None:
         return row
-    is_text = suffix_is(path, *DELIMITED, ".jsonl", ".jsonl.gz")
-    return Row(row.number + first, in_module("text", "line_of")(path, row.number + first) if is_text else None)
+    number = row.number + first
+    return Row(number, in_module("text", "lines_of")(path, [number])[0] if _has_lines(path) else None)
+
+
+def _has_lines(path: Path | None) -> bool:
+    return path is not None and suffix_is(path, *DELIMITED, ".jsonl", ".jsonl.gz")
+
+
+MOST_ROWS = 5  # that lack something and are named
+
+
+def warn_of_dropped(path: Path | None, dropped: int, of: int, rows: Sequence[int], *, name: str | None = None) -> None:
+    """Warn that rows of a source were left out, with the first of them; an InputError if none is left."""
+    title, has_lines = name or ("the source" if path is None else path.name), _has_lines(path)
+    if dropped == of:
+        raise InputError(f"{title} must have rows with all scores and a label; all {of:,} lack one.")
+    first = in_module("text", "lines_of")(path, rows) if has_lines else rows
+    warn_again({"source": title, "dropped": dropped, "of": of, "lines" if has_lines else "rows": list(first)})
+
+
+def warn_again(facts: Mapping[str, Any]) -> None:
+    """Warn of rows that were left out, also by an earlier command that wrote down these facts."""
+    dropped, unit = facts["dropped"], "lines" if "lines" in facts else "rows"
+    places = ", ".join(f"{place:,}" for place in facts[unit])
+    more = f" and {dropped - len(facts[unit]):,} more" * (dropped > len(facts[unit]))
+    counted = ", counting from 0" * (unit == "rows")
+    warn(
+        f"{dropped:,} of {facts['of']:,} rows of {facts['source']} lack a score, label or weight and are left out "
+        f"({unit if dropped > 1 else unit[:-1]} {places}{more}{counted}). If they lack it for a reason, as hard "
+        "samples may, the numbers are biased.",
+        caveat=Caveat.rows_dropped,
+        facts=facts,
+    )
 
 
 def check_names(content: Content, names: Sequence[str]) -> None:
@@ -276,10 +319,95 @@ def suffix_is(path: Path, *suffixes: str) -> bool:
     return path.name.lower().endswith(suffixes)
 
 
+def complete(content: Content, choice: ColumnChoice, options: LoadOptions) -> Content:
+    """Return a source without the rows that lack a score, the label or the weight, unless these are refused."""
+    if options.missing == "refuse":
+        return content
+    held: Arrays = {}
+
+    def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
+        others = [name for name in wanted if name not in held]
+        return {name: (held | (content.read(others, text) if others else {}))[name] for name in wanted}
+
+    cached = replace(content, read=read)  # so that nothing is read twice
+    labels, weights = choice.labels, options.weights if options.missing == "drop" else None
+    held.update(content.read([*choice.scores, *filter(None, (labels, weights))], _text(choice)))
+    lacking = lacking_rows(held, content, choice, options)
+    if lacking is None or not lacking.any():
+        return cached
+    rows = (~lacking).nonzero()[:, 0]
+
+    def read_rows(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
+        return {name: rows_of(column, rows) for name, column in read(wanted, text).items()}
+
+    return replace(content, read=read_rows, kept=~lacking)
+
+
+def _text(choice: ColumnChoice) -> str | None:
+    return None if choice.kind == "top-label" else choice.labels
+
+
+def lacking_rows(columns: Arrays, content: Content, choice: ColumnChoice, options: LoadOptions) -> Tensor | None:
+    """Return which rows lack a value in one of the columns, bool (n,); None if these differ in length."""
+    known = None if options.positive_class else {*(_class_names(content, choice, options) or ()), *choice.aliases}
+    parts = [
+        column.lacking(known if name == choice.labels else ()) if isinstance(column, Words) else _is_nan(column)
+        for name, column in columns.items()
+        if isinstance(column, Words) or column.ndim
+    ]
+    return torch.stack(parts).any(0) if len({len(part) for part in parts}) == 1 else None
+
+
+def _is_nan(column: Tensor) -> Tensor:
+    """Return which rows have a NaN, bool (n,)."""
+    if not column.is_floating_point():
+        return torch.zeros(len(column), dtype=torch.bool)
+    lacks = (column.float() if column.dtype.itemsize == 1 else column).isnan()  # which float8 has no test for
+    return lacks if lacks.ndim == 1 else lacks.flatten(1).any(1)
+
+
+@contextmanager
+def renumbered(content: Content) -> Iterator[None]:
+    """Name in errors the rows of a source that has lost some by the numbers that they had."""
+    try:
+        yield
+    except InputError as error:
+        if content.kept is None:
+            raise
+        places = content.kept.nonzero()[:, 0].tolist()
+        parts = [Row(places[part.number]) if isinstance(part, Row) else part for part in error.args]
+        raise InputError(*parts, argument=error.argument) from error
+
+
 def assemble(content: Content, choice: ColumnChoice, options: LoadOptions) -> Predictions | TopLabel:
     """Read the chosen names and build the record."""
     names = choice.scores if choice.labels is None else (*choice.scores, choice.labels)
-    columns = content.read(names, choice.labels if choice.kind != "top-label" else None)
+    columns = content.read(names, _text(choice))
+    try:
+        return _record(columns, content, choice, options)
+    except InputError as error:
+        rows = [part.number for part in error.args if isinstance(part, Row)]
+        lacking = lacking_rows(columns, content, choice, options)
+        if lacking is None or not len(lacking) or not bool(lacking[rows].any() if rows else lacking.all()):
+            raise
+        row = int(lacking.nonzero()[0, 0])
+        alone = ((name, lacking_rows({name: columns[name]}, content, choice, options)) for name in names)
+        name = next(name for name, own in alone if own is not None and own[row])
+        raise _missing_error(name, content, row, int(lacking.sum()), options) from error
+
+
+def _missing_error(name: str, content: Content, row: int, rows: int, options: LoadOptions) -> InputError:
+    others = f", one of {rows:,} such rows" if rows > 1 else ""
+    advice = "drop them" if options.labels_needed else "keep them as they are"
+    return InputError(
+        f"{content.noun} {name!r} must have a value in every row; got none (null, NaN or an empty field) at ",
+        *(Row(row), f"{others}. Fill it in, or {advice}: "),
+        *(Argument("missing", "drop" if options.labels_needed else "keep"), "."),
+    )
+
+
+def _record(columns: Arrays, content: Content, choice: ColumnChoice, options: LoadOptions) -> Predictions | TopLabel:
+    """Build the record of what was read."""
     scores = _as_matrix([numbers_of(columns[name], name) for name in choice.scores])
     scores = scores if choice.kind == "logits" else scores.contiguous()
     if options.normalise and (choice.kind != "probs" or choice.positive):
@@ -289,6 +417,7 @@ def assemble(content: Content, choice: ColumnChoice, options: LoadOptions) -> Pr
         correct = columns[choice.labels]
         return TopLabel(scores, truths(correct, repr(choice.labels)) if isinstance(correct, Words) else correct)
     labels = None if choice.labels is None else columns[choice.labels]
+    _check_labelled(labels)
     if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     class_names = _class_names(content, choice, options)
@@ -314,6 +443,14 @@ def assemble(content: Content, choice: ColumnChoice, options: LoadOptions) -> Pr
     if is_positive:
         return Predictions.from_binary_probs(scores, numbers, class_names=class_names)
     return Predictions.from_probs(scores, numbers, class_names=class_names, normalise=options.normalise)
+
+
+def _check_labelled(labels: Column | None) -> None:
+    """Raise if a row has no label, which would be a class of its own beside one other."""
+    if labels is not None:
+        lacking = (labels.lacking() if isinstance(labels, Words) else _is_nan(labels)).nonzero()
+        if len(lacking):
+            raise InputError("labels must have a value in every row; got none at ", Row(int(lacking[0, 0])), ".")
 
 
 def _class_names(content: Content, choice: ColumnChoice, options: LoadOptions) -> tuple[str, ...] | None:
@@ -350,7 +487,8 @@ def numbers_of(column: Column, name: str) -> Tensor:
         except ValueError:
             return True
 
-    row, word = column.first(is_not_numeric) or (0, column.distinct[0])
+    text = column.first(lambda word: bool(word.strip()) and is_not_numeric(word))
+    row, word = text or column.first(is_not_numeric) or (0, column.distinct[0])
     raise text_error(name, word, row)
 
 
@@ -425,7 +563,7 @@ def extra_columns(content: Content, names: tuple[str, ...], n: int) -> Arrays:
 
 def rows_of(column: Column, rows: Tensor) -> Column:
     """Return some rows of a column."""
-    return Words(column.distinct, column.codes[rows]) if isinstance(column, Words) else column[rows]
+    return column[rows].only_used() if isinstance(column, Words) else column[rows]
 
 
 def rows_with(column: Column, name: str, values: Sequence[str]) -> Tensor:

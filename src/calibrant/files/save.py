@@ -27,12 +27,15 @@ from calibrant.files.choose import ColumnChoice, LoadOptions, choose, is_reserve
 from calibrant.files.load import (
     assemble,
     check_names,
+    complete,
     in_module,
+    lacking_rows,
     naming,
     numbers_of,
     open_for_names,
     open_in_batches,
     open_source,
+    renumbered,
     suffix_is,
     suffix_of,
 )
@@ -236,6 +239,13 @@ class Scores:
     others: Mapping[str, Any] = field(default_factory=dict)  # the other columns of the file, those of tables as stored
     left: tuple[str, ...] = ()  # names in the file that are not written again
     layout: "Layout | None" = None  # the names and the order that the columns had
+    kept: Tensor | None = None  # which rows have scores, bool (n,), where some lack them and keep their place
+    is_gapless: bool = True  # whether all rows have scores and, if any do, labels
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.predictions if self.kept is None else self.kept)
 
 
 @final
@@ -276,7 +286,7 @@ def load_score_batches(
             with naming(path, first):
                 scores = _scores(content, whole, choice, options)
             yield scores
-            first += len(scores.predictions)
+            first += scores.n
     if not first:
         raise FileError(f"{path} must have at least one row to be calibrated; it has none.")
 
@@ -286,7 +296,15 @@ _NUMBERS, _ROWS = 1 << 21, (1 << 10, 1 << 17)  # in a batch, and its fewest and 
 
 def _scores(content: Content, whole: Content, choice: ColumnChoice, options: LoadOptions) -> Scores:
     """Return the scores in some rows of a file, with the columns that are copied."""
-    record = assemble(content, choice, options)
+    scored, own = complete(content, replace(choice, labels=None), options), choice
+    if options.missing == "keep" and choice.labels is not None:  # which are copied, and need not be there
+        lacking = lacking_rows(content.read((choice.labels,), choice.labels), content, choice, options)
+        is_needed = scored.kept is None and (lacking is None or not lacking.any())
+        own = choice if is_needed else replace(choice, labels=None)
+    if scored.kept is not None and not scored.kept.any():
+        raise InputError(f"some of the {len(scored.kept):,} rows that are read together must have scores; none has.")
+    with renumbered(scored):
+        record = assemble(scored, own, options)
     if not isinstance(record, Predictions):
         raise InputError("there must be logits or probabilities of every class; there are the top label's.")
     single = None
@@ -298,7 +316,9 @@ def _scores(content: Content, whole: Content, choice: ColumnChoice, options: Loa
     labels = {} if choice.labels is None else _read(content, (choice.labels,))
     left = tuple(name for name in dict.fromkeys(whole.names) if name not in {*others, *choice.scores, choice.labels})
     layout = Layout(whole, (*whole.names, *whole.index), choice.scores, labels, options.separator)
-    return Scores(record, choice.kind, choice.labels is not None, single, others, left, layout)  # type: ignore[arg-type]
+    is_gapless = scored.kept is None and own is choice
+    labelled = choice.labels is not None
+    return Scores(record, choice.kind, labelled, single, others, left, layout, scored.kept, is_gapless)  # type: ignore[arg-type]
 
 
 def _read(content: Content, names: Sequence[str]) -> dict[str, Any]:
@@ -342,6 +362,7 @@ class Applied(NamedTuple):
     skipped: tuple[str, ...] = ()  # files that an earlier run had finished
     missing: tuple[str, ...] = ()  # shards that could not be read, and why
     notes: tuple[str, ...] = ()  # warnings
+    unscored: int = 0  # rows without scores, which keep their place
 
 
 def save_score_batches(
@@ -362,12 +383,13 @@ def save_score_batches(
     suffix = writable_suffix(path)
     first = next(batches)
     others = [name for name, column in first.others.items() if _can_hold(suffix, column)]
-    n, laid_out, content = 0, _laid_out(first, others, suffix) is not None, first.layout and first.layout.content
+    n, unscored, content = 0, 0, first.layout and first.layout.content
+    laid_out = _laid_out(first, others, suffix) is not None
 
     def arrays() -> Iterator[Mapping[str, Any]]:
-        nonlocal n
+        nonlocal n, unscored
         for scores in chain([first], batches):
-            n += len(scores.predictions)
+            n, unscored = n + len(scores.predictions), unscored + scores.n - len(scores.predictions)
             columns = _laid_out(scores, others, suffix) if laid_out else _named(scores, others, suffix)
             assert columns is not None, "all batches have the same columns"
             yield columns
@@ -383,7 +405,7 @@ def save_score_batches(
     dropped = _write(arrays(), form._replace(made_from={} if made_from is None else {MADE_FROM: made_from}), path)
     copied = tuple(name for name in others if name not in dropped)
     lost = (name for name in first.others if name not in copied)
-    return Applied(n, first.kind, first.labelled, (*first.left, *lost), copied)
+    return Applied(n, first.kind, first.labelled, (*first.left, *lost), copied, unscored=unscored)
 
 
 def known_source(path: Path) -> str | None:
@@ -401,6 +423,11 @@ _WITH_METADATA = (".arrow", ".feather", ".parquet", ".safetensors")
 
 def _named(scores: Scores, others: Iterable[str], suffix: str) -> dict[str, Any]:
     """Return what to write by our own names."""
+    if not scores.is_gapless:
+        raise InputError(
+            "a file with rows without a score or a label must be written as one of its kind, a table as a table and "
+            f"an archive as an archive; got {suffix}."
+        )
     rows, values = scores.predictions, _values(scores)
     if scores.kind == "logits" and scores.single is not None and not (rows.class_names and suffix in _TEXT):
         values = (values[:, 1] - values[:, 0]).reshape(len(values), *scores.single)
@@ -436,9 +463,20 @@ def _laid_out(scores: Scores, others: Iterable[str], suffix: str) -> dict[str, A
         columns[names[0]] = one.reshape(len(values), *scores.single)
     else:
         columns |= {names[0]: values} if len(names) == 1 else dict(zip(names, values.T, strict=True))
+    if scores.kept is not None:
+        columns |= {name: _with_gaps(columns[name], scores.kept, suffix) for name in names}
     if not all(_can_hold(suffix, column) for column in columns.values()):
         return None
     return {name: columns[name] for name in layout.names if name in columns}
+
+
+def _with_gaps(column: Tensor, kept: Tensor, suffix: str) -> Any:
+    """Return a column for all rows: null, or in an archive NaN, in those that are not kept."""
+    if suffix not in _ARCHIVES:
+        return in_module("tables", "gapped_column")(column, kept)
+    whole = column.new_full((len(kept), *column.shape[1:]), torch.nan)
+    whole[kept] = column
+    return whole
 
 
 def _can_hold(suffix: str, column: Any) -> bool:

@@ -53,6 +53,7 @@ class Content:
     label_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # class names that a column of labels has
     metadata: Mapping[Any, Any] = field(default_factory=dict)  # what the file says of itself
     index: tuple[str, ...] = ()  # columns of pandas that are only copied
+    kept: Tensor | None = None  # which rows of the source are read, bool (n,), where some are left out
 
     @property
     def title(self) -> str:

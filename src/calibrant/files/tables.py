@@ -22,24 +22,42 @@ from calibrant.labels import Words
 
 
 def column_of(column: Any, name: str, *, may_lack: bool = False) -> Column:
-    """Return an Arrow column as a tensor (n,), lists as (n, k), text and categories as words; what may lack as ""."""
+    """Return an Arrow column as a tensor (n,), lists as (n, k), text and categories as words.
+
+    What may lack is NaN, or no text; true and false are words then.
+    """
     if not len(column):
         raise InputError(f"column {name!r} must have at least one row; got none.")
     column = _as_basic_type(column)
-    if may_lack and pa.types.is_temporal(column.type):
-        import pyarrow.compute as pc
-
-        column = pc.replace_substring_regex(column.cast(pa.string()), r" 00:00:00(\.0+)?(Z|[+-]\d{4})?$", "")
-    if may_lack and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        column = column.fill_null("")
-    if column.null_count:
-        raise _no_value(name, _first(column.is_null()), column.null_count)
+    if column.null_count and not may_lack:
+        raise InputError(f"column {name!r} must have a value in every row; got none at ", Row(_first(column.is_null())))
     if _is_list(column.type):
-        return _matrix(column, name)
+        return _matrix(column, name, may_lack=may_lack)
+    column = _filled(column) if column.null_count else column
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         encoded = _combined(column).dictionary_encode()
         return Words(tuple(encoded.dictionary.to_pylist()), from_dlpack(encoded.indices).long())
     return _numbers(column, name)
+
+
+def _filled(column: Any) -> Any:
+    """Return a column with NaN, or no text, in place of nulls."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.string())
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return column.fill_null("")
+    if pa.types.is_integer(column.type) or pa.types.is_null(column.type):
+        column = column.cast(pa.float64())
+    return column.fill_null(float("nan")) if pa.types.is_floating(column.type) else column
+
+
+def _days(column: Any) -> Any:
+    """Return times as text, without the hour where that is always midnight; other columns unchanged."""
+    import pyarrow.compute as pc
+
+    if not pa.types.is_temporal(column.type):
+        return column
+    return pc.replace_substring_regex(column.cast(pa.string()), r" 00:00:00(\.0+)?(Z|[+-]\d{4})?$", "")
 
 
 def _is_list(kind: Any) -> bool:
@@ -72,7 +90,7 @@ def _numbers(column: Any, name: str) -> Tensor:
     return from_dlpack(_combined(column))
 
 
-def _matrix(column: Any, name: str) -> Tensor:
+def _matrix(column: Any, name: str, *, may_lack: bool) -> Tensor:
     import pyarrow.compute as pc
 
     if pa.types.is_string(column.type.value_type) or pa.types.is_large_string(column.type.value_type):
@@ -80,7 +98,7 @@ def _matrix(column: Any, name: str) -> Tensor:
             f"column {name!r} must hold numbers, or one label a row; it holds lists of text. ", *MULTI_LABEL
         )
     lengths = pc.list_value_length(column)
-    width = lengths[0].as_py()
+    width = pc.max(lengths).as_py() if lengths[0].as_py() is None else lengths[0].as_py()
     odd = pc.not_equal(lengths, width)
     if pc.any(odd).as_py():
         row = _first(odd)
@@ -89,10 +107,16 @@ def _matrix(column: Any, name: str) -> Tensor:
             *(Row(row), f" has {lengths[row].as_py()}. Where samples have classes of their own, or "),
             "only the highest scores are known, write the 'confidence' of each prediction and whether it is 'correct'.",
         )
-    values = pa.chunked_array([chunk.flatten() for chunk in column.chunks], column.type.value_type)
+    values = _as_basic_type(pa.chunked_array([chunk.flatten() for chunk in column.chunks], column.type.value_type))
+    values = _filled(values) if may_lack and values.null_count else values
     if values.null_count:
-        raise _no_value(name, _first(values.is_null()) // width)
-    return _numbers(_as_basic_type(values), name).reshape(len(column), width)
+        raise InputError(f"column {name!r} must have a number for every class; got none in some rows.")
+    if not column.null_count:
+        return _numbers(values, name).reshape(len(column), width)
+    is_there = from_dlpack(_combined(column.is_valid().cast(pa.uint8()))).bool()
+    matrix = torch.full((len(column), width or 0), torch.nan, dtype=torch.float64)
+    matrix[is_there] = _numbers(values, name).reshape(-1, width or 0).double()
+    return matrix
 
 
 def _combined(column: Any) -> Any:
@@ -104,12 +128,6 @@ def _first(flags: Any) -> int:
     import pyarrow.compute as pc
 
     return int(pc.index(flags, True).as_py())
-
-
-def _no_value(name: str, row: int, rows: int = 1) -> InputError:
-    cure = (f", one of {rows:,} such rows" if rows > 1 else "") + ". Fill it in, or remove the row."
-    none = f"column {name!r} must have a value in every row; got none (null, NaN or an empty field) at "
-    return InputError(none, Row(row), cure)
 
 
 _ARROW, _PARQUET = "Feather (version 2) or Arrow file", "Parquet file"
@@ -351,7 +369,8 @@ def content_of(path: Path | None, schema: Any, select: Callable[[list[str]], Any
 
     def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
         table, others = select(list(wanted)), () if text is None or isinstance(text, str) else text
-        return {name: column_of(table[name], name, may_lack=name in others) for name in wanted}
+        columns = {name: _days(table[name]) if name in others else table[name] for name in wanted}
+        return {name: column_of(column, name, may_lack=True) for name, column in columns.items()}
 
     def verbatim(wanted: Sequence[str]) -> dict[str, Any]:
         table = select(list(wanted))
@@ -421,6 +440,14 @@ def arrow_column(array: Any) -> Any:
     values = as_numpy(array.byte() if array.dtype == torch.bool else array)
     column = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
     return column.cast(pa.bool_()) if array.dtype == torch.bool else column
+
+
+def gapped_column(column: Tensor, kept: Tensor) -> Any:
+    """Return an Arrow array with the entries of a column where ``kept``, (n,), and nulls between."""
+    import pyarrow.compute as pc
+
+    places = pc.if_else(arrow_column(kept), arrow_column(kept.cumsum(0) - 1), pa.scalar(None, pa.int64()))
+    return arrow_column(column.contiguous()).take(places)
 
 
 def can_hold(suffix: str, kind: Any) -> bool:

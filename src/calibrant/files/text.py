@@ -20,7 +20,7 @@ from torch import Tensor
 from calibrant.errors import Argument, FileError, InputError, check_expansion, check_memory, reading
 from calibrant.files.source import PREFIXES, Arrays, Content, Form, text_error
 from calibrant.files.tables import arrow_column, column_of, content_of, in_rows, table_of
-from calibrant.labels import whole_number
+from calibrant.labels import NOTHING, whole_number
 
 _CSV, _JSON = "CSV file", "file of JSON lines, one object each"
 _BLOCK, _MOST_BLOCK = 1 << 20, 1 << 30  # bytes of a file that are parsed together
@@ -60,7 +60,8 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
         convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
         table = parsed(lambda file: csv.read_csv(file, options, quoted_lines, convert))
         kept.update({name: table[name] for name in texts})
-        return {name: column_of(_as_numbers(table[name]) if name in texts else table[name], name) for name in wanted}
+        columns = {name: _as_numbers(table[name]) if name in texts else table[name] for name in wanted}
+        return {name: column_of(column, name, may_lack=True) for name, column in columns.items()}
 
     def verbatim(wanted: Sequence[str]) -> dict[str, Any]:
         missing = [name for name in wanted if name not in kept]
@@ -170,6 +171,8 @@ def _types_of_text(path: Path, texts: tuple[str, ...], separator: str | None, _f
     for batch in _csv_records(path, texts, texts, separator) if texts else ():
         for name in texts:
             seen = _as_numbers(batch[name]).type
+            if seen == pa.string() and _with_gaps(batch[name]).null_count == len(batch):  # which tells nothing
+                continue
             if kinds[name] != pa.string() and seen != pa.int64():
                 kinds[name] = seen if pa.types.is_string(seen) else pa.float64()
     return kinds
@@ -178,7 +181,7 @@ def _types_of_text(path: Path, texts: tuple[str, ...], separator: str | None, _f
 def _cast_text(column: Any, kind: Any) -> Any:
     import pyarrow.compute as pc
 
-    return column if kind == pa.string() else pc.utf8_trim_whitespace(column).cast(kind)
+    return column if kind == pa.string() else _with_gaps(pc.utf8_trim_whitespace(column)).cast(kind)
 
 
 def _as_character(separator: str | None) -> str | None:
@@ -194,14 +197,16 @@ def _as_character(separator: str | None) -> str | None:
 
 
 def _as_numbers(column: Any) -> Any:
-    """Return a column of text as int64 or float64 if every row is a number, else unchanged."""
+    """Return a column of text as int64 or float64 if every row is a number, or a gap beside numbers; else unchanged."""
     import pyarrow.compute as pc
 
     trimmed = pc.utf8_trim_whitespace(column)
     try:
         return trimmed.cast(pa.int64())
     except pa.ArrowInvalid:
-        pass
+        trimmed = _with_gaps(trimmed)
+    with suppress(pa.ArrowInvalid):
+        return trimmed.cast(pa.int64()) if trimmed.null_count < len(trimmed) else column
     if pc.any(pc.match_substring_regex(trimmed, "(?i)^[-+]?(nan|inf)")).as_py():  # words, if they are names
         return column
     try:
@@ -210,19 +215,30 @@ def _as_numbers(column: Any) -> Any:
         return column
 
 
-def line_of(path: Path, row: int) -> int:
-    """Return the line of a file, counted from 1, in which a row begins, counted from 0 and without that of the names.
+def _with_gaps(trimmed: Any) -> Any:
+    """Return text with nulls in place of what stands for no number."""
+    import pyarrow.compute as pc
+
+    nothing = pc.is_in(pc.utf8_lower(trimmed), pa.array(sorted(NOTHING), trimmed.type))
+    return pc.if_else(nothing, pa.scalar(None, trimmed.type), trimmed)
+
+
+def lines_of(path: Path, rows: Collection[int]) -> list[int]:
+    """Return the lines of a file, counted from 1, in which rows begin, counted from 0 and without that of the names.
 
     Empty lines are no rows, and what stands in quotes in a CSV file may have several lines.
     """
-    is_csv, is_inside, rows = ".jsonl" not in path.name.lower(), False, 0
+    is_csv, is_inside, row, lines = ".jsonl" not in path.name.lower(), False, -1, dict[int, int]()
+    row -= is_csv
     with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            rows += not is_inside and bool(line.strip(b"\r\n"))
-            if rows == row + 1 + is_csv:
-                return number
+            if not is_inside and line.strip(b"\r\n"):
+                row += 1
+                lines |= {row: number} if row in rows else {}
+                if row >= max(rows):
+                    break
             is_inside ^= is_csv and bool(line.count(b'"') % 2)
-    return row + 1 + is_csv
+    return [lines.get(row, row + 1 + is_csv) for row in rows]
 
 
 def _is_gzip(path: Path) -> bool:
@@ -302,8 +318,8 @@ def jsonl_batches(path: Path, names: Sequence[str], *, is_typed: bool = False) -
     for held in _json_chunks(path):
         with _reading_json(path):
             table = _flat(_json_table(lambda held=held: nullcontext(io.BytesIO(held)), len(held), schema))  # type: ignore[misc]
-        if missing := [name for name in names if name not in table.column_names]:
-            raise InputError(f"column {missing[0]!r} must have a value in every row; it has none in some.")
+        for name in [name for name in names if name not in table.column_names]:
+            table = table.append_column(name, pa.nulls(len(table)))
         yield content_of(path, table.schema, table.select)
 
 

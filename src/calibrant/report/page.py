@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, Self, TypeAlias, final
 
 from calibrant import __version__
-from calibrant.errors import without_middle
+from calibrant.errors import CalibrantWarning, without_middle
 from calibrant.evidence import Difference, Estimate, Side
 
 Tone: TypeAlias = Literal["good", "bad", "open", "neutral"]
@@ -184,6 +184,18 @@ class Page:
         """Return the same page without the notes that were already shown."""
         known = set(shown)
         return dataclasses.replace(self, notes=tuple(note for note in self.notes if note not in known))
+
+    def with_dropped(self, warnings: Sequence[CalibrantWarning]) -> Self:
+        """Return the same page with cautions about rows that were left out, in its findings and its JSON."""
+        if not warnings:
+            return self
+        cautions = [f"Caution: {warning}" for warning in warnings]
+        brief = None if self.brief_findings is None else (*self.brief_findings, *cautions)
+        verdict = dataclasses.replace(self.verdict, findings=[*self.verdict.findings, *cautions])
+        dropped, data = [warning.facts for warning in warnings], self.data
+        facts = f"{self.facts}, {counted(sum(one['dropped'] for one in dropped), 'row')} left out"
+        made = dataclasses.replace(self, facts=facts, verdict=verdict, brief_findings=brief)
+        return dataclasses.replace(made, data=lambda: {**data(), "dropped_rows": dropped})
 
     @property
     def heading(self) -> str:

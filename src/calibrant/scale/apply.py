@@ -100,6 +100,7 @@ def apply_to_shards(
         tuple(skipped),
         tuple(missing),
         _all_of(part.notes for part in parts),
+        sum(part.unscored for part in parts),
     )
 
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
 
 from calibrant.atomic import atomic_binary, held_alone
 from calibrant.errors import CalibrantError, FileError, InputError, without_our_warnings
+from calibrant.files.load import MOST_ROWS, warn_of_dropped
 from calibrant.scale.engines import Run, run_torchrun, start_dask, start_local, start_ray, start_spark
 from calibrant.scale.shards import Plan, Shard, Task
 from calibrant.scale.state import Design, EvaluationState
@@ -145,6 +146,27 @@ def gather(
     if not state.n:
         raise InputError("the shards must hold at least one sample; none of them does.")
     return Gathered(state, usable, [*unreadable, *missing])
+
+
+def warn_of_missing(shards: Sequence[Shard], plan: Plan, *, engine: Engine, allow_missing: bool = False) -> None:
+    """Warn of rows that are left out, if any are to be; this takes a pass over the shards."""
+    if plan.options.missing != "drop":
+        return
+    tasks, counts = plan.tasks(shards), dict[Shard, list[list[int]]]()
+    for task, answer in zip(tasks, engine.run(partial(_lacking, plan=plan), tasks), strict=False):
+        if not isinstance(answer, CalibrantError):
+            counts.setdefault(task.shard, []).append(json.loads(answer))
+        elif not allow_missing:
+            raise answer
+    for shard, parts in counts.items():
+        rows = [row for part in parts for row in part[2:]][:MOST_ROWS]
+        if rows:
+            n, dropped = (sum(part[place] for part in parts) for place in (0, 1))
+            warn_of_dropped(shard.path, dropped, n, rows, name=shard.name)
+
+
+def _lacking(task: Task, *, plan: Plan) -> bytes:
+    return json.dumps(plan.lacking(task)).encode()
 
 
 def _return_freed_memory() -> None:

@@ -14,17 +14,21 @@ import torch
 from calibrant.errors import Argument, FileError, InputError, reading, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose
 from calibrant.files.load import (
+    MOST_ROWS,
     OPENERS,
     Part,
     assemble,
     check_names,
+    complete,
     extra_columns,
     in_module,
+    lacking_rows,
     naming,
     numbers_of,
     open_for_names,
     open_in_batches,
     part_names,
+    renumbered,
     suffix_is,
 )
 from calibrant.files.source import Content
@@ -170,8 +174,8 @@ class Plan:
         for task in self.tasks([shard]):
             for content in self._contents(task):
                 column = content.read((labels,), labels)[labels]
-                words = column if isinstance(column, Words) else words_of(column, labels)
-                distinct |= {word.strip() for word in words.distinct}
+                words = column if isinstance(column, Words) else words_of(column[column == column], labels)  # noqa: PLR0124  # no NaN
+                distinct |= {word.strip() for word in words.distinct if word.strip()}
                 if positive in distinct and len(distinct) > 1:
                     other = min(distinct - {positive})
                     return (other, positive), other
@@ -259,13 +263,23 @@ class Plan:
 
     def _wanted(self, content: Content, first: int) -> tuple[int, Batch | None]:
         """Return the number of rows of a batch, and its samples that are asked for; None if there are none."""
+        content = complete(content, self.choice, self.options)
+        kept = None if content.kept is None else content.kept.nonzero()[:, 0]
+        if kept is not None and not len(kept):
+            return len(content.kept), None  # type: ignore[arg-type]
+        with renumbered(content):
+            return self._of_rows(content, first, kept)
+
+    def _of_rows(self, content: Content, first: int, kept: torch.Tensor | None) -> tuple[int, Batch | None]:
+        """Return the same of the rows that are kept; None: all."""
         samples: Predictions | TopLabel = assemble(content, self.choice, self.options)
+        n = len(samples) if content.kept is None else len(content.kept)
         if (name := self.options.weights) is not None:
             weights = numbers_of(content.read((name,), None)[name], name)
             if not weights.any():
-                return len(samples), None
+                return n, None
             samples = samples.with_weights(weights)
-        n, extra = len(samples), extra_columns(content, self.options.extra, len(samples))
+        extra = extra_columns(content, self.options.extra, len(samples))
         columns = {name: slice_words(column) for name, column in extra.items()}
         if self.by_class:
             if not isinstance(samples, Predictions):
@@ -273,14 +287,28 @@ class Plan:
             names = samples.class_names or tuple(map(str, range(samples.n_classes)))
             columns[PREDICTED] = Words(names, samples.predicted)
         if self.part is None:
-            return n, Batch(first, samples, None, columns)
+            return n, Batch(first, samples, kept, columns)
         name, part, value = self.part
         column = content.read((name,), (name,))[name]
         words = column if isinstance(column, Words) else words_of(column, name)
         wanted = [code for code, word in enumerate(words.distinct) if word in part_names(words, part, value)]
         rows = torch.isin(words.codes, torch.tensor(wanted, dtype=torch.int64)).nonzero()[:, 0]
         sliced = {name: words[rows] for name, words in columns.items()}
-        return n, Batch(first, samples[rows], rows, sliced) if len(rows) else None
+        return n, Batch(first, samples[rows], rows if kept is None else kept[rows], sliced) if len(rows) else None
+
+    def lacking(self, task: Task) -> list[int]:
+        """Return how many rows a task has, how many of them lack a score, label or weight, and the first of these."""
+        first, dropped, rows = task.first, 0, list[int]()
+        names = [*self.choice.scores, *filter(None, (self.choice.labels, self.options.weights))]
+        with _naming(task.shard):
+            for content in self._contents(task):
+                columns = content.read(names, None if self.choice.kind == "top-label" else self.choice.labels)
+                lacking = lacking_rows(columns, content, self.choice, self.options)
+                if lacking is not None:
+                    places = lacking.nonzero()[:, 0]
+                    rows += (places[: MOST_ROWS - len(rows)] + first).tolist()
+                    dropped, first = dropped + len(places), first + len(lacking)
+        return [first - task.first, dropped, *rows]
 
 
 def _group_sizes(shard: Shard) -> list[int]:

@@ -124,6 +124,8 @@ def on_page(error: CalibrantError, source: Source) -> FileError:
     """Return an error with the names of files and controls that the user knows, and the control it is about."""
 
     def shown(argument: Argument) -> str:
+        if argument.name == "missing":
+            return "--missing drop on the command line"
         value = f": {argument.value}" if argument.value is not None and argument.is_literal else ""
         return f"‘{CONTROLS.get(argument.name, argument.name)}{value}’"
 

@@ -54,7 +54,7 @@ def test_compare_fits_and_evaluates_by_weight(calibrant, file):
         ("v", "must have the column 'v'"),
         ("wieght", "; the nearest is 'weight'."),
         ("w", "got -1 at line 4"),
-        ("weight", "the cell at line 3 is empty"),
+        ("weight", "got nan at line 3"),
     ],
 )
 def test_bad_weights_in_a_file_are_refused(calibrant, tmp_path, name, message):

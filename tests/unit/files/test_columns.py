@@ -408,7 +408,9 @@ def test_rounded_probabilities_are_normalised():
 @pytest.mark.parametrize("names", [["prob_0", "prob_1"], ["prob_cat", "prob_dog"]])
 def test_an_empty_label_of_a_csv_is_said_to_be_missing(tmp_path, names):
     (tmp_path / "p.csv").write_text(f"{','.join(names)},label\n0.5,0.5,{names[1][5:]}\n0.5,0.5,\n")
-    with pytest.raises(FileError, match="'label' must have a value in every row; got an empty field at line 3"):
+    with pytest.raises(
+        FileError, match=r"'label' must have a value in every row; got none .null, NaN or an empty field. at line 3"
+    ):
         load(tmp_path / "p.csv")
 
 

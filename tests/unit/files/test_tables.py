@@ -221,7 +221,7 @@ def test_csv_labels_may_be_words_where_columns_name_the_classes(csv):
         ("prob_0,prob_1,label\n0.75,0.25,cat\n", "'label' must hold class numbers.*got 'cat' at line 2"),
         (
             "prob_0,prob_1,label\n0.75,0.25,0\n0.75,0.25,\n",
-            "'label' must have a value in every row; got an empty field at line 3",
+            "'label' must have a value in every row; got none .null, NaN or an empty field. at line 3",
         ),
         ("prob_0,prob_1,label\n0.75,0.25,0.5\n", "got 0.5 at line 2"),
         ("prob_0,prob_1,label\n0.75,0.25,0\n,0.25,0\n", "column 'prob_0' must have a value.*at line 3"),

@@ -224,7 +224,7 @@ def test_a_column_chooses_the_samples(folder):
         (table_of(slice(0, 9)).rename_columns(["prob_0", "prob_1", "prob_2", "label", "fold"]), "logit_0"),
         (table_of(slice(0, 9)).cast(pa.schema([(n, pa.float32()) for n in ("logit_0", "logit_1", "logit_2")]
                                               + [("label", pa.int64()), ("fold", pa.string())])), "float32 instead of"),
-        (table_of(slice(0, 9), logit_1=[float("nan")] * 9), "logits"),
+        (table_of(slice(0, 9), logit_1=[float("nan")] * 9), "logit_1"),
         (table_of(slice(0, 9), label=[7] * 9), "label"),
         (pa.table({**{n: table_of(slice(0, 9))[n] for n in ("label", "fold")},
                    **{f"logit_{n}": table_of(slice(0, 9))["logit_0"] for n in range(4)}}), "same columns"),

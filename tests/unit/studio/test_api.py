@@ -335,7 +335,7 @@ def changed(path, column, value):
 @pytest.mark.parametrize(
     ("column", "value", "words", "control"),
     [("w", "-1", "at least 0", "weights"),
-     ("w", "nan", "'nan' at row 0", "weights"), ("w", ["0"], "only zeros", "weights"),
+     ("w", "nan", "got nan at line 2", "weights"), ("w", ["0"], "only zeros", "weights"),
      ("w", "heavy", "numbers", "weights"), ("part", ["test"], "'val' in some rows", "split"),
      ("y", "7", "0..2", None), ("p_a", "7.5", "Divide each row by its sum", "normalise")],
 )  # fmt: skip
