@@ -67,16 +67,20 @@ def as_tensor(values: object, name: str) -> Tensor:
     if isinstance(values, Tensor):
         if values.is_meta:
             raise InputError(f"{name} must hold numbers; got a tensor on the meta device, which holds none. Load them.")
-        if values.is_nested or values.layout != torch.strided:
+        if values.is_nested or values.layout != torch.strided or values.is_quantized:
+            kind = "nested" if values.is_nested else "quantized" if values.is_quantized else "sparse"
             raise InputError(
-                f"{name} must be a plain tensor, rows of one shape; got a {'nested' if values.is_nested else 'sparse'} "
-                "one. Pad it, or pass to_dense()."
+                f"{name} must be a plain tensor, rows of one shape; got a {kind} one. Pad it, or pass to_dense() or "
+                "dequantize()."
             )
         return values.detach()
+    if np.ma.is_masked(values):
+        raise InputError(f"{name} must hold numbers; some are masked. Fill them, or remove their rows.")
     try:
         array = np.asarray(values)  # lists of floats become float64, where torch would make them float32
-        readable = array.flags.writeable and all(stride >= 0 for stride in array.strides)
-        return torch.from_numpy(array if readable else array.copy())
+        # Torch reads neither the other byte order nor, without a warning, memory that must not be written.
+        readable = array.flags.writeable and array.dtype.isnative and all(stride >= 0 for stride in array.strides)
+        return torch.from_numpy(array if readable else array.astype(array.dtype.newbyteorder("=")))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{name} must be a tensor, an array or nested lists of numbers; got {type(values).__name__} ({error})."

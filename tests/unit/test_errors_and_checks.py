@@ -239,6 +239,21 @@ def test_a_tensor_without_numbers_or_with_gaps_is_refused(tensor, told):
         as_tensor(tensor, "x")
 
 
+@pytest.mark.parametrize("array", [np.arange(6.0).astype(">f4"), np.arange(6.0)[::-1], np.arange(6, dtype=">i2")])
+def test_an_array_in_any_byte_order_and_direction_is_read(array):
+    locked = array.copy()
+    locked.flags.writeable = False
+    for given in (array, locked, array[::2]):
+        assert as_tensor(given, "x").tolist() == given.tolist()
+
+
+def test_masked_numbers_are_refused():
+    masked = np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, True, False])
+    with pytest.raises(InputError, match="some are masked"):
+        as_tensor(masked, "x")
+    assert as_tensor(np.ma.masked_array([1.0, 2.0]), "x").tolist() == [1.0, 2.0]
+
+
 @pytest.mark.parametrize("value", [np.float32(0.5), np.float64(0.5), 0.5])
 def test_a_number_comes_back_as_one_that_a_file_can_hold(value):
     for number in (check_real_number(value, "x", least=0), check_positive(value, "x")):

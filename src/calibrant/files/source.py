@@ -81,9 +81,7 @@ def as_column(values: object, name: str) -> Column:
     if isinstance(values, Words):
         return values
     if isinstance(values, Tensor):
-        if values.is_nested or values.layout is not torch.strided or values.is_quantized:
-            raise InputError(f"{name!r} must be a dense tensor; got {values.layout}, {values.dtype}. Call .to_dense().")
-        return values.detach()
+        return as_tensor(values, repr(name))
     try:
         array = np.asarray(values)
         if array.dtype.kind == "S":
@@ -96,8 +94,6 @@ def as_column(values: object, name: str) -> Column:
         if not array.size:
             raise InputError(f"{name!r} must have at least one row; got none.")
         return encode(array)
-    # Torch reads neither the other byte order nor, without a warning, memory that must not be written.
-    array = array.astype(array.dtype.newbyteorder("="), copy=not array.flags.writeable)
     return as_tensor(array, name)
 
 

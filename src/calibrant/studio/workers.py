@@ -194,7 +194,7 @@ def _work(module: str, pipe: Connection, size: int) -> None:
                 send("done", function(**arguments, progress=progress))
             except CalibrantError as error:
                 send("failed", str(error), error.argument)
-            except (EOFError, OSError):
+            except BrokenPipeError:  # the server has ended
                 raise
             except Exception as error:  # noqa: BLE001  # whatever it is, the server goes on
                 if is_out_of_memory(error):

@@ -206,7 +206,7 @@ def test_words_in_names_are_class_names_and_labels_may_be_those():
         ({"logits": LOGITS, "labels": np.array([b"\xff", b"a"])}, {}, InputError, "'labels' must be...can't decode"),
         ({"logits": LOGITS, "labels": [0.0, 1.5]}, {}, InputError, "labels must be whole numbers; got 1.5 at row 1"),
         ({"logits": np.array([[None, 1]]), "labels": [0]}, {}, InputError, "logits must be"),
-        ({"logits": torch.eye(2).to_sparse(), "labels": [0, 1]}, {}, InputError, "must be a dense tensor"),
+        ({"logits": torch.eye(2).to_sparse(), "labels": [0, 1]}, {}, InputError, "must be a plain tensor"),
         (
             {"prob_a": [1.0], "prob_b": [0.0], "label": [0], "class_names": ["b", "a"]},
             {},

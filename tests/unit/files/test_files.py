@@ -169,7 +169,7 @@ def test_a_checkpoint_with_plain_values_beside_the_tensors_is_read(tmp_path):
     torch.save(held, tmp_path / "a.pt")
     assert torch.equal(load(tmp_path / "a.pt").logits, LOGITS)
     torch.save(collections.OrderedDict(logits=LOGITS.to_sparse(), labels=torch.zeros(30).long()), tmp_path / "a.pt")
-    with pytest.raises(FileError, match=r"a\.pt: 'logits' must be a dense tensor"):
+    with pytest.raises(FileError, match=r"a\.pt: 'logits' must be a plain tensor"):
         load(tmp_path / "a.pt")
 
 

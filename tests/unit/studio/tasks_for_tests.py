@@ -41,3 +41,8 @@ def not_json(*, progress):
 def swallow(*, progress):
     progress("about to need a petabyte")
     return torch.ones(1 << 47)
+
+
+def lose_file(*, progress):
+    progress("about to look for it")
+    raise FileNotFoundError(2, "No such file or directory", "gone.npz")

@@ -43,6 +43,7 @@ def test_what_was_done_with_equal_arguments_is_found(workers):
 @pytest.mark.parametrize(
     ("task", "words"),
     [("refuse", "number must be even"), ("break_down", "ZeroDivisionError"), ("crash", "ended unexpectedly"),
+     ("lose_file", "FileNotFoundError"),
      ("swallow", "more memory than is free"), ("not_json", "Internal error"), ("absent", "Internal error")],
 )  # fmt: skip
 def test_what_goes_wrong_is_told_and_the_next_job_runs(workers, task, words):
