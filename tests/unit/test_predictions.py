@@ -544,6 +544,7 @@ class TestWhatIsDerived:
 
     def test_a_short_description_tells_size_and_type(self):
         assert repr(Predictions.from_logits(LOGITS, LABELS)) == "Predictions(n=3, classes=3, torch.float64, cpu)"
+        assert repr(TopLabel([0.5, 0.9], [True, False])) == "TopLabel(n=2, cpu)"
 
 
 class TestImmutability:

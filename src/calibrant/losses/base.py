@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant.checks import NonNegative, check_at_least, check_known, check_labels, check_options, check_real_number
+from calibrant.checks import NonNegative, check_at_least, check_known, check_labels, check_options, set_facts
 from calibrant.errors import InputError
 from calibrant.paper import Paper
 
@@ -32,6 +32,8 @@ __all__ = [
     "ChangesWithEpoch", "CrossEntropyLoss", "Loss", "NeedsSamples", "PenalisedLoss", "Reduction", "RowLoss",
     "default_settings", "loss_settings",
 ]  # fmt: skip
+
+_GOOD = Paper("Good", 1952, "Rational Decisions", "doi:10.1111/j.2517-6161.1952.tb00104.x")
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 _Index: TypeAlias = Annotated[int, partial(check_at_least, least=-(2**63))]
@@ -186,6 +188,7 @@ class ChangesWithEpoch(Protocol):
 class NamedLoss:
     """What all losses share: a name, a title, a paper, and options that are declared as dataclass fields.
 
+    Facts are keywords of the class, ``class Mine(RowLoss, name="mine", ...)``, or attributes in its body.
     Each annotated field of a subclass is an option: a keyword of ``__init__`` and an attribute of the same name, which
     is checked against its type (:func:`~calibrant.checks.check_options`). ``__post_init__`` checks everything else and
     registers buffers; annotate a buffer as ``field(init=False)``. A subclass with an ``__init__`` of its own works too.
@@ -205,8 +208,9 @@ class NamedLoss:
             nn.Module.__init__(loss)  # first: an option may be a module
             return loss
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **facts: object) -> None:
         super().__init_subclass__()
+        set_facts(cls, facts)
         if "__init__" in vars(cls):
             return
         dataclass(kw_only=True, eq=False, repr=False)(cls)
@@ -291,7 +295,7 @@ class RowLoss(NamedLoss, nn.Module, ABC):
 
 
 @final
-class CrossEntropyLoss(RowLoss):
+class CrossEntropyLoss(RowLoss, name="ce", title="Cross-entropy", paper=_GOOD, takes_soft_labels=True):
     """Minus the logarithm of the probability of the true class.
 
     Proper: its minimum is the true probability. For a network that can memorise its training set the minimum is
@@ -303,11 +307,6 @@ class CrossEntropyLoss(RowLoss):
         >>> CrossEntropyLoss()(torch.zeros(3, 4), torch.tensor([0, 1, 3])).item() == torch.tensor(4.0).log().item()
         True
     """
-
-    name = "ce"
-    title = "Cross-entropy"
-    paper = Paper("Good", 1952, "Rational Decisions", "doi:10.1111/j.2517-6161.1952.tb00104.x")
-    takes_soft_labels = True
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         return log_losses(logits, labels)
@@ -325,7 +324,7 @@ class PenalisedLoss(NamedLoss, nn.Module, ABC):
 
     takes_soft_labels: ClassVar[bool] = False
 
-    weight: float
+    weight: NonNegative
     base: RowLoss | None = None
     reduction: Literal["mean", "sum"] = "mean"
     ignore_index: _Index | None = None
@@ -333,7 +332,6 @@ class PenalisedLoss(NamedLoss, nn.Module, ABC):
     def __post_init__(self) -> None:
         words = f"the reduction of {self.name}, whose penalty is not defined per sample,"
         check_known(self.reduction, ("mean", "sum"), words)
-        check_real_number(self.weight, "weight", least=0)
         super().__post_init__()
         self.base = self.base or CrossEntropyLoss()
         if not isinstance(self.base, RowLoss):

@@ -1,15 +1,25 @@
 """Penalties on a batch that estimate its calibration error: MMCE, DECE, SECE, SB-ECE."""
 
-from typing import Annotated, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
 
-from calibrant.checks import Positive, check_bins
+from calibrant.checks import BinCount, NonNegative, Positive
 from calibrant.losses.base import PenalisedLoss, TopPredictions
 from calibrant.paper import Paper
 
 __all__ = ["AccuracyKind", "DECELoss", "GapNorm", "MMCELoss", "MMCENormalisation", "SBECELoss", "SECELoss"]
+
+_KUMAR = Paper("Kumar et al.", 2018, "Trainable Calibration Measures for Neural Networks from Kernel Mean "
+               "Embeddings", "https://proceedings.mlr.press/v80/kumar18a.html")  # fmt: skip
+_BOHDAL = Paper("Bohdal et al.", 2023, "Meta-Calibration: Learning of Model Calibration Using Differentiable "
+                "Expected Calibration Error", "arXiv:2106.09613")  # fmt: skip
+# Differs from the paper: its equation 5 lacks the normaliser and has the sample's own accuracy, so it grows with n.
+_WANG = Paper("Wang & Golebiowski", 2024, "Towards Unbiased Calibration using Meta-Regularization",
+              "arXiv:2303.15057", "eq. 5-7")  # fmt: skip
+_KARANDIKAR = Paper("Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks", "arXiv:2108.00106",
+                    "eq. 11")  # fmt: skip
 
 
 def _safe_sqrt(value: Tensor) -> Tensor:
@@ -45,7 +55,7 @@ MMCENormalisation: TypeAlias = Literal["paper", "legacy", "unweighted"]
 
 
 @final
-class MMCELoss(PenalisedLoss):
+class MMCELoss(PenalisedLoss, name="mmce", title="Maximum mean calibration error", paper=_KUMAR):
     """Cross-entropy plus the maximum mean calibration error, with equal weight for correct and incorrect samples.
 
     A distance between the missing confidence on correct samples and the confidence on incorrect ones, smoothed over
@@ -71,12 +81,7 @@ class MMCELoss(PenalisedLoss):
         0.5
     """
 
-    name = "mmce"
-    title = "Maximum mean calibration error"
-    paper = Paper("Kumar et al.", 2018, "Trainable Calibration Measures for Neural Networks from Kernel Mean "
-                  "Embeddings", "https://proceedings.mlr.press/v80/kumar18a.html")  # fmt: skip
-
-    weight: float = 0.5
+    weight: NonNegative = 0.5
     width: Positive = 0.4
     normalisation: MMCENormalisation = "paper"
 
@@ -102,7 +107,7 @@ class MMCELoss(PenalisedLoss):
 
 
 @final
-class DECELoss(PenalisedLoss):
+class DECELoss(PenalisedLoss, name="dece", title="Differentiable ECE", paper=_BOHDAL):
     """Cross-entropy plus the differentiable expected calibration error.
 
     At the paper's temperatures it is within .002 of the expected calibration error on thousands of overconfident
@@ -126,13 +131,8 @@ class DECELoss(PenalisedLoss):
         0.425
     """
 
-    name = "dece"
-    title = "Differentiable ECE"
-    paper = Paper("Bohdal et al.", 2023, "Meta-Calibration: Learning of Model Calibration Using Differentiable "
-                  "Expected Calibration Error", "arXiv:2106.09613")  # fmt: skip
-
-    weight: float = 0.5
-    n_bins: Annotated[int, check_bins] = 15
+    weight: NonNegative = 0.5
+    n_bins: BinCount = 15
     bin_temperature: Positive = 0.01
     accuracy_temperature: Positive = 100.0
 
@@ -152,7 +152,7 @@ AccuracyKind: TypeAlias = Literal["soft", "hard"]
 
 
 @final
-class SECELoss(PenalisedLoss):
+class SECELoss(PenalisedLoss, name="sece", title="Smooth ECE of meta-regularisation", paper=_WANG):
     """Cross-entropy plus the smooth expected calibration error of meta-regularisation.
 
     No bins, so no edges; a kernel width instead. Small widths leave each sample to itself: the penalty is then the mean
@@ -175,13 +175,7 @@ class SECELoss(PenalisedLoss):
         0.425
     """
 
-    name = "sece"
-    title = "Smooth ECE of meta-regularisation"
-    # Differs from the paper: its equation 5 lacks the normaliser and has the sample's own accuracy, so it grows with n.
-    paper = Paper("Wang & Golebiowski", 2024, "Towards Unbiased Calibration using Meta-Regularization",
-                  "arXiv:2303.15057", "eq. 5-7")  # fmt: skip
-
-    weight: float = 0.5
+    weight: NonNegative = 0.5
     bandwidth: Positive = 0.01
     accuracy: AccuracyKind = "soft"
     accuracy_temperature: Positive = 100.0
@@ -202,7 +196,7 @@ _EMPTY = 1e-12
 
 
 @final
-class SBECELoss(PenalisedLoss):
+class SBECELoss(PenalisedLoss, name="sb_ece", title="Soft-binned ECE", paper=_KARANDIKAR):
     """Cross-entropy plus the soft-binned calibration error.
 
     Each sample belongs to all bins, most to the one whose centre is nearest. The default temperature blurs neighbouring
@@ -224,13 +218,8 @@ class SBECELoss(PenalisedLoss):
         0.524
     """
 
-    name = "sb_ece"
-    title = "Soft-binned ECE"
-    paper = Paper("Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks", "arXiv:2108.00106",
-                  "eq. 11")  # fmt: skip
-
-    weight: float = 1.0
-    n_bins: Annotated[int, check_bins] = 15
+    weight: NonNegative = 1.0
+    n_bins: BinCount = 15
     temperature: Positive = 0.01
     norm: GapNorm = "l2"
 

@@ -17,9 +17,20 @@ __all__ = [
     "SoftAvUCLoss",
 ]  # fmt: skip
 
+_LIANG = Paper("Liang et al.", 2020, "Improved Trainable Calibration Method for Neural Networks on Medical Imaging "
+               "Classification", "arXiv:2009.04057")  # fmt: skip
+_HEBBALAGUPPE = Paper("Hebbalaguppe et al.", 2022, "A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for "
+                      "Improved Neural Network Calibration", "arXiv:2203.13834")  # fmt: skip
+# Differs from the paper: its code takes the middle over held-out samples, and keeps it from the sixth epoch on.
+_KRISHNAN = Paper("Krishnan & Tickoo", 2020, "Improving model calibration with accuracy versus uncertainty "
+                  "optimization", "arXiv:2012.07923", "eq. 3")  # fmt: skip
+_KARANDIKAR = Paper("Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks", "arXiv:2108.00106",
+                    "eq. 15")  # fmt: skip
+_MOON = Paper("Moon et al.", 2020, "Confidence-Aware Learning for Deep Neural Networks", "arXiv:2007.01458")
+
 
 @final
-class DCALoss(PenalisedLoss):
+class DCALoss(PenalisedLoss, name="dca", title="Difference of confidence and accuracy", paper=_LIANG):
     """Cross-entropy plus the difference of mean confidence and accuracy.
 
     The calibration error with a single bin: over- and underconfident samples cancel. Accuracy has no slope, so the
@@ -35,12 +46,7 @@ class DCALoss(PenalisedLoss):
         0.25
     """
 
-    name = "dca"
-    title = "Difference of confidence and accuracy"
-    paper = Paper("Liang et al.", 2020, "Improved Trainable Calibration Method for Neural Networks on Medical Imaging "
-                  "Classification", "arXiv:2009.04057")  # fmt: skip
-
-    weight: float = 1.0
+    weight: NonNegative = 1.0
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         _, confidence, correct = TopPredictions.of(logits, labels)
@@ -48,7 +54,13 @@ class DCALoss(PenalisedLoss):
 
 
 @final
-class MDCALoss(PenalisedLoss):
+class MDCALoss(
+    PenalisedLoss,
+    name="mdca",
+    title="Multi-class difference of confidence and accuracy",
+    paper=_HEBBALAGUPPE,
+    takes_soft_labels=True,
+):
     """Cross-entropy plus the multi-class difference of confidence and accuracy.
 
     Compares mean probabilities with class frequencies, all classes and all samples at once: over- and underconfident
@@ -65,13 +77,7 @@ class MDCALoss(PenalisedLoss):
         0.25
     """
 
-    name = "mdca"
-    title = "Multi-class difference of confidence and accuracy"
-    paper = Paper("Hebbalaguppe et al.", 2022, "A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for "
-                  "Improved Neural Network Calibration", "arXiv:2203.13834")  # fmt: skip
-    takes_soft_labels = True
-
-    weight: float = 1.0
+    weight: NonNegative = 1.0
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         predicted = logits.softmax(1).mean(0)
@@ -94,7 +100,7 @@ def _log_odds_of_mismatch(part: Tensor, matched: Tensor) -> Tensor:
 
 
 @final
-class AvUCLoss(PenalisedLoss):
+class AvUCLoss(PenalisedLoss, name="avuc", title="Accuracy versus uncertainty", paper=_KRISHNAN):
     """Cross-entropy plus the accuracy-versus-uncertainty calibration loss.
 
     Samples are certain up to a threshold on their entropy, and uncertain above it. Correct and certain, or incorrect
@@ -124,13 +130,7 @@ class AvUCLoss(PenalisedLoss):
         0.0001
     """
 
-    name = "avuc"
-    title = "Accuracy versus uncertainty"
-    # Differs from the paper: its code takes the middle over held-out samples, and keeps it from the sixth epoch on.
-    paper = Paper("Krishnan & Tickoo", 2020, "Improving model calibration with accuracy versus uncertainty "
-                  "optimization", "arXiv:2012.07923", "eq. 3")  # fmt: skip
-
-    weight: float = 3.0
+    weight: NonNegative = 3.0
     threshold: NonNegative | None = None
     from_epoch: AtLeastZero = 5
     switch: Tensor = field(init=False)
@@ -166,7 +166,7 @@ _EDGE = 1e-6
 
 
 @final
-class SoftAvUCLoss(PenalisedLoss):
+class SoftAvUCLoss(PenalisedLoss, name="soft_avuc", title="Soft accuracy versus uncertainty", paper=_KARANDIKAR):
     """Cross-entropy plus the accuracy-versus-uncertainty loss with a soft border between certain and uncertain.
 
     As :class:`AvUCLoss`, but each sample is partly certain and partly uncertain, so that the border has a slope. It
@@ -188,12 +188,7 @@ class SoftAvUCLoss(PenalisedLoss):
         True
     """
 
-    name = "soft_avuc"
-    title = "Soft accuracy versus uncertainty"
-    paper = Paper("Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks", "arXiv:2108.00106",
-                  "eq. 15")  # fmt: skip
-
-    weight: float = 1.0
+    weight: NonNegative = 1.0
     threshold: Positive = 0.5
     temperature: Positive = 1.0
 
@@ -221,7 +216,7 @@ CorrectnessNormalisation: TypeAlias = Literal["share", "min-max"]
 
 
 @final
-class CorrectnessRankingLoss(PenalisedLoss):
+class CorrectnessRankingLoss(PenalisedLoss, name="crl", title="Correctness ranking", paper=_MOON):
     """Cross-entropy plus a ranking loss that orders confidences by how often each sample was correct in past epochs.
 
     Improves the order of confidences, which temperature scaling cannot, rather than their level. In the first epoch
@@ -255,11 +250,7 @@ class CorrectnessRankingLoss(PenalisedLoss):
         1.0
     """
 
-    name = "crl"
-    title = "Correctness ranking"
-    paper = Paper("Moon et al.", 2020, "Confidence-Aware Learning for Deep Neural Networks", "arXiv:2007.01458")
-
-    weight: float = 1.0
+    weight: NonNegative = 1.0
     score: RankedScore = "confidence"
     normalisation: CorrectnessNormalisation = "share"
     times_right: Tensor | None = field(init=False)

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_right
-from dataclasses import field
+from dataclasses import field, replace
 from typing import final
 
 import torch
@@ -16,6 +16,14 @@ from calibrant.paper import Paper
 __all__ = [
     "DualFocalLoss", "FocalLoss", "InverseFocalLoss", "SampleDependentFocalLoss", "ScheduledFocalLoss", "focal_gamma",
 ]  # fmt: skip
+
+_LIN = Paper("Lin et al.", 2017, "Focal Loss for Dense Object Detection", "arXiv:1708.02002", "eq. 4")
+_MUKHOTI = Paper("Mukhoti et al.", 2020, "Calibrating Deep Neural Networks using Focal Loss", "arXiv:2002.09437")
+_MUKHOTI_FLSD = replace(_MUKHOTI, where="Section 4")
+_TAO = Paper("Tao, Dong & Xu", 2023, "Dual Focal Loss for Calibration", "arXiv:2305.13665")
+_WANG = Paper("Wang, Feng & Zhang", 2021, "Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of "
+              "Overconfidence", "https://proceedings.neurips.cc/paper/2021/hash/61f3a6dbc9120ea78ef75544826c814e-"
+              "Abstract.html", "eq. 4")  # fmt: skip
 
 
 def focal_weighted(losses: Tensor, gamma: float | Tensor, *, detach_weight: bool = False) -> Tensor:
@@ -36,7 +44,7 @@ def _power(base: Tensor, exponent: float | Tensor) -> Tensor:
 
 
 @final
-class FocalLoss(RowLoss):
+class FocalLoss(RowLoss, name="focal", title="Focal loss", paper=_LIN):
     """Cross-entropy times a power of the distance of the true class from certainty.
 
     The gradient of a sample fades once it is correct, so probabilities stay flatter than with the cross-entropy: the
@@ -56,10 +64,6 @@ class FocalLoss(RowLoss):
         0.125
     """
 
-    name = "focal"
-    title = "Focal loss"
-    paper = Paper("Lin et al.", 2017, "Focal Loss for Dense Object Detection", "arXiv:1708.02002", "eq. 4")
-
     gamma: NonNegative = 3.0
     detach_weight: bool = False
 
@@ -68,7 +72,7 @@ class FocalLoss(RowLoss):
 
 
 @final
-class SampleDependentFocalLoss(RowLoss):
+class SampleDependentFocalLoss(RowLoss, name="flsd", title="Focal loss with γ by sample", paper=_MUKHOTI_FLSD):
     """Focal loss whose γ falls in steps as the probability of the true class grows (FLSD-53).
 
     One γ cannot both hold back samples that are certain and push those that are incorrect: a sample below the first
@@ -87,11 +91,6 @@ class SampleDependentFocalLoss(RowLoss):
         >>> (losses / torch.tensor([-(0.9**5), -(0.7**3)])).exp()  # γ is 5 for the first, 3 for the second
         tensor([0.1000, 0.3000])
     """
-
-    name = "flsd"
-    title = "Focal loss with γ by sample"
-    paper = Paper("Mukhoti et al.", 2020, "Calibrating Deep Neural Networks using Focal Loss", "arXiv:2002.09437",
-                  "Section 4")  # fmt: skip
 
     gammas: tuple[NonNegative, ...] = (5.0, 3.0)
     thresholds: tuple[OpenUnitInterval, ...] = (0.2,)
@@ -142,7 +141,7 @@ def focal_gamma(probability: float) -> float:
 
 
 @final
-class ScheduledFocalLoss(RowLoss):
+class ScheduledFocalLoss(RowLoss, name="focal_schedule", title="Focal loss with γ by epoch", paper=_MUKHOTI):
     """Focal loss with one γ at first and others from given epochs on (FLSc-531).
 
     A large γ holds confidence back while the network learns, a small one lets it grow towards the end. The training
@@ -162,10 +161,6 @@ class ScheduledFocalLoss(RowLoss):
         >>> float(loss.gamma)
         1.0
     """
-
-    name = "focal_schedule"
-    title = "Focal loss with γ by epoch"
-    paper = Paper("Mukhoti et al.", 2020, "Calibrating Deep Neural Networks using Focal Loss", "arXiv:2002.09437")
 
     gammas: tuple[NonNegative, ...] = (5.0, 3.0, 1.0)
     starts: tuple[AtLeastZero, ...] = (0, 100, 250)
@@ -192,7 +187,7 @@ class ScheduledFocalLoss(RowLoss):
 
 
 @final
-class DualFocalLoss(RowLoss):
+class DualFocalLoss(RowLoss, name="dual_focal", title="Dual focal loss", paper=_TAO):
     """Focal loss whose weight also depends on the class that ranks next after the true one.
 
     The next class is the most probable of those strictly less so than the true class, wherever that ranks; where the
@@ -210,10 +205,6 @@ class DualFocalLoss(RowLoss):
         >>> round(loss.item() / math.log(2), 4)
         0.8
     """
-
-    name = "dual_focal"
-    title = "Dual focal loss"
-    paper = Paper("Tao, Dong & Xu", 2023, "Dual Focal Loss for Calibration", "arXiv:2305.13665")
 
     gamma: NonNegative = 5.0
 
@@ -237,7 +228,7 @@ LARGEST_GAMMA = 3.591121476668622
 
 
 @final
-class InverseFocalLoss(RowLoss):
+class InverseFocalLoss(RowLoss, name="inverse_focal", title="Inverse focal loss", paper=_WANG):
     """Cross-entropy times a power of one plus the probability of the true class.
 
     The opposite of the focal loss: the easy samples count most, so the network becomes more confident than with the
@@ -257,12 +248,6 @@ class InverseFocalLoss(RowLoss):
         >>> round(loss.item() / math.log(2), 4)
         2.25
     """
-
-    name = "inverse_focal"
-    title = "Inverse focal loss"
-    paper = Paper("Wang, Feng & Zhang", 2021, "Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of "
-                  "Overconfidence", "https://proceedings.neurips.cc/paper/2021/hash/61f3a6dbc9120ea78ef75544826c814e-"
-                  "Abstract.html", "eq. 4")  # fmt: skip
 
     gamma: NonNegative = 2.0
     detach_weight: bool = False

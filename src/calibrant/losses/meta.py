@@ -22,6 +22,7 @@ __all__ = [
 MetaObjective: TypeAlias = Literal["sece", "dece", "ce"]
 MetaSchedule: TypeAlias = Literal["constant", "network"]
 _CROSS_ENTROPY = 2.0  # default weight of the cross-entropy in the objective
+_GAMMA_NET = replace(SECELoss.paper, where="eq. 2-4")
 
 
 class MetaLoss(NamedLoss, nn.Module, ABC):
@@ -208,7 +209,9 @@ class GammaNet(nn.Module):
 
 
 @final
-class MetaFocalLoss(MetaLoss):
+class MetaFocalLoss(
+    MetaLoss, name="meta_focal", title="Focal loss with a learned gamma per sample (gamma-Net)", paper=_GAMMA_NET
+):
     """Focal loss whose γ a small network computes from each sample's features, tuned on held-out samples.
 
     γ-Net is used in training only; the network that is left is like any other. Look at how γ moved (it is recorded
@@ -245,10 +248,6 @@ class MetaFocalLoss(MetaLoss):
         >>> bool(loss(features, torch.zeros(4, 3), labels, torch.zeros(3, 8)) > 0)
         True
     """
-
-    name = "meta_focal"
-    title = "Focal loss with a learned gamma per sample (gamma-Net)"
-    paper = replace(SECELoss.paper, where="eq. 2-4")
 
     objective: MetaObjective | SECELoss | DECELoss = "sece"
     learning_rate: Positive = 1e-4
@@ -311,7 +310,9 @@ L2Unit: TypeAlias = Literal["class", "feature", "weight"]
 
 
 @final
-class MetaL2Loss(MetaLoss):
+class MetaL2Loss(
+    MetaLoss, name="meta_l2", title="Cross-entropy with a learned weight decay of the last layer", paper=DECELoss.paper
+):
     """Cross-entropy and a weight decay of the last layer whose strength is tuned on held-out samples.
 
     Formula: mean of -log p_y, + Σ_u exp(φ_u) ‖w_u‖²
@@ -327,10 +328,6 @@ class MetaL2Loss(MetaLoss):
         >>> round(loss.penalty(torch.ones(3, 8)).item(), 4)
         12.0
     """
-
-    name = "meta_l2"
-    title = "Cross-entropy with a learned weight decay of the last layer"
-    paper = DECELoss.paper
 
     start: Positive = 5e-4
     unit: L2Unit = "class"
@@ -365,7 +362,9 @@ _MOST = 0.5
 
 
 @final
-class MetaSmoothingLoss(MetaLoss):
+class MetaSmoothingLoss(
+    MetaLoss, name="meta_smoothing", title="Label smoothing of a learned amount", paper=DECELoss.paper
+):
     """Label smoothing whose strength is tuned on held-out samples, the same for all samples or one for each class.
 
     Formula: mean of (1 - ε_y) · -log p_y + ε_y/k Σ_j -log p_j, ε = σ(φ)/2
@@ -381,10 +380,6 @@ class MetaSmoothingLoss(MetaLoss):
         >>> round(loss.describe(torch.zeros(1, 8))["smoothing_mean"], 4)
         0.1
     """
-
-    name = "meta_smoothing"
-    title = "Label smoothing of a learned amount"
-    paper = DECELoss.paper
 
     start: float = 0.05
     unit: SmoothingUnit = "class"

@@ -17,9 +17,23 @@ __all__ = [
     "PairwiseConstraintsLoss",
 ]  # fmt: skip
 
+_BRIER = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
+               "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2")  # fmt: skip
+_SZEGEDY = Paper("Szegedy et al.", 2016, "Rethinking the Inception Architecture for Computer Vision",
+                 "arXiv:1512.00567", "Section 7")  # fmt: skip
+_PEREYRA = Paper("Pereyra et al.", 2017, "Regularizing Neural Networks by Penalizing Confident Output Distributions",
+                 "arXiv:1701.06548")  # fmt: skip
+_JOO = Paper("Joo & Chung", 2020, "Revisiting Explicit Regularization in Neural Networks for Well-Calibrated "
+             "Predictive Uncertainty", "arXiv:2006.06399")  # fmt: skip
+_LIU = Paper("Liu et al.", 2022, "The Devil is in the Margin: Margin-based Label Smoothing for Network "
+             "Calibration", "arXiv:2111.15430")  # fmt: skip
+_CHENG = Paper("Cheng & Vasconcelos", 2022, "Calibrating Deep Neural Networks by Pairwise Constraints",
+               "https://openaccess.thecvf.com/content/CVPR2022/html/Cheng_Calibrating_Deep_Neural_Networks_by_"
+               "Pairwise_Constraints_CVPR_2022_paper.html")  # fmt: skip
+
 
 @final
-class BrierLoss(RowLoss):
+class BrierLoss(RowLoss, name="brier", title="Brier loss", paper=_BRIER, takes_soft_labels=True):
     """Squared distance between the probabilities and the one-hot truth, summed over the classes.
 
     Proper like the cross-entropy, but bounded: one confident mistake costs 2 at most. The price is a gradient that
@@ -33,12 +47,6 @@ class BrierLoss(RowLoss):
         0.5
     """
 
-    name = "brier"
-    title = "Brier loss"
-    paper = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
-                  "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2")  # fmt: skip
-    takes_soft_labels = True
-
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         probs = logits.softmax(1)
         if labels.is_floating_point():
@@ -48,7 +56,9 @@ class BrierLoss(RowLoss):
 
 
 @final
-class LabelSmoothingLoss(RowLoss):
+class LabelSmoothingLoss(
+    RowLoss, name="label_smoothing", title="Label smoothing", paper=_SZEGEDY, takes_soft_labels=True
+):
     """Cross-entropy against the label mixed with the uniform distribution.
 
     The loss is smallest at a probability below one, so a network that memorises its training set does not become
@@ -68,12 +78,6 @@ class LabelSmoothingLoss(RowLoss):
         0.4
     """
 
-    name = "label_smoothing"
-    title = "Label smoothing"
-    paper = Paper("Szegedy et al.", 2016, "Rethinking the Inception Architecture for Computer Vision",
-                  "arXiv:1512.00567", "Section 7")  # fmt: skip
-    takes_soft_labels = True
-
     smoothing: Annotated[float, partial(check_real_number, least=-1, most=1)] = 0.05
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -85,7 +89,9 @@ class LabelSmoothingLoss(RowLoss):
 
 
 @final
-class EntropyRegularisedLoss(RowLoss):
+class EntropyRegularisedLoss(
+    RowLoss, name="entropy", title="Cross-entropy less the entropy", paper=_PEREYRA, takes_soft_labels=True
+):
     """Cross-entropy less a multiple of the entropy of the prediction (ERL, the confidence penalty).
 
     Confident predictions cost something, correct or not, so confidence falls everywhere, also where it is deserved: it
@@ -103,12 +109,6 @@ class EntropyRegularisedLoss(RowLoss):
         0.9
     """
 
-    name = "entropy"
-    title = "Cross-entropy less the entropy"
-    paper = Paper("Pereyra et al.", 2017, "Regularizing Neural Networks by Penalizing Confident Output Distributions",
-                  "arXiv:1701.06548")  # fmt: skip
-    takes_soft_labels = True
-
     weight: NonNegative = 0.1
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -121,7 +121,9 @@ class EntropyRegularisedLoss(RowLoss):
 
 
 @final
-class LogitNormLoss(RowLoss):
+class LogitNormLoss(
+    RowLoss, name="logit_norm", title="Cross-entropy with a norm of the logits", paper=_JOO, takes_soft_labels=True
+):
     """Cross-entropy plus a penalty on large logits.
 
     Small logits make flat probabilities, so overconfidence falls. The penalty also pulls a common shift of all logits
@@ -143,12 +145,6 @@ class LogitNormLoss(RowLoss):
         0.7
     """
 
-    name = "logit_norm"
-    title = "Cross-entropy with a norm of the logits"
-    paper = Paper("Joo & Chung", 2020, "Revisiting Explicit Regularization in Neural Networks for Well-Calibrated "
-                  "Predictive Uncertainty", "arXiv:2006.06399")  # fmt: skip
-    takes_soft_labels = True
-
     weight: Annotated[float, partial(check_real_number, least=-1)] = 0.01
     p: Annotated[float, partial(check_real_number, least=1)] = 1.0
 
@@ -169,7 +165,7 @@ OverClasses: TypeAlias = Literal["mean", "sum"]
 
 
 @final
-class MarginLoss(RowLoss):
+class MarginLoss(RowLoss, name="mbls", title="Margin-based label smoothing", paper=_LIU, takes_soft_labels=True):
     """Cross-entropy plus a penalty on logits that lie more than a margin behind the largest (MbLS).
 
     Label smoothing pulls all wrong logits together; this leaves them alone within the margin. Beyond it the
@@ -190,12 +186,6 @@ class MarginLoss(RowLoss):
         0.2
     """
 
-    name = "mbls"
-    title = "Margin-based label smoothing"
-    paper = Paper("Liu et al.", 2022, "The Devil is in the Margin: Margin-based Label Smoothing for Network "
-                  "Calibration", "arXiv:2111.15430")  # fmt: skip
-    takes_soft_labels = True
-
     margin: NonNegative = 10.0
     weight: NonNegative = 0.1
     over_classes: OverClasses = "mean"
@@ -211,7 +201,7 @@ class MarginLoss(RowLoss):
 
 
 @final
-class PairwiseConstraintsLoss(RowLoss):
+class PairwiseConstraintsLoss(RowLoss, name="cpc", title="Calibration by pairwise constraints", paper=_CHENG):
     """Cross-entropy plus a term for each pair of classes: the true one wins, two wrong ones tie (CPC).
 
     The cross-entropy alone says little about the probabilities of wrong classes. The first term asks that the true
@@ -232,12 +222,6 @@ class PairwiseConstraintsLoss(RowLoss):
         >>> round(loss.item() / math.log(2), 4)
         4.0
     """
-
-    name = "cpc"
-    title = "Calibration by pairwise constraints"
-    paper = Paper("Cheng & Vasconcelos", 2022, "Calibrating Deep Neural Networks by Pairwise Constraints",
-                  "https://openaccess.thecvf.com/content/CVPR2022/html/Cheng_Calibrating_Deep_Neural_Networks_by_"
-                  "Pairwise_Constraints_CVPR_2022_paper.html")  # fmt: skip
 
     discrimination_weight: NonNegative = 1.0
     exclusion_weight: NonNegative = 1.0

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
 from typing import Any, Self, TypeVar, final
@@ -90,8 +90,8 @@ class TopLabel(Samples):
 
     confidence: Tensor
     correct: Tensor
-    log_odds: Tensor = field(default=None, repr=False)  # type: ignore[assignment]  # filled in below
-    weights: Tensor | None = field(default=None, repr=False)
+    log_odds: Tensor = None  # type: ignore[assignment]  # filled in below
+    weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         confidence = check_real(as_tensor(self.confidence, "confidence"), "confidence").double()
@@ -153,6 +153,9 @@ class TopLabel(Samples):
 
     def __len__(self) -> int:
         return self.confidence.shape[0]
+
+    def __repr__(self) -> str:
+        return f"TopLabel(n={len(self)}, {self.confidence.device})"
 
     def __getitem__(self, rows: slice | Tensor) -> Self:
         confidence, weights = select(rows, self.confidence, self.weights)
