@@ -128,9 +128,9 @@ class CalibrantWarning(UserWarning):
 
 
 def warn(message: str, *, caveat: Caveat | None = None, facts: Mapping[str, Any] | None = None) -> None:
-    """Emit a :class:`CalibrantWarning` for the line outside this package that led to it."""
+    """Emit a :class:`CalibrantWarning` for the line outside this package, and torch, that led to it."""
     frame, level = sys._getframe().f_back, 2
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("calibrant."):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("calibrant.", "torch.", "contextlib")):
         frame, level = frame.f_back, level + 1
     warnings.warn(CalibrantWarning(message, caveat=caveat, facts=facts), stacklevel=level)
 

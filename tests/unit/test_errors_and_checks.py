@@ -26,6 +26,7 @@ from calibrant.checks import (
     check_seed,
     check_unit_interval,
 )
+from calibrant.confidence import TrustScore
 from calibrant.errors import (
     Argument,
     CalibrantError,
@@ -371,3 +372,12 @@ def test_bins_resamples_and_seeds_may_be_numpys_and_are_checked_by_name(evaluate
 def test_a_method_to_compare_is_given_as_a_calibrator_and_not_by_its_name():
     with pytest.raises(InputError, match=r"got 'temperature'.*parse_calibrator\('temperature'\)"):
         compare(SAMPLES[:30], SAMPLES[30:], "temperature")
+
+
+def test_a_warning_is_about_the_line_of_the_caller_also_through_torch():
+    trust = TrustScore().fit(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), n_classes=3)
+    inputs = (torch.tensor([[0.5]]), torch.tensor([2]))
+    for call in (trust.scores, trust):  # a decorator of torch, and a module
+        with pytest.warns(CalibrantWarning, match="without reference samples") as caught:
+            call(*inputs)
+        assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name]

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -32,12 +31,12 @@ from calibrant.clamping.solver import Descent, ExactSolver, StochasticSolver, St
 from calibrant.clamping.start import Start
 from calibrant.errors import (
     Argument,
-    CalibrantWarning,
     Caveat,
     FileError,
     FitError,
     InputError,
     SeparableError,
+    warn,
     without_our_warnings,
 )
 from calibrant.inference import LabelledInputs, network_digest, state_digest
@@ -259,7 +258,7 @@ def _fit_exactly(
             f"objective, {certificate.objective:.4f}, by {decrease:.1e}. Allow more max_passes, or give a larger "
             "strength."
         )
-        warnings.warn(CalibrantWarning(problem, caveat=Caveat.not_at_optimum), stacklevel=2)
+        warn(problem, caveat=Caveat.not_at_optimum)
     run.journal.write(entry, descent.state(), final=True)
     if run.passes.first_layer is not None and not descent.profiled.agrees_with_full_network(descent.point, objective):
         # The network is not linear as far out as δ is, so the shortcut led to another network's optimum.
@@ -304,7 +303,7 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
             f"the objective rose from {before:.4g} to {after:.4g} per sample, so the rate {solver.learning_rate:g} is "
             f"too high for λ = {strength:.3g} per sample. Lower either, or use the exact solver."
         )
-        warnings.warn(CalibrantWarning(problem, caveat=Caveat.objective_rose), stacklevel=2)
+        warn(problem, caveat=Caveat.objective_rose)
     try:
         with without_our_warnings():  # about a head that is not used
             best = run.best_head(state.delta, gamma)

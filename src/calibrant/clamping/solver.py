@@ -16,7 +16,6 @@ rates T often stops short of its optimum, so the result depends on the rate, the
 """
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +28,7 @@ from calibrant.checks import AtLeastOne, AtLeastTwo, Positive, check_options, ch
 from calibrant.clamping.inputs import Basis, check_gradient
 from calibrant.clamping.objective import HeadFit, Objective, own_penalty, temperature_sensitivity
 from calibrant.clamping.passes import Passes, Precision
-from calibrant.errors import CalibrantWarning, FitError, SeparableError, without_our_warnings
+from calibrant.errors import FitError, SeparableError, warn, without_our_warnings
 from calibrant.inference import extract_logits
 from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate, CurvatureMemory
@@ -342,12 +341,10 @@ def descend_stochastically(
     """
     model, samples, preparation = passes.model, passes.samples, passes.preparation
     if samples.is_stream:
-        warnings.warn(
+        warn(
             f"stochastic descent must see its samples in a new order in each epoch, {solver.batch_size} at a time; "
             "these come in an order and in batches of their own, so the result is not that of the same samples in "
-            "tensors. Give tensors, or a map-style Dataset.",
-            CalibrantWarning,
-            stacklevel=2,
+            "tensors. Give tensors, or a map-style Dataset."
         )
     first = state.delta
     for epoch in range(state.epochs, solver.epochs):

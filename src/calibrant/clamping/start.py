@@ -1,7 +1,6 @@
 """Starts of δ: zero, random, or the δ of largest first-order gain of entropy within the inputs' range (Theorem 3.2)."""
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from calibrant.checks import Positive, check_options, check_positive, check_real_number, check_seed
 from calibrant.clamping.inputs import InputSpace, check_gradient
-from calibrant.errors import CalibrantWarning, InputError, Row
+from calibrant.errors import InputError, Row, warn
 from calibrant.inference import LabelledInputs, device_of, extract_logits, frozen
 
 Eta: TypeAlias = Literal["theorem", "quantile", "epsilon"]
@@ -139,11 +138,7 @@ class DataDrivenStart(Start):
                     "every entry is somewhere at the end of the range towards which the entropy rises, as with many "
                     "images. A quantile or epsilon as eta, which are not in the paper, can still give another."
                 )
-            warnings.warn(
-                f"the data-driven start is δ = 0, that of temperature scaling, because {reason}",
-                CalibrantWarning,
-                stacklevel=3,
-            )
+            warn(f"the data-driven start is δ = 0, that of temperature scaling, because {reason}")
         return entropy.gradient.sign() * eta
 
     def _reach(self, entropy: "EntropyGradient", space: InputSpace | None) -> tuple[Tensor, Tensor]:

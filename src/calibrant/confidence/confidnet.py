@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from calibrant.confidence.learned import (
     feature_batches,
     is_better,
 )
-from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError
+from calibrant.errors import FitError, InputError, SeparableError, warn
 from calibrant.inference import (
     SampleSource,
     device_of,
@@ -322,7 +321,7 @@ class ConfidNet:
         no_mistake = _NO_MISTAKE if known.correct.all() else None
         notes = choice.notes() if no_mistake is None else (*choice.notes(), no_mistake)
         if (reason := no_mistake or choice.warning) is not None:
-            warnings.warn(reason, CalibrantWarning, stacklevel=3)
+            warn(reason)
         head.choice, seconds = choice, time.perf_counter() - begun
         head.summary = FitSummary(self.name, self.settings(), len(known.correct), seconds, notes=notes)
         head.eval().requires_grad_(requires_grad=False).zero_grad()

@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
@@ -20,7 +19,7 @@ from calibrant.checks import (
     check_same_length,
 )
 from calibrant.confidence.learned import FeatureConfidence, LearnedConfidence, feature_batches
-from calibrant.errors import CalibrantWarning, InputError, Row
+from calibrant.errors import InputError, Row, warn
 from calibrant.inference import sample_source
 from calibrant.maps import FitSummary
 from calibrant.numerics.neighbours import blocks_of, nearest_distances
@@ -122,7 +121,7 @@ class NeighbourConfidence(FeatureConfidence):
 
         A predicted class without reference samples gets a score of 0, with a warning.
         """
-        own, other = self._nearest(features, predicted, stacklevel=5)
+        own, other = self._nearest(features, predicted)
         # At distance 0 from both, neither is nearer.
         return torch.where((own == 0) & (other == 0), 0.0, other.log() - own.log())
 
@@ -134,10 +133,10 @@ class NeighbourConfidence(FeatureConfidence):
     @torch.no_grad()
     def scores(self, features: Tensor, predicted: Tensor) -> Tensor:
         """Return the trust score: distance to the nearest other class over that to the predicted one, at least 0."""
-        own, other = self._nearest(features, predicted, stacklevel=4)
+        own, other = self._nearest(features, predicted)
         return torch.where((own == 0) & (other == 0), 1.0, other / own)
 
-    def _nearest(self, features: Tensor, predicted: Tensor, *, stacklevel: int) -> tuple[Tensor, Tensor]:
+    def _nearest(self, features: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
         """Return the distances to the predicted class and to the nearest other one, (n,) each."""
         distances = self.class_distances(features)
         predicted = check_class_numbers(as_tensor(predicted, "predicted")).to(distances.device)
@@ -147,11 +146,9 @@ class NeighbourConfidence(FeatureConfidence):
         without_samples = predicted[own.isinf()]
         if len(without_samples):
             named = ", ".join(map(str, without_samples.unique().tolist()[:5]))
-            warnings.warn(
+            warn(
                 f"{len(without_samples)} samples are predicted to be of a class without reference samples ({named}); "
-                "their trust score is 0. Fit on samples of all classes.",
-                CalibrantWarning,
-                stacklevel=stacklevel,
+                "their trust score is 0. Fit on samples of all classes."
             )
         return own, distances.scatter(1, predicted[:, None], torch.inf).amin(dim=1)
 
@@ -288,11 +285,9 @@ class TrustScore:
             small += [number] if len(members) <= self.neighbours else []
             kept[members] = dense_samples(points[members].double(), neighbours=self.neighbours, alpha=self.alpha)
         if small:
-            warnings.warn(
+            warn(
                 f"each class should have more samples than the {self.neighbours} neighbours that measure its density; "
                 f"{len(small)} have not ({', '.join(map(str, small[:5]))}), and all their samples count as neighbours. "
-                "Take fewer neighbours, or alpha=0.",
-                CalibrantWarning,
-                stacklevel=4,
+                "Take fewer neighbours, or alpha=0."
             )
         return kept

@@ -2,7 +2,6 @@
 
 import difflib
 import hashlib
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from calibrant.checks import check_labels
-from calibrant.errors import Argument, CalibrantError, CalibrantWarning, InputError, one_line
+from calibrant.errors import Argument, CalibrantError, InputError, one_line, warn
 from calibrant.inference.samples import LabelledInputs
 
 if TYPE_CHECKING:
@@ -106,11 +105,9 @@ def is_training(model: nn.Module) -> bool:
 def warn_if_training(model: nn.Module) -> None:
     """Warn that a network in training mode makes other predictions than those it was calibrated for."""
     if isinstance(model, nn.Module) and is_training(model):
-        warnings.warn(
+        warn(
             "the network is in training mode, and stays so; it was calibrated in evaluation mode. Call eval() on the "
-            "clamped model before you use it.",
-            CalibrantWarning,
-            stacklevel=4,
+            "clamped model before you use it."
         )
 
 
@@ -410,12 +407,10 @@ def _check_other_sizes(
     alone = _logits_of_other_size(model, few[:1], f"any number of samples; it takes {len(few)}, and for one", advice)
     tolerance = max(_ROUNDING, _ROUNDINGS * max(torch.finfo(tensor.dtype).eps for tensor in (logits, few)))
     if not float((alone - logits[:1]).abs().max()) <= tolerance * float(logits.max() - logits.min()):
-        warnings.warn(
+        warn(
             "the logits of a sample must not depend on the others in its batch; these do, so δ and the head hold only "
             "for batches like those of the fit. "
-            + (statistics or "Look for what mixes samples, or for dropout that is always on."),
-            CalibrantWarning,
-            stacklevel=3,
+            + (statistics or "Look for what mixes samples, or for dropout that is always on.")
         )
     for size in {None, batch_size}:
         batch, _ = next(samples.batches(device=few.device, batch_size=size))

@@ -1,6 +1,5 @@
 """Meta-regularisation: before each step of the network, a loss's parameters φ move to lower a held-out objective."""
 
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import final
@@ -11,7 +10,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from calibrant.checks import check_real_number
-from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.errors import FitError, InputError, warn
 from calibrant.inference import evaluating, forward_errors, with_features
 from calibrant.losses import MetaLoss
 from calibrant.numerics.softmax import to_working_precision
@@ -256,7 +255,7 @@ class MetaRegulariser:
 
     def _warn(self, of: str, message: str) -> None:
         self._warned_of.add(of)
-        warnings.warn(f"{self._name}: {message}" if self._name else message, CalibrantWarning, stacklevel=4)
+        warn(f"{self._name}: {message}" if self._name else message)
 
 
 @final
