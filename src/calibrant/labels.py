@@ -120,10 +120,15 @@ def class_numbers(
             *(Argument("class_names", "NAMES", is_literal=False), "; or, in a table, name the columns of the scores "),
             "prob_cat, prob_dog, ...",
         )
+    is_truth = len(class_names) == 2 and word.strip().lower() in ("true", "false")
+    positive = (
+        " In a table, name the score of the class that is true: ",
+        Argument("positive", "COLUMN", is_literal=False),
+    )
     raise InputError(
         f"{name} must hold class names ({', '.join(map(repr, class_names[:_MOST_SHOWN]))}"
         f"{', ...' * (len(class_names) > _MOST_SHOWN)}) or class numbers; got {word!r} at ",
-        *(Row(row), f"{nearest(word, list(numbers))}."),
+        *(Row(row), f"{nearest(word, list(numbers))}.", *((*positive, ".") if is_truth else ())),
     )
 
 

@@ -496,7 +496,14 @@ def _labels(column: Column, name: str, choice: ColumnChoice, class_names: tuple[
     """Return labels as class numbers: names of classes, or the numbers in the names of the scores, or 0, 1, ..."""
     numbers = [whole_number(end) for end in choice.class_names or ()]
     is_numbered = bool(numbers) and None not in numbers
+    if choice.class_names and not is_numbered and isinstance(column, Tensor) and column.dtype == torch.bool:
+        column = words_of(column, name)  # the order of the columns does not say which class is true
     if isinstance(column, Words):
+        ends = class_names or choice.class_names or [str(place) for place in range(len(choice.scores))]
+        truth_of = [TRUTHS.get(end.lower()) for end in ends]
+        are_truths = all(word.strip().lower() in ("true", "false") for word in column.distinct)
+        if are_truths and truth_of in ([False, True], [True, False]):  # prob_no and prob_yes, prob_0 and prob_1
+            return (truths(column, repr(name)) == truth_of[1]).long()
         if not is_numbered or column.first(lambda word: whole_number(word) is None) is not None:
             return class_numbers(column, class_names, name=repr(name), others=choice.aliases)
         column = column.numbers({word: whole_number(word) or 0 for word in column.distinct})

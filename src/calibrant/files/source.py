@@ -325,5 +325,6 @@ def text_error(name: str, word: str, row: int) -> InputError:
             f"{name!r} must hold numbers; the cell at ", Row(row), " is empty. Fill it in, or remove the row."
         )
     hint = " Write the decimal comma as a point." if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", word) else ""
-    hint = " Write 0.141 for 14.1%." if re.fullmatch(r"[\s\d.,]+%\s*", word) else hint
+    if percent := re.fullmatch(r"\s*(\d+[.,]?\d*)\s*%\s*", word):
+        hint = f" Write {float(percent[1].replace(',', '.')) / 100:.10g} for {word.strip()}."
     return InputError(f"{name!r} must hold numbers; got the text {word!r} at ", Row(row), f".{hint}")

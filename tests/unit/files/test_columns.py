@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -143,6 +144,27 @@ def test_one_column_of_two_classes(labels, positive_class, names, numbers):
     logits = load(source, kind="logits", positive="z", positive_class=positive_class)
     assert logits.logits[:, 1].tolist() == [1.0, -2.0, 0.5]
     assert logits.labels.tolist() == numbers
+
+
+@pytest.mark.parametrize("names", [("no", "yes"), ("False", "True"), ("0", "1")])
+@pytest.mark.parametrize("is_swapped", [False, True])
+def test_true_and_false_are_the_classes_of_these_names_whatever_the_order_of_the_columns(tmp_path, names, is_swapped):
+    scores = [[0.7, 0.2, 0.4], [0.3, 0.8, 0.6]]
+    columns = {f"prob_{name}": column for name, column in zip(names, scores, strict=True)}
+    columns = dict(reversed(columns.items())) if is_swapped else columns
+    table = {**columns, "label": np.array([False, True, False])}
+    pq.write_table(pa.table(table), tmp_path / "bools.parquet")
+    rows = "\n".join(",".join(map(str, row)) for row in zip(*table.values(), strict=True))
+    (tmp_path / "bools.csv").write_text(f"{','.join(table)}\n{rows}\n")
+    for source in (table, tmp_path / "bools.parquet", tmp_path / "bools.csv"):
+        assert load(source).correct.tolist() == [True, True, False]
+
+
+def test_true_and_false_are_no_classes_of_other_names():
+    table = {"prob_ham": [0.7, 0.2], "prob_spam": [0.3, 0.8], "label": np.array([False, True])}
+    with refused("class names ('ham', 'spam')", "the class that is true: positive=COLUMN"):
+        load(table)
+    assert load(table, kind="probs", positive="prob_spam").correct.all()
 
 
 def test_records_of_netcal_may_be_of_two_classes_and_have_columns_of_labels():
