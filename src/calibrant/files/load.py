@@ -503,7 +503,7 @@ def _labels(column: Column, name: str, choice: ColumnChoice, class_names: tuple[
         truth_of = [TRUTHS.get(end.lower()) for end in ends]
         are_truths = all(word.strip().lower() in ("true", "false") for word in column.distinct)
         if are_truths and truth_of in ([False, True], [True, False]):  # prob_no and prob_yes, prob_0 and prob_1
-            return (truths(column, repr(name)) == truth_of[1]).long()
+            return truths(column, repr(name)).eq(truth_of[1] is True).long()
         if not is_numbered or column.first(lambda word: whole_number(word) is None) is not None:
             return class_numbers(column, class_names, name=repr(name), others=choice.aliases)
         column = column.numbers({word: whole_number(word) or 0 for word in column.distinct})

@@ -107,9 +107,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             X: Features, (n, d): whatever the estimator takes.
             y: Labels, (n,).
             fit_params: Passed to the estimator's ``fit``, with the training samples of each fold if they are one value
-                a sample; with metadata routing, to whatever requested them, the splitter too. ``sample_weight`` weighs
-                the calibration samples as well, and those alone, with a warning, if the estimator takes no weights. To
-                the map only their ratios matter.
+                a sample; with metadata routing, to whatever requested them, the splitter too. ``groups`` are those of
+                the splitter, with routing or without. ``sample_weight`` weighs the calibration samples as well, and
+                those alone, with a warning, if the estimator takes no weights. To the map only their ratios matter.
         """
         calibrator = _calibrator(self.method)
         check_known(self.response_method, get_args(ResponseMethod), "response_method")
@@ -169,15 +169,16 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return fits
 
     def _to_estimator(self, fit_params: dict[str, Any]) -> Bunch:
-        """Return where the parameters of ``fit`` go without metadata routing: to the estimator."""
-        given = {name: value for name, value in fit_params.items() if name != "sample_weight"}
+        """Return where parameters of ``fit`` go without metadata routing: groups to the splitter, or the estimator."""
+        given = {name: value for name, value in fit_params.items() if name not in ("sample_weight", "groups")}
         if fit_params.get("sample_weight") is not None:
             if has_fit_parameter(self.estimator, "sample_weight"):
-                given = fit_params
+                given["sample_weight"] = fit_params["sample_weight"]
             elif not self._is_prefit:
                 name = type(self.estimator).__name__
                 warn(f"{name} does not take sample_weight, so it is trained on all samples alike; the map is weighted.")
-        return Bunch(estimator=Bunch(fit=given), splitter=Bunch(split={}))
+        groups = {name: value for name, value in fit_params.items() if name == "groups"}
+        return Bunch(estimator=Bunch(fit=given), splitter=Bunch(split=groups))
 
     @property
     def _is_prefit(self) -> bool:

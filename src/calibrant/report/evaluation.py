@@ -454,6 +454,9 @@ def _step(evaluation: Evaluation) -> str:
     if advice.reason is Reason.floor_high:
         hidden = f"With {samples} an ECE below about {smallest_visible(evaluation.metrics):.3f} is lost in noise"
         return f"{hidden}: evaluate on about {advice.samples:,} before relying on it."
+    if evaluation.classes is None and advice.reason is Reason.gain_unknown:
+        command = "calibrant compare CALIBRATION TEST --probs --positive confidence --labels correct"
+        return f"Calibrate the probability of being right, on samples that are not used for testing: {command}."
     if advice.reason is not Reason.gain_open:
         return _STEPS[advice.reason]
     step = f"{samples} cannot decide whether a temperature helps: evaluate on about {advice.samples:,}."

@@ -173,6 +173,9 @@ def test_metadata_reaches_the_estimator_the_map_and_the_splitter(two_digits):
     plain = CalibratedClassifier(NAIVE, method="temperature", cv=splits)
     plain.fit(features, labels, sample_weight=weights)
     np.testing.assert_array_equal(routed.predict_proba(features), plain.predict_proba(features))
+    grouped = CalibratedClassifier(NAIVE, method="temperature", cv=GroupKFold(7))  # without routing
+    grouped.fit(features, labels, sample_weight=weights, groups=groups)
+    np.testing.assert_array_equal(grouped.predict_proba(features), plain.predict_proba(features))
 
 
 def test_wrong_use_says_what_to_do(digits):

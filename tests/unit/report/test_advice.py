@@ -268,3 +268,9 @@ def test_where_one_class_is_far_too_sure_and_another_not_sure_enough_a_temperatu
 def test_samples_without_an_error_by_class_have_none_that_cancels(seed):
     for predictions in (draw(2000, 2, seed=seed), draw(2000, 5, temperature=2.0, seed=seed)):
         assert judged(predictions).cancelled < 0.01
+
+
+def test_confidences_that_are_off_are_advised_the_command_that_calibrates_them():
+    found = judged(TopLabel([0.9] * 400, [True] * 240 + [False] * 160))
+    assert found.advice.reason is Reason.gain_unknown
+    assert "--probs --positive confidence --labels correct" in verdict(found).next_steps[0]
