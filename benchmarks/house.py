@@ -124,7 +124,7 @@ def files_entered() -> dict[str, list[str]]:
         "import json, os, sys, threading\n"
         "import matplotlib.pyplot, pyarrow, scipy.stats, torch\n"
         "from calibrant.cli.main import run\n"
-        "import calibrant.comparison, calibrant.diagnosis, calibrant.report, calibrant.training, pydantic, rich.table\n"
+        "import calibrant.comparison, calibrant.diagnosis, calibrant.report, calibrant.training, rich.table\n"
         "seen = set()\n"
         "def note(frame, event, argument):\n"
         "    file = frame.f_code.co_filename\n"
