@@ -60,6 +60,7 @@ class Slice:
     to_rest: GapToRest
     weight: float | None = None  # its share of the weight of all samples; None where all count alike
     auroc_error: float | None = None  # most by which ranks in bounded memory can change its AUROC
+    operating_points: tuple[Any, ...] = ()  # thresholds for error rates, of its samples alone
 
     @property
     def gap(self) -> float:

@@ -146,7 +146,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             differences = opened.differences(metrics, resamples=resamples, seed=seed)
         with _threads_for(predictions):
             evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed}
-            evaluation = opened.evaluate(**evidence, error_rates=error_rate or (), progress=stage)
+            evidence["error_rates"] = error_rate or ()
+            evaluation = opened.evaluate(**evidence, progress=stage)
             slices = opened.slices(**evidence, progress=stage)
 
         def draw(theme: "ThemeName") -> "dict[str, Figure]":

@@ -315,17 +315,21 @@ class Opened(NamedTuple):
         wanted = {"shards": len(shards), "missing": missing, "error_rates": error_rates}
         return evaluate_state(state, resamples=resamples, **wanted, progress=progress)
 
-    def slices(self, *, n_bins: int, resamples: int, seed: int, progress: Progress) -> "list[Slice]":
+    def slices(
+        self, *, n_bins: int, resamples: int, seed: int, error_rates: Sequence[float], progress: Progress
+    ) -> "list[Slice]":
         """Evaluate the slices of all samples."""
-        from calibrant.scale.evaluation import evaluate_state_slices
+        from calibrant.scale.evaluation import evaluate_state_slices, with_thresholds
         from calibrant.slices import evaluate_slices
 
         if not self.columns:
             return []
         if self.gathered is not None:
-            return evaluate_state_slices(self.gathered.state, [*self.columns], resamples=resamples, progress=progress)
+            options: dict[str, Any] = {"resamples": resamples, "error_rates": error_rates}
+            return evaluate_state_slices(self.gathered.state, [*self.columns], **options, progress=progress)
         resampling = {"resamples": resamples, "seed": seed}
-        return evaluate_slices(self.predictions, by=self.columns, n_bins=n_bins, **resampling, progress=progress)
+        slices = evaluate_slices(self.predictions, by=self.columns, n_bins=n_bins, **resampling, progress=progress)
+        return with_thresholds(slices, self.predictions, self.columns, error_rates)
 
     def differences(self, metrics: "Sequence[Metric]", *, resamples: int, seed: int) -> "dict[str, Difference]":
         """Compare all samples with those of the baseline."""

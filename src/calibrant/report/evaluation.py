@@ -90,6 +90,7 @@ def evaluation_page(
             Section("", (table(["", "", *_HEADER], main, text=(0, 1)),)),
             *_threshold_sections(evaluation, has_slices=bool(slices)),
             *_slice_sections(slices, most=_BRIEF_SLICES),
+            *_slice_threshold_sections(slices, most=_BRIEF_SLICES),
             *_baseline_section(comparison, baseline, _brief_names(comparison or ())),
         ),
         full_hint=f"All {len(evaluation.metrics)} numbers and the decompositions of the scores",
@@ -99,6 +100,7 @@ def evaluation_page(
             Section("Scores decomposed", items=tuple(_parts(evaluation))),
             *_streamed_sections(evaluation, slices),
             *_slice_sections(slices),
+            *_slice_threshold_sections(slices),
             *_baseline_section(comparison, baseline, comparison or ()),
         ),
         settings=f"{evaluation.n_bins} bins; seed {evaluation.seed}",
@@ -154,7 +156,7 @@ def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Sec
         "these samples, so that the error rate of new ones is often above. With 95 % confidence: above in at most 5 % "
         "of cases, its choice included, for independent samples drawn alike. Intervals are those of one threshold."
     )
-    more = " Thresholds are of all samples together: the error rate of a slice may be higher." * has_slices
+    more = " These are of all samples together: the error rate of a slice may be higher." * has_slices
     return [Section("Thresholds", (table(header, rows, text=(0, 1)),), legend=legend + more)]
 
 
@@ -290,6 +292,28 @@ def _slice_sections(slices: Sequence[Slice], *, most: int | None = None) -> list
         header = [column, "n", *weight, "confidence", "accuracy", "ece", "95 % interval", "p", "to the rest"]
         more = (f"and {counted(left, 'other slice')}",) if left else ()
         sections.append(Section(f"By {column}", (table(header, rows),), items=more))
+    return [*sections[:-1], *(replace(last, legend=legend) for last in sections[-1:])]
+
+
+def _slice_threshold_sections(slices: Sequence[Slice], *, most: int | None = None) -> list[Section]:
+    """Return a section for every column with the thresholds of its slices, or of the worst of them."""
+    sections = []
+    for column in dict.fromkeys(one.column for one in slices if one.operating_points):
+        rows = []
+        for one in [one for one in slices if one.column == column][:most]:
+            for estimated, guaranteed in zip(one.operating_points[::2], one.operating_points[1::2], strict=True):
+                cells = [
+                    ("none", "") if point.threshold is None else (f"≥ {point.threshold!r}", f"{point.coverage:.1%}")
+                    for point in (estimated, guaranteed)
+                ]
+                asked = f"{100 * estimated.error_rate:g} %"
+                rows.append([page.name_cell(one.value), f"{one.n:,}", asked, *cells[0], *cells[1]])
+        header = [column, "n", "errors at most", "by the estimate", "coverage", "95 % confidence", "coverage"]
+        sections.append(Section(f"Thresholds by {column}", (table(header, rows),)))
+    legend = (
+        "Each is chosen on the samples of its slice alone. Several slices are looked at at once: the 95 % are those of "
+        "one, and of twenty, one may be above its error rate."
+    )
     return [*sections[:-1], *(replace(last, legend=legend) for last in sections[-1:])]
 
 

@@ -1,7 +1,9 @@
 """The evaluation of the samples behind a state."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ from calibrant.metrics import Metric
 from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
 from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import (
+    EXACT,
     BinMoments,
     Binned,
     BinnedByPrediction,
@@ -36,7 +39,7 @@ from calibrant.metrics.states import (
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.scale.slices import estimate_slice
 from calibrant.scale.state import GROUPS, EvaluationState
-from calibrant.slices import GapSums, Slice, gap_to_rest, rank_slices
+from calibrant.slices import GapSums, Slice, gap_to_rest, rank_slices, samples_of
 
 _CHUNK = 64  # resamples computed at a time
 
@@ -88,6 +91,7 @@ def evaluate_state_slices(
     columns: Sequence[str],
     *,
     resamples: int = 1000,
+    error_rates: Sequence[float] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Slice]:
     """Evaluate the slices by these columns, as :func:`calibrant.evaluate_slices` does those of samples in memory."""
@@ -105,8 +109,20 @@ def evaluate_state_slices(
             estimates = estimate_slice(sums, row, draws, seed=seed)
             share = float(gaps[0][1] / (gaps[0] + gaps[1])[1]) if state.design.weighted else None
             error = float(Cells(*sums.sums["level"][[0, 1, 2, 0], row]).auroc_error)
-            slices.append(Slice(column, value, int(gaps[0][0]), estimates, math.nan, to_rest, share, error))
+            points = operating_points(**sums.ranked_cells(row), error_rates=error_rates) if error_rates else ()
+            slices.append(Slice(column, value, int(gaps[0][0]), estimates, math.nan, to_rest, share, error, points))
     return rank_slices(slices)
+
+
+def with_thresholds(
+    slices: Sequence[Slice], samples: Predictions | TopLabel, by: Mapping[str, Any], error_rates: Sequence[float]
+) -> list[Slice]:
+    """Return slices of samples in memory with thresholds for error rates, each of its own samples."""
+    parts = (samples[rows].with_positive_weights() for rows in samples_of(slices, by) if error_rates)
+    points = [operating_points(EXACT(part).ranked, error_rates) for part in parts]
+    return (
+        [replace(one, operating_points=own) for one, own in zip(slices, points, strict=True)] if points else [*slices]
+    )
 
 
 def estimate_state(

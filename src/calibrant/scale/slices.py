@@ -22,6 +22,7 @@ from calibrant.metrics.states import (
     BinMoments,
     Binned,
     BinnedMoments,
+    Cells,
     Ranked,
     RankedCells,
     Statistic,
@@ -119,6 +120,21 @@ class SliceSums:
         for name, numbers in other.sums.items():
             self.sums[name].index_add_(1, rows, numbers)
         return rows
+
+    def ranked_cells(self, row: int) -> dict[str, Any]:
+        """Return the samples of one slice ranked by cells, and the edges of these, which are no edges of bins.
+
+        Rounded confidences lie on edges of bins, and a threshold there would leave open on which side.
+        """
+        level, cells = self.sums["level"][:, row], _CELLS.cells
+        lowest = Cells(*torch.ones(4, cells)).edges[0]
+        first = torch.arange(cells) + bin_index(lowest, self._n_bins)  # level of every cell
+        cell = torch.searchsorted(first, torch.arange(level.shape[1]), right=True) - 1
+        total, right, confidence, *squares = level.new_zeros(len(level), cells).index_add_(1, cell, level)
+        edges, seen = Cells(total, right, confidence, total).edges, total > 0
+        mean = (confidence / total)[seen]
+        weights = dict(zip(("squared_weights", "squared_right"), (part[seen] for part in squares), strict=False))
+        return {"ranked": Ranked(mean, mean, right[seen], (total - right)[seen], **weights), "edges": edges}
 
     def document(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs to know besides the sums."""

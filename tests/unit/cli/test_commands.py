@@ -393,4 +393,13 @@ def test_thresholds_for_error_rates_are_in_the_terminal_and_in_json_in_memory_an
                 accepted = confidence >= one["threshold"]
                 assert float(accepted.double().mean()) == pytest.approx(one["coverage"])
                 assert float((~right[accepted]).double().mean()) == pytest.approx(one["error"])
+    for reading in ([], ["--stream"]):
+        options = ("--error-rate", 0.1, "--by", "w", "--resamples", 100, *reading, "--json", tmp_path / "e.json")
+        code, out, err = calibrant("evaluate", path, *options)
+        assert code == 0, err
+        assert "Thresholds by w" in out
+        assert "one may be above" in " ".join(out.split())
+        slices = json.loads((tmp_path / "e.json").read_text())["slices"]
+        assert [len(one["operating_points"]) for one in slices] == [2, 2]
+        assert {one["value"]: one["n"] for one in slices} == {"1": 2000, "2": 2000}
     assert calibrant("evaluate", path, "--error-rate", 5)[0] == 2

@@ -13,7 +13,7 @@ from calibrant import evaluate_slices
 from calibrant.errors import InputError
 from calibrant.labels import Words, encode
 from calibrant.predictions import TopLabel
-from calibrant.scale.evaluation import evaluate_state_slices
+from calibrant.scale.evaluation import evaluate_state_slices, with_thresholds
 from calibrant.scale.slices import SliceSums
 from calibrant.scale.state import Design, EvaluationState, sample_keys
 from calibrant.slices import GapToRest, samples_of
@@ -68,6 +68,37 @@ def test_streamed_slices_have_the_numbers_of_those_in_memory(kind):
     held = state.sample.columns(state.design.by, [value for _, value in state.slices.rows])
     for one, rows in zip(streamed, samples_of(streamed, held), strict=True):
         assert int(rows.sum()) == one.n  # the sample has all samples of so few
+
+
+@pytest.mark.parametrize("n_bins", [10, 15])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_thresholds_of_slices_accept_what_they_say_also_where_confidences_are_rounded(weighted, n_bins):
+    generator = np.random.default_rng(4)
+    confidence = np.round(generator.beta(5, 1, N), 1 if weighted else 2)
+    weights = generator.integers(0, 3, N) if weighted else None
+    samples = TopLabel(confidence, generator.random(N) < confidence, weights=weights)
+    by, rates = {"region": REGION}, [0.1, 0.2]
+    memory = with_thresholds(evaluate_slices(samples, by=by, resamples=100), samples, by, rates)
+    state = EvaluationState(Design.of(samples, by=("region",), n_bins=n_bins))
+    state.add(samples, sample_keys(0, "a", 0, N), {"region": encode(REGION)})
+    streamed = evaluate_state_slices(state, ["region"], resamples=100, error_rates=rates)
+    found = {one.value: one.operating_points for one in streamed}
+    chosen = 0
+    for one, rows in zip(memory, samples_of(memory, by), strict=True):
+        for point, other in zip(one.operating_points, found[one.value], strict=True):
+            assert (other.threshold is None) == (point.threshold is None)
+            if point.threshold is None:
+                continue
+            chosen += 1
+            assert other.coverage == pytest.approx(point.coverage)
+            for threshold in (point.threshold, other.threshold):
+                part = samples[rows & (samples.confidence >= threshold)]
+                mass = torch.ones(len(part)) if part.weights is None else part.weights
+                whole = int(rows.sum()) if weights is None else weights[rows.numpy()].sum()
+                assert float(mass.sum()) / whole == pytest.approx(point.coverage)
+                assert float((mass * ~part.correct).sum() / mass.sum()) == pytest.approx(point.error)
+    assert chosen >= 6
+    assert with_thresholds(memory, samples, by, []) == memory
 
 
 SAMPLES, GROUP = predictions_of(N, 3), torch.from_numpy(np.random.default_rng(1).integers(0, 256, N))
