@@ -376,15 +376,17 @@ def score_splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, Sc
 
 def worst_bins(predictions: Predictions | TopLabel, *, n_bins: int = 15, most: int = 3) -> list[WorstBin]:
     """Return the bins that add most to the calibration error, beyond noise, largest first."""
-    return worst_of_bins(Binned(n_bins)(counted_samples(predictions)), most=most)
+    samples = counted_samples(predictions)
+    return worst_of_bins(Binned(n_bins)(samples), excess=EXACT.excess_of_heavy(samples), most=most)
 
 
-def worst_of_bins(state: Bins, *, most: int = 3) -> list[WorstBin]:
-    """Return :func:`worst_bins` of the samples behind a state."""
+def worst_of_bins(state: Bins, *, excess: float = 1.0, most: int = 3) -> list[WorstBin]:
+    """Return :func:`worst_bins` of the samples behind a state; ``excess`` is :attr:`Ranked.excess_of_heavy`."""
     n, n_bins = float(state.count.sum()), len(state.count)
+    gaps = _largest_gaps(state.count, state.confidence, state.correct, state.squared_weights * excess)
     return [
         WorstBin(b / n_bins, (b + 1) / n_bins, count / n, confidence / count, correct / count)
-        for b, count, confidence, correct in _largest_gaps(*state.tensors())[:most]
+        for b, count, confidence, correct in gaps[:most]
     ]
 
 
@@ -393,7 +395,8 @@ def worst_classes(predictions: Predictions, *, most: int = 5) -> list[WorstClass
     samples = counted_samples(predictions)
     state = BinnedByPrediction(1)(samples)
     weights, k = samples.weights, samples.n_classes
-    squares = None if weights is None else sums_by(samples.predicted, weights.square(), k)
+    excess = EXACT.excess_of_heavy(samples)
+    squares = None if weights is None else sums_by(samples.predicted, weights.square(), k) * excess
     size = torch.bincount(samples.predicted, minlength=k)
     return worst_of_classes(state, predictions.class_names, size=size, squared_weights=squares, most=most)
 

@@ -161,7 +161,8 @@ class VennAbersInterval(NamedTuple):
 def venn_abers_interval(calibration: Predictions, predictions: Predictions) -> VennAbersInterval:
     """Return the pair that :class:`VennAbers` merges: far apart where calibration samples are few.
 
-    If samples are exchangeable, one of the two is calibrated exactly, whatever the data; which one is unknown.
+    If samples are exchangeable, one of the two is calibrated exactly, whatever the data; which one is unknown. With
+    uneven weights it is so only nearly.
 
     Args:
         calibration: Held-out samples.

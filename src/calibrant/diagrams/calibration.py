@@ -15,7 +15,7 @@ from calibrant.evidence import Corp, Estimate, corp, estimate
 from calibrant.evidence.intervals import draw_right
 from calibrant.metrics.binned import ECE, MCE, SCE, ECEL1Debiased
 from calibrant.metrics.smooth import SmECE
-from calibrant.metrics.states import Binned, BinnedClasswise, Ranked, effective_number
+from calibrant.metrics.states import EXACT, Binned, BinnedClasswise, Bins, Ranked, effective_number
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
 __all__ = [
@@ -47,6 +47,12 @@ class ReliabilityBins:
     accuracy: Tensor  # (b,)
     band_low: Tensor  # (b,)
     band_high: Tensor  # (b,)
+
+    @classmethod
+    def of(cls, bins: Bins, samples: Predictions | TopLabel) -> Self:
+        """Build from the state of samples."""
+        squares = bins.squared_weights * EXACT.excess_of_heavy(samples)
+        return cls.from_sums(bins.count, bins.confidence, bins.correct, squares)
 
     @classmethod
     def from_sums(cls, count: Tensor, confidence: Tensor, right: Tensor, squared_weights: Tensor | None = None) -> Self:
@@ -111,7 +117,7 @@ def reliability(
     interval = ece or estimate(predictions, [metric])[metric.name]
     n = bins.count.sum()
     return ReliabilityDiagram(
-        bins=ReliabilityBins.from_sums(*bins.tensors()),
+        bins=ReliabilityBins.of(bins, predictions),
         corp=corp(predictions),
         n=len(predictions),
         accuracy=float(bins.correct.sum() / n),
@@ -236,8 +242,8 @@ def slice_reliability(
     def panel(index: int, name: str, chosen: Tensor) -> ClassReliability:
         counted = counted_samples(predictions[chosen])
         state = Binned(n_bins)(counted)
-        bins = ReliabilityBins.from_sums(*state.tensors())
-        return ClassReliability(index, name, len(counted), float(ECE(n_bins).value(state)), bins)
+        error, bins = float(ECE(n_bins).value(state)), ReliabilityBins.of(state, counted)
+        return ClassReliability(index, name, len(counted), error, bins)
 
     return tuple(panel(index, *part) for index, part in enumerate(zip(names, slices, strict=True)))
 
@@ -321,6 +327,8 @@ def _cells(predictions: Predictions | TopLabel, n_bins: Sequence[int]) -> Ranked
     occupied = count > 0
     count, right = count[occupied], right[occupied]
     confidence = (confidence[occupied] / count).clamp(0, 1)
-    squares = None if predictions.weights is None else bins.squared_weights.cpu()[occupied]
+    squares = None
+    if predictions.weights is not None:
+        squares = bins.squared_weights.cpu()[occupied] * EXACT.excess_of_heavy(predictions)
     wrong = (count - right).clamp(min=0)
     return Ranked(torch.logit(confidence), confidence, right, wrong, squared_weights=squares)

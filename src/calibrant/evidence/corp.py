@@ -140,7 +140,7 @@ class _Outcomes:
     right: _Array
     cost_right: _Array  # log-loss
     cost_wrong: _Array
-    squared_weights: _Array | None = None  # their sum, where samples have weights
+    squared_weights: _Array | None = None  # sum, where samples have weights; more if heavy ones have larger gaps
 
     @classmethod
     def of(cls, ranked: Ranked, *, floored: bool) -> "_Outcomes":
@@ -151,8 +151,8 @@ class _Outcomes:
         confidence, total, right = (
             column.double().cpu().numpy() for column in (ranked.confidence, ranked.total, ranked.right)
         )
-        squares = None if ranked.squared_weights is None else ranked.squared_weights.cpu().numpy()
-        return cls(confidence.clip(0, 1), total, right, *costs, squares)
+        squares = None if ranked.squared_weights is None else ranked.squared_weights * ranked.excess_of_heavy
+        return cls(confidence.clip(0, 1), total, right, *costs, None if squares is None else squares.cpu().numpy())
 
     def scores(self, right: _Array, count: _Array, hits: _Array) -> tuple[_Scores, _Scores]:
         """Return Brier score and log-loss for the numbers of right samples (m,), in blocks with these counts (b,)."""

@@ -77,8 +77,8 @@ def evaluate_state(
         refinement_terms=refinement_terms_of_state(bins, auroc=estimates["auroc"].value),
         corp={"top_brier": curve.brier, "top_nll": curve.nll},
         splits=score_splits(sample, design.seed),
-        worst_bins=worst_of_bins(bins),
-        worst_classes=_worst_classes(state),
+        worst_bins=worst_of_bins(bins, excess=exact.excess_of_heavy),
+        worst_classes=_worst_classes(state, exact.excess_of_heavy),
         zeros=state.zeros,
         effective_n=float(exact.effective_n) if design.weighted else None,
         streamed=Streamed(*(shards, len(sample), sampled, float(state.cells.auroc_error)), missing=tuple(missing)),
@@ -177,13 +177,11 @@ def resampled_levels(state: EvaluationState, draws: Tensor) -> Iterator[Ranked]:
         yield Ranked(ranked.log_odds, ranked.confidence, right, wrong, squared_weights=drawn)
 
 
-def _worst_classes(state: EvaluationState) -> list[WorstClass]:
+def _worst_classes(state: EvaluationState, excess: float) -> list[WorstClass]:
     if state.design.classes is None:
         return []
     by_class = state.states()[BinnedByPrediction(state.design.n_bins)]
     assert isinstance(by_class, ClassBins)
-    return worst_of_classes(
-        *(by_class, state.design.class_names),
-        size=state.sums["predicted.samples"],
-        squared_weights=state.sums.get("predicted.squares"),
-    )
+    squares = state.sums["predicted.squares"] * excess if state.design.weighted else None
+    size = state.sums["predicted.samples"]
+    return worst_of_classes(by_class, state.design.class_names, size=size, squared_weights=squares)

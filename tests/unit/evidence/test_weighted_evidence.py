@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.evaluation import evaluate
+from calibrant.evaluation import evaluate, worst_bins
 from calibrant.evidence import corp, difference, estimate
 from calibrant.evidence.intervals import draw_right
 from calibrant.metrics import AUROC, ECE, NLL, Accuracy, TopBrier
@@ -129,3 +129,20 @@ def test_no_redrawn_outcome_of_weighted_samples_is_lost():
     total = rng.uniform(0.01, 7, 2000)
     drawn = draw_right(total, total**2 / rng.uniform(1, 9, 2000), np.ones(2000), rng, 20)
     assert (drawn <= total).all()
+
+
+def calibrated_with_heavy_ones_below(rng, n=500):
+    """Calibrated by weight at every confidence: heavy samples are right less often than that, light ones more often."""
+    confidence, is_heavy = rng.choice([0.7, 0.75, 0.8, 0.85], n), rng.random(n) < 0.05
+    chance = np.where(is_heavy, confidence - 0.285, confidence + 0.15)  # 10/29 and 19/29 of the weight
+    return TopLabel(confidence, rng.random(n) < chance, weights=np.where(is_heavy, 10.0, 1.0))
+
+
+@pytest.mark.parametrize("kind", ["curve", "bins"])
+def test_heavy_samples_that_are_wrong_more_often_do_not_make_calibrated_ones_look_miscalibrated(kind):
+    """The effective number of samples alone understates the variance: one in five had a small p-value."""
+    rng, shown = np.random.default_rng(4), 0
+    for _ in range(100):
+        samples = calibrated_with_heavy_ones_below(rng)
+        shown += corp(samples, redraws=60).brier.p <= 0.05 if kind == "curve" else bool(worst_bins(samples))
+    assert shown <= 5 + 2 * (100 * 0.05 * 0.95) ** 0.5

@@ -230,6 +230,19 @@ class Ranked:
             return self.n
         return effective_number(self.n, self.squared_weights.sum(-1))
 
+    @property
+    def excess_of_heavy(self) -> float:
+        """Squared gap of confidence and correctness by squared weights over that by weights; 1 if heavy ones have less.
+
+        The variance of a weighted error is larger by this factor than the effective number of samples says.
+        """
+        if self.squared_weights is None or self.squared_right is None:
+            return 1.0
+        of_right, of_wrong = (1 - self.confidence.double()).square(), self.confidence.double().square()
+        squares = self.squared_right @ of_right + (self.squared_weights - self.squared_right) @ of_wrong
+        by_weights = (self.right.double() @ of_right + self.wrong.double() @ of_wrong) / self.n
+        return max(1.0, float(squares / as_divisor(self.squared_weights.sum() * by_weights)))
+
     def in_effective_samples(self) -> Self:
         """Return the same ranks with weights that add up to the effective number of samples."""
         if self.squared_weights is None:
@@ -356,6 +369,10 @@ class RankedSamples(TopStatistic):
 
     def of_ranked(self, ranked: Ranked) -> Ranked:
         return ranked
+
+    def excess_of_heavy(self, samples: Predictions | TopLabel) -> float:
+        """Return :attr:`Ranked.excess_of_heavy` of samples, ranked only if they have weights."""
+        return 1.0 if samples.weights is None else self(samples).ranked.excess_of_heavy
 
 
 EXACT = RankedSamples()
