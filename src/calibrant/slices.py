@@ -28,6 +28,7 @@ _METRICS = ("accuracy", "confidence", "ece", "nll", "brier", "top_brier", "auroc
 _MOST = 500  # slices of a column; a column with more is an identifier or a number
 FEW = 10  # samples below which a slice is listed, but not tested
 PREDICTED = "predicted class"
+MISSING = "(missing)"  # slice of samples without a value, which no value is called
 
 
 @final
@@ -207,20 +208,20 @@ def check_few_values(column: str, number: int) -> None:
 def slice_words(column: Tensor | Words) -> Words:
     """Return a column, (n,), as the names of the slices that its samples are in."""
     if isinstance(column, Words):
-        return Words(tuple(word or "missing" for word in column.distinct), column.codes)
+        return Words(tuple(map(_word, column.distinct)), column.codes)
     distinct, codes = column.unique(return_inverse=True)
     return Words(tuple(map(_word, distinct.tolist())), codes)
 
 
 def _words(values: Any) -> list[str]:
     if isinstance(values, Words):
-        return [values.distinct[code] or "missing" for code in values.codes.tolist()]
+        return [_word(values.distinct[code]) for code in values.codes.tolist()]
     return [_word(value) for value in (values.tolist() if hasattr(values, "tolist") else values)]
 
 
 def _word(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "missing"
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return MISSING
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 

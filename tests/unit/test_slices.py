@@ -17,6 +17,7 @@ from calibrant.errors import InputError
 from calibrant.evidence import Estimate, estimate, holm
 from calibrant.files.choose import LoadOptions
 from calibrant.files.load import load_detailed
+from calibrant.labels import encode
 from calibrant.metrics import ECE, NLL
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.slices import GapToRest, Slice, _gap_to_rest, predicted_classes, samples_of, worst_slices
@@ -121,7 +122,14 @@ def test_columns_of_any_kind_are_read_and_missing_values_are_a_slice(values):
         values = pytest.importorskip(values).Series(["1", None, "2", None])
     top = TopLabel([0.9, 0.8, 0.7, 0.6], [True, True, False, False])
     found = evaluate_slices(top, by={"g": values}, resamples=10)
-    assert {one.value: one.n for one in found} == {"1": 1, "2": 1, "missing": 2}
+    assert {one.value: one.n for one in found} == {"1": 1, "2": 1, "(missing)": 2}
+
+
+def test_a_value_called_missing_is_not_one_that_is_missing():
+    top, values = TopLabel([0.9, 0.8, 0.7], [True, True, False]), ["missing", "", None]
+    for column in (values, encode(np.array(["missing", "", ""]))):
+        found = evaluate_slices(top, by={"g": column}, resamples=10)
+        assert {one.value: one.n for one in found} == {"missing": 1, "(missing)": 2}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +151,7 @@ def test_missing_words_of_a_table_are_a_slice(tmp_path):
         pq.write_table(table, tmp_path / "p.parquet")
         loaded = load_detailed(tmp_path / "p.parquet", LoadOptions(extra=("region",)))
         slices = evaluate_slices(loaded.predictions, by={"region": loaded.extra["region"]}, resamples=100)
-        assert {one.value: one.n for one in slices} == {"north": 20, "missing": 20}
+        assert {one.value: one.n for one in slices} == {"north": 20, "(missing)": 20}
     pq.write_table(pa.table({**columns, "confidence": [0.9, None] * 20}), tmp_path / "p.parquet")
     with pytest.raises(InputError, match="must have a value in every row"):
         load_detailed(tmp_path / "p.parquet", LoadOptions())

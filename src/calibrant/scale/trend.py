@@ -22,7 +22,7 @@ from calibrant.metrics.states import Averaged, Ranked, TopStatistic
 from calibrant.scale.evaluation import estimate_state
 from calibrant.scale.shards import Plan, Shard
 from calibrant.scale.state import Design, EvaluationState, sample_keys
-from calibrant.slices import check_few_values
+from calibrant.slices import MISSING, check_few_values
 
 DEFAULT_METRICS = ("ece", "accuracy", "nll")
 LEVEL = 0.05
@@ -150,8 +150,8 @@ def states_by(
                 if samples.weights is None or bool(samples.weights.any()):
                     with without_our_warnings():
                         states[period].add(samples, keys)
-    if "missing" in states:
-        raise InputError(f"{column!r} must have a value for every sample; {states['missing'].n:,} have none.")
+    if MISSING in states:
+        raise InputError(f"{column!r} must have a value for every sample; {states[MISSING].n:,} have none.")
     return {period: states[period] for period in in_time_order(states)}
 
 
