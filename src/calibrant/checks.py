@@ -320,6 +320,7 @@ Finite: TypeAlias = Annotated[float, partial(check_real_number, least=-math.inf)
 Positive: TypeAlias = Annotated[float, check_positive]
 NonNegative: TypeAlias = Annotated[float, partial(check_real_number, least=0)]
 UnitInterval: TypeAlias = Annotated[float, partial(check_real_number, least=0, most=1)]
+PositiveShare: TypeAlias = Annotated[float, check_positive, partial(check_real_number, least=0, most=1)]
 OpenUnitInterval: TypeAlias = Annotated[float, check_open_unit]
 AtLeastZero: TypeAlias = Annotated[int, partial(check_at_least, least=0)]
 AtLeastOne: TypeAlias = Annotated[int, partial(check_at_least, least=1)]

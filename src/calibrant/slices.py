@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
-from calibrant.checks import check_evidence
+from calibrant.checks import check_evidence, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence import LEVEL, Estimate, estimate, holm
 from calibrant.labels import Words
@@ -80,6 +80,7 @@ class Slice:
         return error.value - (error.floor or 0.0)
 
 
+@with_devices_of_inputs
 def evaluate_slices(
     *predictions: Predictions | TopLabel,
     by: Mapping[str, Any],

@@ -5,9 +5,25 @@ import warnings
 import pytest
 import torch
 
-from calibrant import Predictions, catalogue, compare, difference, evaluate
+from calibrant import (
+    DensityRatioCalibration,
+    Predictions,
+    TemperatureScaling,
+    catalogue,
+    compare,
+    diagrams,
+    difference,
+    evaluate,
+    evaluate_slices,
+    load,
+    load_map,
+    nll,
+    save,
+    save_map,
+)
 from calibrant.errors import CalibrantWarning
 from calibrant.evidence import estimate
+from calibrant.metrics import calibration_refinement
 from calibrant.numerics import softmax
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 
@@ -106,10 +122,20 @@ def test_a_default_device_of_torch_is_not_that_of_the_samples(name):
             assert result() == expected
 
 
-def test_an_evaluation_and_a_comparison_are_of_the_samples_device_too():
+def test_evaluations_diagrams_and_files_are_of_the_samples_device_too(tmp_path):
     chance = torch.Generator().manual_seed(0)
     samples = Predictions.from_logits(torch.randn(120, 3, generator=chance), torch.arange(120) % 3)
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrantWarning)
         assert evaluate(samples, resamples=20).n == 120
         assert compare(samples[:60], samples[60:], [], resamples=20).n_test == 60
+        assert len(evaluate_slices(samples, by={"half": [0, 1] * 60}, resamples=20)) == 2
+        assert diagrams.reliability(samples).n == diagrams.bins_sweep(samples).n == diagrams.risk_coverage(samples).n
+        assert calibration_refinement(samples)["nll"].total == pytest.approx(nll(samples))
+        fitted = DensityRatioCalibration().fit(samples, samples.logits)
+        assert torch.equal(fitted.transform(samples, samples.logits).predicted, samples.predicted)
+        save(samples, tmp_path / "samples.npz")
+        assert torch.equal(load(tmp_path / "samples.npz").logits, samples.logits)
+        scaled = TemperatureScaling(value=2.0).fit(samples)
+        save_map(scaled, tmp_path / "map.safetensors")
+        assert torch.equal(load_map(tmp_path / "map.safetensors")(samples.logits), scaled(samples.logits))

@@ -5,15 +5,14 @@ import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, final
+from typing import Any, ClassVar, Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import CalibratorFamily, gathered_warnings, log_odds_bounds, top_label, with_scores
 from calibrant.calibrators.binning import padded
-from calibrant.checks import AtLeastOne, as_features, check_options, check_positive, check_real_number, set_facts
+from calibrant.checks import AtLeastOne, PositiveShare, as_features, check_options, set_facts, with_devices_of_inputs
 from calibrant.errors import FitError, InputError, warn
 from calibrant.maps import Bands, FitSummary, ProximityMap, Surface, Table
 from calibrant.numerics.isotonic import equal_mass_edges
@@ -56,6 +55,7 @@ class FeatureCalibrator(ABC):
         """Fit the new log-odds, given each sample's proximity to the others (n,), float64; called by :meth:`fit`."""
 
     @final
+    @with_devices_of_inputs
     def fit(self, predictions: Predictions, features: object) -> ProximityMap:
         """Fit the map, with a summary of the fit, on held-out predictions and features.
 
@@ -126,7 +126,7 @@ class BinMeanShift(
 
     bands: AtLeastOne = 5
     cells: AtLeastOne = 10
-    shrinkage: Annotated[float, check_positive, partial(check_real_number, least=0, most=1)] = 0.5
+    shrinkage: PositiveShare = 0.5
     rule: CellRule = "shift"
     neighbours: AtLeastOne = 10
     closeness: Closeness = "exp_mean_distance"

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least, check_bins
+from calibrant.checks import check_at_least, check_bins, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence import Corp, Estimate, corp, estimate
 from calibrant.evidence.intervals import draw_right
@@ -93,6 +93,7 @@ class ReliabilityDiagram:
     effective_n: float | None = None  # of weighted samples
 
 
+@with_devices_of_inputs
 def reliability(
     predictions: Predictions | TopLabel, *, n_bins: int = 15, ece: Estimate | None = None
 ) -> ReliabilityDiagram:
@@ -187,6 +188,7 @@ class ClasswiseDiagram:
     effective_n: float | None = None  # of weighted samples
 
 
+@with_devices_of_inputs
 def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: int = 12) -> ClasswiseDiagram:
     """Compute how often a sample is of a class when the model gives the class this probability.
 
@@ -264,6 +266,7 @@ class BinsSweep:
     effective_n: float | None = None  # of weighted samples
 
 
+@with_devices_of_inputs
 def bins_sweep(
     predictions: Predictions | TopLabel,
     *,

@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from calibrant.checks import with_devices_of_inputs
 from calibrant.evidence.intervals import wilson_interval
 from calibrant.metrics.ranked import AURC, AUROC, EAURC
 from calibrant.metrics.states import Grid, Gridded, RankedSamples, as_divisor
@@ -111,6 +112,7 @@ class RiskCoverage:
         return int(places[-1]) if len(places) else None
 
 
+@with_devices_of_inputs
 def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
     """Compute the error rate among the most confident samples, for every share of samples answered.
 

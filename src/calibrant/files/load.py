@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from calibrant.checks import as_features, as_whole_numbers, existing_file
+from calibrant.checks import as_features, as_whole_numbers, existing_file, with_devices_of_inputs
 from calibrant.errors import Argument, Caveat, FileError, InputError, Row, UnknownNameError, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose, shown_names
 from calibrant.files.source import (
@@ -151,6 +151,7 @@ class Loaded(NamedTuple):
     extra: Arrays  # by name: numbers (n,), or Words
 
 
+@with_devices_of_inputs
 def load_detailed(source: Any, options: LoadOptions) -> Loaded:
     """Load predictions and other columns of the same samples; see :func:`load`.
 

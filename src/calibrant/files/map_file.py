@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from calibrant import __version__, catalogue
 from calibrant.atomic import atomic_path, save_tensors
-from calibrant.checks import as_features, existing_file
+from calibrant.checks import as_features, existing_file, with_devices_of_inputs
 from calibrant.errors import FileError, InputError, reading
 from calibrant.files.source import as_class_names
 from calibrant.inference import state_digest
@@ -355,6 +355,7 @@ class MapFile:
     document: dict[str, Any]  # the method, its options and its fit
 
 
+@with_devices_of_inputs
 def save_map(
     fitted: AnyMap,
     path: str | os.PathLike[str],
@@ -423,6 +424,7 @@ def load_feature_map(path: str | os.PathLike[str]) -> ProximityMap:
     return loaded
 
 
+@with_devices_of_inputs
 def read_map_file(path: str | os.PathLike[str]) -> MapFile:
     """Load the map in a file, the names of its classes, and the document about it; errors as :func:`load_map`."""
     file = existing_file(path, holding="a map")

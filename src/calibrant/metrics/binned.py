@@ -291,7 +291,7 @@ def piece(
     check_at_least(proximity_bins, 1, "proximity_bins")
     check_known(bins, ("equal_mass", "equal_width"), "bins")
     top = predictions.top
-    nearness = check_real(as_tensor(proximity, "proximity"), "proximity")
+    nearness = check_real(as_tensor(proximity, "proximity"), "proximity").to(top.confidence.device)
     if nearness.shape != top.confidence.shape:
         raise InputError(f"proximity must have shape ({len(top)},), one per sample; got shape {tuple(nearness.shape)}.")
     check_finite(nearness, "proximity")

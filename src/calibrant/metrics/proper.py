@@ -11,7 +11,7 @@ from typing import NamedTuple, Unpack, final
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least
+from calibrant.checks import check_at_least, with_devices_of_inputs
 from calibrant.metrics.base import DESCRIPTION, Facts, MeanMetric, Metric
 from calibrant.metrics.binned import ECE
 from calibrant.metrics.ranked import AUROC
@@ -282,6 +282,7 @@ class ScoreSplit(NamedTuple):
     refinement: float
 
 
+@with_devices_of_inputs
 def calibration_refinement(
     *predictions: Predictions, folds: int = 5, seed: int = 0, **arrays: Unpack[Arrays]
 ) -> dict[str, ScoreSplit]:

@@ -164,7 +164,7 @@ def workspace(parts: int, size: int, dtype: torch.dtype, device: torch.device) -
     kept: Tensor | None = getattr(_kept, "memory", None)
     if kept is None or kept.dtype != dtype or kept.numel() < parts * size:
         with torch.inference_mode(mode=False):  # memory made under it could not be written to afterwards
-            kept = _kept.memory = torch.empty(parts * size, dtype=dtype)
+            kept = _kept.memory = torch.empty(parts * size, dtype=dtype, device=device)
     return kept[: parts * size].view(parts, size)
 
 
