@@ -241,7 +241,7 @@ def check_real_number(value: object, name: str, *, least: float, most: float = m
     number = _number(value)
     if not (least <= number <= most and abs(number) < math.inf):
         bounds = f"at least {least:g} and finite" if most == math.inf else f"between {least:g} and {most:g}"
-        bounds = "finite" if least == -math.inf else bounds
+        bounds = "a finite number" if least == -math.inf else bounds
         raise InputError(f"{name} must be {bounds}; got {value!r}.")
     return number
 
@@ -347,10 +347,11 @@ def _checked_option(value: Any, hint: Any, name: str) -> Any:
     if form is Annotated:
         for check in hint.__metadata__:
             value = check(value, name=name)
-    elif form is Literal:
-        if not isinstance(value, Hashable) or value not in parts:
-            check_known(value, map(str, parts), name)
+    elif form is Literal and not (isinstance(value, Hashable) and value in parts):
+        check_known(value, map(str, parts), name)
     elif form is tuple:
+        if not isinstance(value, Iterable) or isinstance(value, str):
+            raise InputError(f"{name} must be a tuple; got {value!r}.")
         return tuple(_checked_option(item, parts[0], f"each of {name}") for item in value)
     elif hint is bool:
         check_bool(value, name)

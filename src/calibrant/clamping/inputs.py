@@ -3,14 +3,13 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from numbers import Real
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant.checks import AtLeastOne, are_images, check_bool, check_options
+from calibrant.checks import AtLeastOne, Finite, Positive, are_images, check_options
 from calibrant.errors import InputError, Row
 from calibrant.inference import LabelledInputs
 from calibrant.numerics.softmax import to_working_precision
@@ -42,22 +41,18 @@ class InputSpace:
         [[[0.0, 0.75]]]
     """
 
-    low: float = 0.0
-    high: float = 1.0
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    low: Finite = 0.0
+    high: Finite = 1.0
+    mean: tuple[Finite, ...] | None = None
+    std: tuple[Positive, ...] | None = None
     clips: bool = False
 
     def __post_init__(self) -> None:
-        for name, check in {"low": _number, "high": _number, "mean": _numbers, "std": _numbers}.items():
-            object.__setattr__(self, name, check(getattr(self, name), name))
-        check_bool(self.clips, "clips")
+        check_options(self)
         if not self.low < self.high:
             raise InputError(f"low must be below high; got {self.low:g} and {self.high:g}.")
-        if self.std is not None and min(self.std) <= 0:
-            raise InputError(f"every std must be above 0; got {min(self.std):g}.")
         lengths = {len(values) for values in (self.mean, self.std) if values is not None} - {1}
-        if len(lengths) > 1:
+        if len(lengths) > 1 or 0 in lengths:
             raise InputError(
                 f"mean and std must have a number for each of the same channels, or one for all; "
                 f"got {len(self.mean or ())} and {len(self.std or ())}."
@@ -126,20 +121,6 @@ class InputSpace:
             )
         shape = (-1, *[1] * (inputs.ndim - 1 - axis))
         return mean.reshape(shape), std.reshape(shape)
-
-
-def _number(value: object, name: str) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
-        raise InputError(f"{name} must be real and finite; got {value!r}.")
-    return float(value)
-
-
-def _numbers(values: object, name: str) -> tuple[float, ...] | None:
-    if values is None:
-        return None
-    if not isinstance(values, tuple | list) or not values:
-        raise InputError(f"{name} must be a tuple of numbers, one per channel or one for all; got {values!r}.")
-    return tuple(_number(value, f"every {name}") for value in values)
 
 
 # Inputs on their way to the network.

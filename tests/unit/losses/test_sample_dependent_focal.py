@@ -74,6 +74,7 @@ def test_at_the_rules_gamma_the_two_gradients_are_equal(p):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"gammas": 5.0}, "gammas must be a tuple; got 5.0"),
         ({"gammas": (5.0, -3.0)}, "each of gammas must be at least 0 and finite; got -3.0"),
         ({"thresholds": (0.0,)}, "each of thresholds must lie between 0 and 1, without these; got 0.0"),
         ({"thresholds": (1.5,)}, "each of thresholds must lie between 0 and 1, without these; got 1.5"),
