@@ -42,6 +42,7 @@ _BY_CHANCE = 0.01
 _NUMBERS = 1 << 20  # logits that are read at a time
 # So many outputs that occur once are not all in another set by chance.
 _FEWEST_OUTPUTS = 5
+_LOG_CHANCE = -20.0  # logarithm of the probability of an order of labels that is no chance
 # Standard errors between the two accuracies; chance alone exceeds them in 6 of 100,000 cases.
 _Z_DIFFERENT = 4.0
 
@@ -100,6 +101,12 @@ def warn_of_cautions(
                 "for one of the two.",
             )
         ]
+    elif _have_same_labels(calibration, test):
+        consequence = (
+            "they look like predictions of two models for the same samples, and the methods fitted on the first are "
+            "applied to the second. To compare the two, evaluate one with the other as its baseline (--baseline)."
+        )
+        cautions += [Caution("both sets have the same labels in the same order", consequence)]
     (first, n), (second, other_n) = accuracies
     if test.class_names != OF_CORRECTNESS and is_like_guessing(second, other_n, test.n_classes):
         consequence = f"accuracy is {second:.1%} on the test samples, of {test.n_classes:,} classes. {CHECK_LABELS}"
@@ -116,6 +123,15 @@ def warn_of_cautions(
     for caution in cautions:
         warn(str(caution))
     return tuple(cautions)
+
+
+def _have_same_labels(first: Predictions, second: Predictions) -> bool:
+    """Return whether two sets have the same labels in an order that is neither sorted nor chance."""
+    labels, others = first.labels, second.labels
+    if len(labels) != len(others) or not torch.equal(labels, others.to(labels.device)) or not (labels.diff() < 0).any():
+        return False
+    count = labels.bincount().double()
+    return float(torch.special.xlogy(count, count / len(labels)).sum()) < _LOG_CHANCE
 
 
 def z_between(right: float, n: float, other_right: float, other_n: float) -> float:

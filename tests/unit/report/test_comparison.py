@@ -409,6 +409,17 @@ def test_other_classes_are_refused():
     compare(rows(50, class_names=list("abcd")), rows(50, seed=1), [], resamples=100)  # names on one side only
 
 
+def test_predictions_of_two_models_for_the_same_samples_are_warned_of():
+    model = rows(400)
+    other = Predictions.from_logits(model.logits + 0.3 * rows(400, seed=1).logits, model.labels)
+    with pytest.warns(CalibrantWarning, match="the same labels in the same order: .* its baseline"):
+        found = compare(model, other, [], resamples=100)
+    assert len(found.cautions) == 1
+    order = model.labels.argsort(stable=True)
+    compare(model[order], other[order], [], resamples=100)  # many files are sorted by label
+    compare(model[:8], other[:8], [], resamples=100)  # eight labels may be the same by chance
+
+
 def test_samples_in_both_sets_are_warned_of():
     with pytest.warns(CalibrantWarning, match="400 of 400 test samples are also calibration samples"):
         compare(CALIBRATION, CALIBRATION, [], resamples=100)
