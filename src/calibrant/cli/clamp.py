@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Start,
     )
     from calibrant.cli.networks import Network
+    from calibrant.datasets import Samples
     from calibrant.inference import LabelledInputs
     from calibrant.plots import ThemeName
     from calibrant.report import Page
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 calibrant clamp --model nets:build --weights weights.safetensors \\
     --data calibration.npz --test test.npz -o clamped
-calibrant clamp --model runs/resnet110 --strength 1,0.1,0.01 \\
-    --data calibration.npz --test test.npz -o clamped"""
+calibrant clamp --model runs/resnet110 --data ~/data/cifar10 \\
+    --strength 1,0.1,0.01 -o clamped"""
 
 _INPUTS, _METHOD = "Inputs", "Method"
 _SHOWN = 6  # inputs in the figure of δ
@@ -46,6 +47,11 @@ MODEL = (
     "package.module:factory, also 'nets:build(width=64)'; an archive of torch.export (.pt2; open "
     "only those that you trust); or a folder written by `calibrant train`."
 )
+_DATA = (
+    "Inputs and labels (npz) to fit on, which the network was not trained on; or, without --test, the folder of the "
+    "data set of a run of `calibrant train`, unless that comes with the package."
+)
+_TEST = "Other inputs and labels (npz), to evaluate on; of a run, its own test samples unless given."
 _OUT = "Folder to write, report.json and report.md among others; the same command resumes a stopped fit in it."
 _PIXELS = "Inputs are stored as 0..255: scale them to --low..--high, then normalise them."
 _LOW, _HIGH = (f"{end} value of a pixel before normalisation." for end in ("Lowest", "Highest"))
@@ -153,9 +159,9 @@ class Method:
 @join_processes()
 def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     model: Annotated[str, option("NETWORK", MODEL)],
-    data: Annotated[Path, option("FILE", "Inputs and labels (npz) to fit on, which the network was not trained on.")],
-    test: Annotated[Path, option("FILE", "Other inputs and labels (npz), to evaluate on.")],
     out: Annotated[Path, option("FOLDER", _OUT, names=("--out", "-o"))],
+    data: Annotated[Path | None, option("FILE", _DATA)] = None,
+    test: Annotated[Path | None, option("FILE", _TEST)] = None,
     weights: Annotated[
         Path | None, option("FILE", "Weights (.safetensors, .pt or .pth) for the network that the factory makes.")
     ] = None,
@@ -187,7 +193,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     folder = ClampFolder(out)
     options.check_folder(out)
     folder.check()
-    reports.check([data, test])
+    reports.check(filter(None, [data, test]))
     torch_device = options.choose_device(device)
     processes, console, err = ProcessGroup.current(), standard_output(), standard_error()
     err.quiet = not processes.is_first
@@ -196,7 +202,8 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
             stage(f"loading the network {model}")
             network = read_network(model, weights, torch_device)
             method = _with_space(method, given.space(network, clip=clip))
-            calibration_runs, test_runs = _runs(network, method, data, test, given, stage)
+            paths = [Path(model), *filter(None, [weights])]
+            data, test, calibration_runs, test_runs = _runs(network, method, paths, data, test, given, stage)
             with error_context(data):
                 calibration = calibration_runs.at_zero()
             with error_context(test):
@@ -300,19 +307,55 @@ def _start(text: str) -> "Start":
     return RandomStart(scale[0])
 
 
+def _of_run(paths: Sequence[Path], data: Path | None) -> "tuple[Path, Path, Samples, Samples]":
+    """Read the calibration and test samples of a run, one of these paths; the first two are what reports call them."""
+    from calibrant.diagnosis import held_out_samples, read_run_dataset, read_runs
+
+    folder = next(filter(Path.is_dir, paths), None)
+    if folder is None:
+        raise InputError(
+            "--data and --test must name inputs and labels (npz); only the folder of a run of calibrant train, as "
+            "--model, has samples of its own."
+        )
+    (run,) = read_runs([folder])
+    name = run.settings.dataset
+    try:
+        dataset = read_run_dataset([run], data)
+    except InputError as error:
+        if isinstance(error, FileError):
+            raise
+        raise InputError(
+            f"--data and --test must name inputs and labels (npz): {name} of {folder} is yours."
+        ) from error
+    return Path(f"{name} calibration"), Path(f"{name} test"), *held_out_samples(run, dataset)
+
+
 def _runs(
-    network: "Network", method: "NeuralClamping", data: Path, test: Path, given: Inputs, stage: Callable[[str], None]
-) -> "tuple[NetworkPredictions, NetworkPredictions]":
-    """Read the samples of both files, and try the network on them."""
+    network: "Network",
+    method: "NeuralClamping",
+    paths: Sequence[Path],
+    data: Path | None,
+    test: Path | None,
+    given: Inputs,
+    stage: Callable[[str], None],
+) -> "tuple[Path, Path, NetworkPredictions, NetworkPredictions]":
+    """Read the samples of both files, or of the run among the paths, and try the network on them; name both."""
     from calibrant.clamping import NetworkPredictions
-    from calibrant.cli.networks import error_context, read_samples
+    from calibrant.cli.networks import error_context, read_samples, run_samples
 
     def read(path: Path) -> "LabelledInputs":
         stage(f"reading {path}")
         names = {"inputs": given.inputs, "labels": given.labels}
         return read_samples(path, network, **names, pixels=given.pixels, space=method.space)
 
-    samples, test_samples = read(data), read(test)
+    if test is None:
+        stage("reading the data set of the run")
+        data, test, *held_out = _of_run(paths, data)
+        samples, test_samples = (run_samples(part, network) for part in held_out)
+    elif data is None:
+        raise InputError("--data must name inputs and labels to fit on, if --test is given; got none.")
+    else:
+        samples, test_samples = read(data), read(test)
     stage("trying the network")
     space, batch_size, class_names = method.space, method.batch_size, network.class_names
     run = partial(NetworkPredictions, network.model, space=space, batch_size=batch_size, class_names=class_names)
@@ -322,7 +365,7 @@ def _runs(
         shape, other = (f"(n, {', '.join(map(str, part.input_shape))})" for part in (samples, test_samples))
         if shape != other:
             raise InputError(f"inputs must have the shape of those in {data}, {shape}; got {other}.")
-        return calibration_runs, run(test_samples)
+        return data, test, calibration_runs, run(test_samples)
 
 
 def _settings(

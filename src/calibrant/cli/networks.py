@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from calibrant.checks import check_known, existing_file
 from calibrant.clamping import InputSpace
+from calibrant.datasets import Samples
 from calibrant.errors import FileError, InputError, one_line, reading
 from calibrant.files.source import open_npz, read_torch
 from calibrant.inference import LabelledInputs, load_weights, set_evaluating
@@ -246,6 +247,11 @@ def read_samples(
             name = inputs if isinstance(values, Words) else labels
             raise InputError(f"{name!r} must be numbers; it is text. Labels are class numbers from 0.")
         return LabelledInputs.of((_as_taken(values, network, pixels=pixels, space=space), classes))
+
+
+def run_samples(samples: Samples, network: Network) -> LabelledInputs:
+    """Return samples of the data set of a run, in the type that its network takes."""
+    return LabelledInputs.of((_as_taken(samples.inputs, network, pixels=False, space=None), samples.labels))
 
 
 def _as_taken(inputs: Tensor, network: Network, *, pixels: bool, space: InputSpace | None) -> Tensor:

@@ -35,10 +35,11 @@ from calibrant.predictions import Predictions
 from calibrant.training import load_network, predict
 from calibrant.training.data import TrainingData
 from calibrant.training.recipe import data_digest
+from calibrant.training.run import subset_split
 
 __all__ = [
     "CLEAN", "SEVERITIES", "ShiftLevel", "ShiftPanel", "ShiftRow", "ShiftSource", "ShiftSummary", "ShiftedSet",
-    "clean_samples", "corrupted_sets", "read_run_dataset", "shift_panel", "stored_sets",
+    "clean_samples", "corrupted_sets", "held_out_samples", "read_run_dataset", "shift_panel", "stored_sets",
 ]  # fmt: skip
 
 ShiftSource: TypeAlias = Literal["clean", "corruption", "file"]
@@ -117,7 +118,7 @@ def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *
     if folder is None and not reader.is_embedded:
         raise FileError(
             Argument("data"),
-            f" must name the folder of {reader.title}, to read the test images of {first.path}; got none. Download its "
+            f" must name the folder of {reader.title}, to read the samples of {first.path}; got none. Download its "
             f"files from {reader.homepage}.",
         )
     return reader.read(folder or Path(), checked=checked)
@@ -133,12 +134,12 @@ def clean_samples(runs: Sequence[DiagnosedRun], dataset: Dataset) -> Samples:
     for run in runs:
         check_sees_images(run)
         key = (run.settings.split, run.settings.split_seed, run.settings.data_digest)
-        known[key] = known.get(key) or _checked(run, dataset)
+        known[key] = known.get(key) or held_out_samples(run, dataset)[1]
     return known[key]
 
 
-def _checked(run: DiagnosedRun, dataset: Dataset) -> Samples:
-    """Return the test part of a run, after checking that the data set is the one it was trained on."""
+def held_out_samples(run: DiagnosedRun, dataset: Dataset) -> tuple[Samples, Samples]:
+    """Return the calibration and test samples of a run; an InputError if the data set is not that of its training."""
     settings = run.settings
     ours, theirs = len(settings.class_names), len(dataset.class_names)
     if ours != theirs:
@@ -148,13 +149,14 @@ def _checked(run: DiagnosedRun, dataset: Dataset) -> Samples:
     else:
         split = split_dataset(dataset, settings.split, seed=settings.split_seed)
         difference = labels_differ(run.test.labels, "its test.npz", split.test.labels, dataset.name)
-        if not difference and data_digest(TrainingData.of(dataset, split)) != settings.data_digest:
+        used = split if difference else subset_split(split, settings.train_samples, settings.split_seed)
+        if not difference and data_digest(TrainingData.of(dataset, used)) != settings.data_digest:
             difference = f"the test labels of {dataset.name} are the same, but its images or its other samples are not"
     if difference:
         raise InputError(
             f"the data must be those that {run.path} was trained on; {difference}. Name the folder of those data."
         )
-    return split.test
+    return split.calibration, split.test
 
 
 @final

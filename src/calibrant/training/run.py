@@ -122,7 +122,9 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
         FitError: If the loss or the logits of a run are no longer finite; the others are finished first.
     """
     runtime = runtime or RuntimeOptions()
-    data = TrainingData.of(dataset, _subset(split_dataset(dataset, split, seed=split_seed), train_samples, split_seed))
+    data = TrainingData.of(
+        dataset, subset_split(split_dataset(dataset, split, seed=split_seed), train_samples, split_seed)
+    )
     shared: dict[str, Any] = {
         "dataset": dataset.name, "data_digest": data_digest(data), "split": split, "split_seed": split_seed,
         "input_shape": tuple(data.training.inputs.shape[1:]), "n_words": dataset.n_words,
@@ -287,7 +289,7 @@ def _loss_of(settings: Mapping[str, Any]) -> Loss | MetaLoss:
     return loss
 
 
-def _subset(split: Split, n: int | None, seed: int) -> Split:
+def subset_split(split: Split, n: int | None, seed: int) -> Split:
     """Return the split with a number of its training samples, in their own order."""
     if n is None:
         return split

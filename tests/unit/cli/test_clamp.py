@@ -441,3 +441,28 @@ def test_a_network_that_mixes_samples_is_reported_once(clamp, files, tmp_path):
     code, _, err = clamp(tmp_path / "out", "--strength", "inf", model="mixing_net:mixing")
     assert code == 0, err
     assert " ".join(err.split()).count("must not depend on the others in its batch") == 1
+
+
+def test_a_run_has_the_samples_of_its_data_set(calibrant, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    few = ("--epochs", 1, "--batch-size", 64, "--device", "cpu", "--no-compile")
+    trained = ("train", "--dataset", "digits", "--model", "digits_cnn", "--train-samples", 300, *few, "-o", "run")
+    assert calibrant(*trained)[0] == 0
+    options = ("-o", "out", "--strength", "1,0.1", "--resamples", 100, "--device", "cpu")
+    code, told, err = calibrant("clamp", "--model", "run", *options)
+    assert code == 0, err
+    assert "digits calibration → digits test" in told
+    before, expected = load("out/before.npz"), load("run/test.npz")
+    assert torch.equal(before.labels, expected.labels)
+    assert torch.allclose(before.logits, expected.logits, atol=1e-4)
+    assert f"{len(load('run/calibration.npz'))} calibration samples" in told
+    settings = tmp_path / "run" / "settings.json"
+    settings.write_text(settings.read_text().replace('"digits"', '"mine"'))
+    for arguments, message in {
+        ("--model", "run"): "mine of run is yours",
+        ("--model", "run", "--test", "x.npz"): "--data must name inputs",
+        ("--model", "torch.nn:Identity()"): "--data and --test must name",
+    }.items():
+        code, _, err = calibrant("clamp", *arguments, "-o", "other", "--device", "cpu")
+        assert code == 2
+        assert message in " ".join(err.split())
