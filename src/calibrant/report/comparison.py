@@ -410,16 +410,16 @@ def accuracy_sentences(method: MethodResult) -> list[str]:
 
 def separation_words(method: MethodResult) -> list[str]:
     """Return what a method does to the separation of right from wrong."""
-    value = method.metrics["auroc"].value
-    if math.isnan(value):  # every prediction is right, or every one is wrong
+    if math.isnan(value := method.metrics["auroc"].value):  # every prediction is right, or every one is wrong
         return []
     change = method.differences[UNCALIBRATED]["auroc"] if UNCALIBRATED in method.differences else None
     if change is None or math.isnan(change.value):
         return [f"Confidence separates right from wrong with an AUROC of {value:.4f}."]
     bounds = page.bounds_text(change.low, change.high, joined="to")
-    difference = f"{change.value:+.4f} ({bounds}) against {_NAMES[UNCALIBRATED]}"
-    alike = "about as well" if change.is_significant else "as well, within noise"
-    words = {"better": "better", "worse": "worse", "alike": alike}[change.side]
+    differ = ", whose predictions differ" * (method.changed > 0.01)  # so other samples are right
+    difference = f"{change.value:+.4f} ({bounds}) against {_NAMES[UNCALIBRATED]}{differ}"
+    words = "about as well" if change.is_significant else "as well, within noise"
+    words = words if change.side == "alike" else change.side
     return [f"Confidence separates right from wrong {words}: AUROC {value:.4f}, {difference}."]
 
 

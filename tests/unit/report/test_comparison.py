@@ -15,7 +15,7 @@ import torch
 from made_records import reviewed
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
-from calibrant.calibrators import Calibrator, TemperatureScaling, Uncalibrated
+from calibrant.calibrators import Calibrator, PlattScaling, TemperatureScaling, Uncalibrated
 from calibrant.calibrators.auto import Auto
 from calibrant.calibrators.base import Fitted
 from calibrant.comparison import Comparison, MethodResult, compare, comparison_metrics, samples_in_both, z_between
@@ -28,7 +28,7 @@ from calibrant.metrics.states import Binned
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 from calibrant.report import comparison_page, comparison_verdict, to_markdown
-from calibrant.report.comparison import method_notes
+from calibrant.report.comparison import method_notes, separation_words
 from calibrant.report.terminal import to_terminal
 
 
@@ -399,6 +399,16 @@ def test_accuracies_of_sets_drawn_alike_lie_less_than_four_standard_errors_apart
         for n, m in ((1000, 1), (1000, 5), (30, 30), (5000, 500)):
             drawn = zip(rng.binomial(n, share, 2000).tolist(), rng.binomial(m, share, 2000).tolist(), strict=True)
             assert sum(z_between(a, n, b, m) > 4 for a, b in drawn) <= 1
+
+
+def test_the_separation_of_other_predictions_is_said_to_be_theirs():
+    samples = rows(3000, 2, shift=3.0)
+    found = compare(samples[:1500], samples[1500:], [Uncalibrated(), PlattScaling()], resamples=100)
+    method = found.find("platt")
+    assert method.changed > 0.01
+    assert "against the uncalibrated model, whose predictions differ." in separation_words(method)[0]
+    temperature = compare(samples[:1500], samples[1500:], [Uncalibrated(), TemperatureScaling()], resamples=100)
+    assert "differ" not in separation_words(temperature.find("temperature"))[0]
 
 
 def test_other_classes_are_refused():
