@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant import catalogue
 from calibrant.checks import as_tensor, check_known, check_real, check_same_length
 from calibrant.diagnosis.run_table import RUN_FILE, TABLE_ENDINGS, read_table
-from calibrant.errors import FileError, InputError, reading
+from calibrant.errors import FileError, InputError, Row, reading
 from calibrant.files.choose import LoadOptions
 from calibrant.files.load import load_detailed
 from calibrant.files.source import open_npz
@@ -220,7 +220,7 @@ def labels_differ(first: Tensor, in_first: str, second: Tensor, in_second: str) 
     if not differ.numel():
         return ""
     row, number = int(differ[0]), f"({differ.numel():,} samples differ)"
-    return f"sample {row} is of class {int(first[row])} in {in_first} and {int(second[row])} in {in_second} {number}"
+    return f"{Row(row)} is of class {int(first[row])} in {in_first} and {int(second[row])} in {in_second} {number}"
 
 
 _LOSS, _NAME = "loss.", "loss.loss"

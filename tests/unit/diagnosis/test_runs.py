@@ -114,7 +114,7 @@ def test_other_test_samples_are_refused(made, hands, tmp_path):
     turned = type(test).from_logits(test.logits, labels)
     other = hands.write(tmp_path / "other", hands.settings(seed=1), hands.rows(400, "calibration"), turned)
     message = (
-        rf"sample 7 is of class {int(test.labels[7])} in .*first and {int(labels[7])} in .*other \(2 samples differ\)"
+        rf"row 7 .* is of class {int(test.labels[7])} in .*first and {int(labels[7])} in .*other \(2 samples differ\)"
     )
     with pytest.raises(InputError, match=message):
         read_runs([first, other])

@@ -40,7 +40,7 @@ def test_other_test_samples_are_refused(runs, digits):
     with pytest.raises(InputError, match=r"test\.npz has 100 test samples and digits has 75"):
         clean_samples(runs, fewer)
     labels = digits.test.labels.roll(1)
-    with pytest.raises(InputError, match=r"sample \d+ is of class \d .* samples differ\)"):
+    with pytest.raises(InputError, match=r"row \d+ \(counting from 0\) is of class \d .* samples differ\)"):
         clean_samples(runs, replace(digits, test=Samples(digits.test.inputs, labels)))
 
 
