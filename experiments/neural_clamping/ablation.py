@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, final
 
-from torch import Tensor, nn
+from torch import nn
 
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.checks import check_at_least, check_known
 from calibrant.clamping import ClampedModel, NetworkPredictions, NeuralClamping, Progress
 from calibrant.diagrams import Dot
 from calibrant.errors import InputError
-from calibrant.evidence import Difference, Estimate, PairedBootstrap, estimate
+from calibrant.evidence import Difference, Estimate, PairedBootstrap, Resampled, estimate
 from calibrant.inference import LabelledInputs
 from calibrant.maps import Identity, Map, Scale
 from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Entropy, Metric
@@ -338,7 +338,7 @@ def _parts(
 
 class _Result(NamedTuple):
     estimates: dict[str, Estimate]
-    resampled: dict[str, Tensor]
+    resampled: dict[str, Resampled]
 
 
 @final
@@ -382,7 +382,7 @@ class _Evaluation:
         if same not in self._known:
             predictions = part.head.transform(self._test[with_delta])
             estimates = estimate(predictions, self._metrics, resamples=self._resamples, seed=self._seed)
-            self._known[same] = _Result(estimates, self._paired.values(predictions))
+            self._known[same] = _Result(estimates, self._paired.values(predictions, estimates))
         return self._known[same]
 
 

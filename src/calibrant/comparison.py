@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from calibrant.calibrators import (
     Auto,
@@ -29,7 +28,7 @@ from calibrant.calibrators.auto import candidate_set
 from calibrant.calibrators.base import absent_classes, try_fit
 from calibrant.checks import check_evidence, with_devices_of_inputs
 from calibrant.errors import CHECK_LABELS, InputError, warn
-from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm, estimate, smallest_effect
+from calibrant.evidence import Difference, Estimate, PairedBootstrap, Resampled, apply_holm, estimate, smallest_effect
 from calibrant.evidence.intervals import is_like_guessing
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
@@ -400,15 +399,15 @@ def compare(
     metrics = tuple({one.name: one for one in (*comparison_metrics(n_bins), *check_metrics(metrics))}.values())
     bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)
     results: list[MethodResult] = []
-    bootstrap_values: dict[str, dict[str, Tensor]] = {}
+    bootstrap_values: dict[str, dict[str, Resampled]] = {}
     for done, (name, method) in enumerate(methods.items()):
         progress(f"fitting {name}", done, len(methods))
         trial = try_fit(method.fit, calibration, test)
         result = MethodResult(name, method.title, seconds=trial.seconds, notes=trial.notes, failure=trial.failure)
         if (mapped := trial.transformed) is not None:
             progress(f"evaluating {name}", done, len(methods))
-            bootstrap_values[name] = bootstrap.values(mapped)
             estimated = estimate(mapped, metrics, resamples=resamples, seed=seed)
+            bootstrap_values[name] = bootstrap.values(mapped, estimated)
             moved = (mapped.predicted != test.predicted).double()
             changed = float(moved.mean() if test.weights is None else moved @ test.weights / test.weights.sum())
             result = replace(result, metrics=estimated, changed=changed, map=trial.map)
@@ -449,13 +448,13 @@ def methods_of(calibrators: Iterable[Calibrator], simplest: Calibrator) -> dict[
 def with_differences(
     results: Sequence[MethodResult],
     metrics: Sequence[Metric],
-    bootstrap_values: Mapping[str, Mapping[str, Tensor]],
-    difference: Callable[[Metric, Tensor, Tensor], Difference],
+    bootstrap_values: Mapping[str, Mapping[str, Resampled]],
+    difference: Callable[[Metric, Resampled, Resampled], Difference],
     simplest: str,
 ) -> tuple[MethodResult, ...]:
     """Sort the methods by log-loss, with their differences from both baselines and from the best.
 
-    ``bootstrap_values``: by method and metric, that of all samples and of every resample; ``difference`` takes two.
+    ``bootstrap_values``: by method and metric; ``difference`` takes two of them.
     """
     ordered = sorted(results, key=lambda method: (method.failure is not None, math.isnan(method.nll), method.nll))
 

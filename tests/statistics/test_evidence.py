@@ -9,7 +9,7 @@ import functools
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import special, stats
 
 from calibrant import Predictions, TopLabel, difference
 from calibrant.evaluation import operating_points
@@ -119,6 +119,46 @@ def test_the_paired_comparison_finds_no_difference_where_there_is_none():
         )
         p.append([d.p for d in difference(first, second, [NLL(), Brier(), AUROC()], resamples=200, seed=i).values()])
     assert (np.mean(np.array(p) <= 0.05, axis=0) <= 0.15).all()
+
+
+@functools.cache
+def simulate_gains(temperature):
+    """Differences of the calibrated model from the overconfident one, and what they truly are."""
+    rng = np.random.default_rng(int(temperature * 100))
+    errors = [ECE(), ACE(), SCE(), SmECE(), KS(), ECEL1Debiased(), ECEL2Debiased()]
+    gains = []
+    for seed in range(40):
+        samples = draw(ROWS, temperature, rng)
+        calibrated = Predictions(samples.logits / temperature, samples.labels)
+        gains.append(difference(samples, calibrated, errors, resamples=100, seed=seed))
+    population = draw(300_000, temperature, rng)
+    return gains, {metric.name: -metric(population) for metric in errors}
+
+
+@pytest.mark.parametrize("temperature", [1.2, 1.5])
+@pytest.mark.parametrize("metric", ["ece", "ace", "sce", "smece", "ks", "ece_l1_debiased", "ece_l2_debiased"])
+def test_the_interval_of_a_gain_in_calibration_covers_it(metric, temperature):
+    # The error of the calibrated model is noise: the plain difference shows too small a gain.
+    gains, truth = simulate_gains(temperature)
+    covered = np.mean([gain[metric].low <= truth[metric] <= gain[metric].high for gain in gains])
+    assert covered >= 0.85, f"{covered:.2f} of {len(gains)} intervals hold {truth[metric]:.4f}"
+
+
+def test_no_gain_in_calibration_is_seen_between_calibrated_models():
+    # One knows both causes of the label, the other only the first, and is as unsure as that makes it.
+    rng = np.random.default_rng(8)
+    nodes, masses = np.polynomial.hermite_e.hermegauss(40)
+    p = []
+    for seed in range(60):
+        first, second = 1.5 * rng.normal(size=(2, ROWS))
+        labels = rng.random(ROWS) < special.expit(first + second)
+        known = special.expit(first[:, None] + 1.5 * nodes) @ masses / masses.sum()
+        pair = [
+            Predictions.from_probs(np.stack([1 - q, q], 1), labels.astype(int))
+            for q in (special.expit(first + second), known)
+        ]
+        p.append([d.p for d in difference(*pair, [ECE(), SmECE()], resamples=100, seed=seed).values()])
+    assert (np.mean(np.array(p) <= 0.05, axis=0) <= 0.13).all()
 
 
 def test_the_paired_comparison_sees_a_small_difference_that_separate_intervals_hide():

@@ -16,7 +16,7 @@ from calibrant.clamping.neural_clamping import NeuralClamping
 from calibrant.clamping.passes import Passes
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED, Caution, MethodResult, check_held_out
 from calibrant.errors import InputError
-from calibrant.evidence import Difference, PairedBootstrap, estimate
+from calibrant.evidence import Difference, PairedBootstrap, Resampled, estimate
 from calibrant.inference import LabelledInputs, check_network, frozen
 from calibrant.maps import Scale
 from calibrant.metrics import ACE, AUROC, ECE, NLL, Accuracy, Brier, Metric
@@ -247,7 +247,7 @@ class _Results:
     def __init__(self, before: Predictions, n_bins: int, resamples: int, seed: int) -> None:
         self._before, self._resamples, self._seed = before, resamples, seed
         self._bootstrap = PairedBootstrap(before, clamping_metrics(n_bins), resamples=resamples, seed=seed)
-        self._drawn: dict[str, dict[str, Tensor]] = {}
+        self._drawn: dict[str, dict[str, Resampled]] = {}
         self.known: dict[str, MethodResult] = {}
         self.predictions: dict[str, Predictions] = {}
         self.failures: list[MethodResult] = []
@@ -261,14 +261,16 @@ class _Results:
 
     def add(self, result: MethodResult, samples: Predictions, baselines: Iterable[str]) -> None:
         """Add a method with its metrics, and their differences from those of its baselines."""
-        bootstrap, drawn = self._bootstrap, self._bootstrap.values(samples)
+        bootstrap = self._bootstrap
+        estimates = estimate(samples, bootstrap.metrics, resamples=self._resamples, seed=self._seed)
+        drawn = bootstrap.values(samples, estimates)
         self.predictions[result.name], self._drawn[result.name] = samples, drawn
         differences = {
             name: bootstrap.differences(self._drawn[name], drawn) for name in baselines if name in self.known
         }
         self.known[result.name] = replace(
             result,
-            metrics=estimate(samples, bootstrap.metrics, resamples=self._resamples, seed=self._seed),
+            metrics=estimates,
             differences=differences,
             changed=float((samples.predicted != self._before.predicted).double().mean()),
         )

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias, final
 
-import torch
 from torch import Tensor
 
 from calibrant import catalogue
@@ -20,7 +20,7 @@ from calibrant.comparison import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.over_seeds import Noise, Spread, interval_of, noise_of_seeds, spread
 from calibrant.diagnosis.runs import Candidate, DiagnosedRun
 from calibrant.errors import FitError, InputError
-from calibrant.evidence import Difference, PairedBootstrap, apply_holm
+from calibrant.evidence import Difference, PairedBootstrap, Resampled, apply_holm
 from calibrant.maps import Map, Scale
 from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Brier, Metric, ScoreSplit, Tally, calibration_refinement
 from calibrant.numerics.binning import lowest_error
@@ -213,7 +213,7 @@ def outcome_of(
 Differences: TypeAlias = Mapping[str, Mapping[str, Difference]]  # by map and metric
 BySeed: TypeAlias = Mapping[str, Mapping[str, Mapping[int, Difference]]]  # by map, metric and seed
 Overall: TypeAlias = Literal["better", "worse", "mixed", "alike"]
-_Drawn: TypeAlias = Mapping[int, Mapping[str, Tensor]]  # by seed and metric: of the samples, then of every resample
+_Drawn: TypeAlias = Mapping[int, Mapping[str, Resampled]]  # by seed and metric
 
 
 class BaselineDifferences(NamedTuple):
@@ -262,36 +262,42 @@ def differences_from(
     return BaselineDifferences(means, by_seed)
 
 
-def _known(drawn: _Drawn, metric: Metric) -> dict[int, Tensor]:
+def _known(drawn: _Drawn, metric: Metric) -> dict[int, Resampled]:
     """Select the runs that have such a number: without wrong predictions there is no AUROC."""
-    return {seed: values[metric.name] for seed, values in drawn.items() if not values[metric.name][0].isnan()}
+    return {seed: values[metric.name] for seed, values in drawn.items() if not math.isnan(values[metric.name].value)}
 
 
 def _difference(
     bootstrap: PairedBootstrap,
     metric: Metric,
-    baseline: Mapping[int, Tensor],
-    candidate: Mapping[int, Tensor],
+    baseline: Mapping[int, Resampled],
+    candidate: Mapping[int, Resampled],
     n: float,
 ) -> Difference:
     """Return the difference of the means over runs, not corrected."""
     first, second = list(baseline.values()), list(candidate.values())
-    means = [float(torch.stack(runs)[:, 0].mean()) if runs else math.nan for runs in (first, second)]
+    means = [fmean(run.value for run in runs) if runs else math.nan for runs in (first, second)]
     low = high = p = math.nan
     covers_seeds = bool(first and second) and len(first) + len(second) > 2
     if covers_seeds:
-        change = torch.stack(second).mean(0) - torch.stack(first).mean(0)
-        value, drawn = float(change[0]), change[1:][~change[1:].isnan()]
-        # Noise inflates every calibration error, and resampling does it a second time.
-        bias = float(drawn.mean()) - value if metric.family == "calibration" else 0.0
-        samples = Noise(float(drawn.var()) if len(drawn) > 1 else 0.0, max(n - 1, 1))
-        seeds = noise_of_seeds([float(run[0]) for run in first], [float(run[0]) for run in second])
+        theirs, ours = Resampled.mean(first), Resampled.mean(second)
+        (their_value, their_draws), (our_value, our_draws) = theirs.without_noise(), ours.without_noise()
+        samples = Noise(_variance(our_draws - their_draws), max(n - 1, 1))
+        seeds = noise_of_seeds(*([run.value for run in runs] for runs in (first, second)))
         assert seeds is not None, "there are more than two runs"
-        low, high, p = interval_of(value, [samples, seeds], bias=bias)
+        # Removing noise from calibration errors spreads them, those of seeds as those of resamples.
+        plain = _variance((ours.values - theirs.values)[1:])
+        seeds = seeds._replace(variance=seeds.variance * (samples.variance / plain if plain else 1.0))
+        low, high, p = interval_of(our_value - their_value, [samples, seeds])
     elif first and second:
         single = bootstrap.difference(metric, *first, *second)
         low, high, p = single.low, single.high, single.p
     return Difference(means[0], means[1], means[1] - means[0], low, high, p, covers_seeds=covers_seeds)
+
+
+def _variance(drawn: Tensor) -> float:
+    known = drawn[~drawn.isnan()]
+    return float(known.var()) if len(known) > 1 else 0.0
 
 
 @final

@@ -121,12 +121,8 @@ def noise_of_seeds(*samples: Sequence[float] | np.ndarray) -> Noise | None:
     return _added([Noise(share, df) for share, df in zip(shares, degrees, strict=True)])
 
 
-def interval_of(value: float, noises: Sequence[Noise], *, bias: float = 0.0) -> tuple[float, float, float]:
-    """Return both ends of the 95 % interval of a number, and its two-sided p-value, under independent noises.
-
-    ``bias`` is by how much resampling inflates the number, as noise itself did; it is subtracted at the nearer end, as
-    in the bootstrap of a single number.
-    """
+def interval_of(value: float, noises: Sequence[Noise]) -> tuple[float, float, float]:
+    """Return both ends of the 95 % interval of a number, and its two-sided p-value, under independent noises."""
     noise = _added(noises)
     if noise.variance <= _SAME:
         return value, value, 1.0 if abs(value) <= math.sqrt(_SAME) else math.nan
@@ -134,8 +130,7 @@ def interval_of(value: float, noises: Sequence[Noise], *, bias: float = 0.0) -> 
 
     error = math.sqrt(noise.variance)
     reach = float(stdtrit(noise.df, 1 - LEVEL / 2)) * error
-    low, high = sorted((value, value - bias))
-    return low - reach, high + reach, 2 * float(stdtr(noise.df, -abs(value - bias) / error))
+    return value - reach, value + reach, 2 * float(stdtr(noise.df, -abs(value) / error))
 
 
 def _added(noises: Sequence[Noise]) -> Noise:

@@ -7,25 +7,44 @@ no clear difference, not equality.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, final
+from typing import Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.evidence.estimates import GroupDraws, bootstrap_ranked, draw_groups, states_by_group, values_of
-from calibrant.evidence.intervals import FEWEST, LEVEL, bootstrap_interval, paired_p
+from calibrant.evidence.estimates import (
+    Estimate,
+    GroupDraws,
+    bootstrap_ranked,
+    draw_groups,
+    estimate,
+    states_by_group,
+    values_of,
+)
+from calibrant.evidence.intervals import FEWEST, LEVEL, bootstrap_interval, paired_p, without_noise
 from calibrant.metrics import Metric
 from calibrant.metrics.base import check_metrics
 from calibrant.metrics.states import BinStatistic, Ranked, RankedSamples, TopStatistic, full_predictions
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
-__all__ = ["Difference", "PairedBootstrap", "Side", "apply_holm", "difference", "holm", "side_of", "smallest_effect"]
+__all__ = [
+    "Difference",
+    "PairedBootstrap",
+    "Resampled",
+    "Side",
+    "apply_holm",
+    "difference",
+    "holm",
+    "side_of",
+    "smallest_effect",
+]
 
 _BLOCK = 1 << 22  # numbers computed at a time
 _CHUNK = 50  # resamples of all classes computed at a time
+FLOOR_DRAWS = 100  # of a calibrated model, for the mean of its error
 # Draws of more samples than this are made after their confidences were merged into about so many.
 _LEVELS = 8192
 Side: TypeAlias = Literal["better", "worse", "alike"]
@@ -66,7 +85,8 @@ def side_of(metric: Metric, *, baseline: float, value: float, low: float, high: 
         >>> side_of(NLL(), baseline=0.8, value=-0.002, low=-0.003, high=-0.001, p=0.001)
         'alike'
     """
-    is_small = abs(value) < smallest_effect(metric, baseline)
+    # Values of models whose noise differs can differ to the other side than the interval of the true difference.
+    is_small = abs(value) < smallest_effect(metric, baseline) or value * low < 0
     if metric.lower_is_better is None or is_small or not is_significant(low, high, p):
         return "alike"
     return "better" if (value < 0) == metric.lower_is_better else "worse"
@@ -79,9 +99,10 @@ class Difference:
 
     ``low`` and ``high`` bound the 95 % interval of this one difference, ``p`` is its two-sided p-value; ``corrected_p``
     accounts for the other comparisons that were made at once, and equals ``p`` where none were. They are NaN where the
-    noise is unknown, as with fewer than ten samples. ``side`` is "better" or "worse" if the difference is significant
-    (the corrected p-value is at most .05 and the interval excludes 0) and at least :func:`smallest_effect`; else
-    "alike".
+    noise is unknown, as with fewer than ten samples. Noise raises a calibration error, the more the smaller it is: the
+    interval is one for the true errors, and the difference of the plain ones can lie outside it. ``side`` is "better"
+    or "worse" if the difference is significant (the corrected p-value is at most .05 and the interval excludes 0) and
+    at least :func:`smallest_effect`; else "alike".
     """
 
     baseline: float
@@ -157,17 +178,22 @@ class PairedBootstrap:
         self, samples: Predictions | TopLabel, metrics: Iterable[Metric], *, resamples: int = 500, seed: int = 0
     ) -> None:
         self.metrics = check_metrics(metrics)
-        self._samples = samples
+        self._samples, self._seed = samples, seed
         counted = counted_samples(samples)
         group, weights = draw_groups(len(counted), resamples, np.random.default_rng([seed, 5]))
         # The first row has every sample once: its values are the plain ones.
         self._draws = GroupDraws(group, torch.cat([torch.ones_like(weights[:1]), weights]))
         self._size = min(counted.effective_size, weights.shape[1])
 
-    def values(self, samples: Predictions | TopLabel) -> dict[str, Tensor]:
-        """Compute each metric of the samples themselves, then of every resample, (resamples + 1,)."""
+    def values(
+        self, samples: Predictions | TopLabel, estimates: Mapping[str, Estimate] | None = None
+    ) -> dict[str, "Resampled"]:
+        """Compute each metric of the samples and of every resample; ``estimates`` of the same save some of the work."""
         _check_pair(self._samples, samples)
         samples = counted_samples(samples)
+        if estimates is None:
+            errors = errors_with_floor(self.metrics)
+            estimates = estimate(samples, errors, resamples=FLOOR_DRAWS, seed=self._seed) if errors else {}
         statistics = {m.name: of for m in self.metrics if isinstance(of := m.statistic, TopStatistic)}
         top = [metric for metric in self.metrics if metric.name in statistics]
         others = [metric for metric in self.metrics if metric not in top]
@@ -187,30 +213,65 @@ class PairedBootstrap:
             for metric in others:
                 of_groups = sums[metric.statistic]
                 values[metric.name] = torch.cat([metric.value(of_groups.reweighted(chunk)) for chunk in chunks])
-        return {name: drawn.cpu() for name, drawn in values.items()}
+        return {m.name: Resampled.of(m, values[m.name].cpu(), estimates) for m in self.metrics}
 
-    def differences(self, baseline: dict[str, Tensor], candidate: dict[str, Tensor]) -> dict[str, Difference]:
+    def differences(
+        self, baseline: Mapping[str, "Resampled"], candidate: Mapping[str, "Resampled"]
+    ) -> dict[str, Difference]:
         """Return candidate minus baseline by metric, from :meth:`values` of each; not corrected."""
         return {m.name: self.difference(m, baseline[m.name], candidate[m.name]) for m in self.metrics}
 
-    def difference(self, metric: Metric, baseline: Tensor, candidate: Tensor) -> Difference:
+    def difference(self, metric: Metric, baseline: "Resampled", candidate: "Resampled") -> Difference:
         return paired_difference(metric, baseline, candidate, size=self._size)
 
 
-def paired_difference(metric: Metric, baseline: Tensor, candidate: Tensor, *, size: float) -> Difference:
-    """Return candidate minus baseline, not corrected, from the metric of all samples and of each resample, (r + 1,).
+class Resampled(NamedTuple):
+    """A metric of some samples, and of resamples of them."""
+
+    values: Tensor  # (resamples + 1,), that of all samples first
+    floor: float | None = 0.0  # of a calibration error, the mean error of a calibrated model; None: unknown
+    power: float = 0.5  # of the variance of the noise, which the floor follows
+
+    @classmethod
+    def of(cls, metric: Metric, values: Tensor, estimates: Mapping[str, Estimate]) -> "Resampled":
+        if metric.family != "calibration" or metric.may_be_negative:
+            return cls(values)
+        known = estimates.get(metric.name) if not metric.is_debiased else None
+        return cls(values, known and known.floor, metric.floor_power)
+
+    @classmethod
+    def mean(cls, runs: "Sequence[Resampled]") -> "Resampled":
+        floors = [run.floor for run in runs if run.floor is not None]
+        floor = sum(floors) / len(floors) if len(floors) == len(runs) else None
+        return cls(torch.stack([run.values for run in runs]).mean(0), floor, runs[0].power)
+
+    @property
+    def value(self) -> float:
+        return float(self.values[0])
+
+    def without_noise(self) -> tuple[float, Tensor]:
+        """Return the value and those of the resamples, (resamples,), without what noise adds to a calibration error."""
+        return without_noise(self.value, self.values[1:], self.floor, power=self.power)
+
+
+def errors_with_floor(metrics: Iterable[Metric]) -> list[Metric]:
+    """Return the calibration errors whose resamples need the mean error of a calibrated model."""
+    return [metric for metric in metrics if metric.family == "calibration" and not metric.is_debiased]
+
+
+def paired_difference(metric: Metric, baseline: Resampled, candidate: Resampled, *, size: float) -> Difference:
+    """Return candidate minus baseline, not corrected.
 
     A resample is of ``size`` effective samples, or groups of samples, the same ones for both.
     """
-    differences = candidate - baseline
-    value, drawn = float(differences[0]), differences[1:][~differences[1:].isnan()]
+    value, drawn = candidate.value - baseline.value, candidate.without_noise()[1] - baseline.without_noise()[1]
+    drawn = drawn[~drawn.isnan()]
     low, high, p = math.nan, math.nan, math.nan
     # Draws that are all the same, up to rounding, but not zero, show nothing about noise.
     if drawn.numel() and size >= FEWEST and (value == 0 or float(drawn.std()) > 1e-9 * abs(value)):
-        biased_up = metric.family == "calibration"
-        low, high = bootstrap_interval(value, drawn, size=size, biased_up=biased_up)
-        p = paired_p(drawn - 2 * (drawn.mean() - value) if biased_up else drawn, size)
-    return Difference(float(baseline[0]), float(candidate[0]), value, low, high, p).with_correction(metric, p)
+        low, high = bootstrap_interval(value, drawn, size=size, biased_up=False)
+        p = paired_p(drawn, size)
+    return Difference(baseline.value, candidate.value, value, low, high, p).with_correction(metric, p)
 
 
 def _reweighted(top: TopLabel, draws: GroupDraws) -> Iterator[Ranked]:

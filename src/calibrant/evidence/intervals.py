@@ -16,6 +16,7 @@ Array: TypeAlias = NDArray[np.float64]
 LEVEL = 0.05  # significance level of every test
 FEWEST = 10  # samples below which a bootstrap interval is too narrow to be shown
 _Z, _TAIL = 1.959963984540054, 0.025  # two-sided 95 %
+_FOLDED = math.sqrt(2 / math.pi)  # mean of |N(0, 1)|
 
 
 def bootstrap_interval(value: float, resampled: Tensor, *, size: float, biased_up: bool) -> tuple[float, float]:
@@ -33,6 +34,54 @@ def bootstrap_interval(value: float, resampled: Tensor, *, size: float, biased_u
     low, high = torch.quantile(_widened(resampled, size).cpu(), ends).tolist()
     bias = float(resampled.mean()) - value if biased_up else 0.0
     return low - max(bias, 2 * bias), high - min(bias, 2 * bias)
+
+
+def without_noise(
+    value: float, resampled: Tensor, floor: float | None = None, *, power: float = 0.5
+) -> tuple[float, Tensor]:
+    """Return a calibration error and those of its resamples, (r,), without what noise adds to them.
+
+    ``floor`` is the mean error of a calibrated model; unknown, it follows from how far the resamples lie above the
+    value. An error is taken for the mean of absolute values of normal numbers with one mean, which is returned, and a
+    spread that is known from the floor: errors up to the floor become 0, large ones stay. Resamples have the noise
+    twice, and so a higher floor, which follows a ``power`` of its variance.
+
+    Example:
+        >>> value, _ = without_noise(0.05, torch.tensor([0.06]), 0.04)
+        >>> round(value, 4), without_noise(0.03, torch.tensor([0.06]), 0.04)[0]
+        (0.0362, 0.0)
+    """
+    if floor is None:
+        floor = _floor_of(value, float(resampled.nanmean()))
+    if not floor > 0:
+        return value, resampled
+    alone = torch.tensor([value], dtype=torch.float64)
+    return float(_unfolded(alone, floor / _FOLDED)), _unfolded(resampled, 2**power * floor / _FOLDED)
+
+
+def _unfolded(means: Tensor, spread: float) -> Tensor:
+    """Return μ for each mean of |N(μ, spread²)|; 0 where no μ has so small a mean."""
+    seen = means / spread
+    mean = seen.clone()  # too large, for a convex function, which Newton's steps then approach from above
+    for _ in range(40):
+        slope = torch.erf(mean / math.sqrt(2)).clamp(min=1e-12)
+        folded = _FOLDED * torch.exp(-mean.square() / 2) + mean * slope
+        mean = (mean - (folded - seen) / slope).clamp(min=0)
+    return spread * mean
+
+
+def _floor_of(value: float, mean: float) -> float:
+    """Return the mean error of a calibrated model, from the error and the mean of its resamples."""
+
+    def folded(mu: float) -> float:
+        return _FOLDED * math.exp(-mu * mu / 2) + mu * math.erf(mu / math.sqrt(2))
+
+    low, high = 0.0, 40.0
+    for _ in range(60):  # the ratio of the two means falls from √2 to 1 with μ
+        middle = (low + high) / 2
+        is_low = math.sqrt(2) * folded(middle / math.sqrt(2)) * value > mean * folded(middle)
+        low, high = (middle, high) if is_low else (low, middle)
+    return _FOLDED * mean / (math.sqrt(2) * folded(low / math.sqrt(2))) if low < 39 else 0.0
 
 
 def _widened(resampled: Tensor, size: float) -> Tensor:

@@ -102,7 +102,9 @@ class OE(BinMetric, name="oe", title="Overconfidence error", paper=_THULASIDASAN
 
 @final
 @dataclass(frozen=True)
-class ECEL2Debiased(BinMetric, name="ece_l2_debiased", title="Calibration error, L2 debiased", paper=_KUMAR):
+class ECEL2Debiased(
+    BinMetric, name="ece_l2_debiased", title="Calibration error, L2 debiased", paper=_KUMAR, is_debiased=True
+):
     """Root-mean-square calibration error with the noise of the bins' accuracies subtracted.
 
     Formula: √max(0, Σ_b |B_b|/n · [(acc − conf)² − acc (1 − acc)/(|B_b| − 1)])
@@ -146,7 +148,9 @@ class ECEL2Debiased(BinMetric, name="ece_l2_debiased", title="Calibration error,
 
 @final
 @dataclass(frozen=True)
-class ECEL1Debiased(BinMetric, name="ece_l1_debiased", title="Calibration error, L1 debiased", paper=_KUMAR):
+class ECEL1Debiased(
+    BinMetric, name="ece_l1_debiased", title="Calibration error, L1 debiased", paper=_KUMAR, is_debiased=True
+):
     """Expected calibration error minus its expected inflation by noise.
 
     Formula: 2·ECE − E[ECE with acc_b ~ N(acc_b, acc_b (1 − acc_b)/|B_b|)]

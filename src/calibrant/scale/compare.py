@@ -31,7 +31,15 @@ from calibrant.comparison import (
     with_differences,
 )
 from calibrant.errors import CalibrantError, FileError, FitError, InputError, without_our_warnings
-from calibrant.evidence.differences import Difference, difference, paired_difference
+from calibrant.evidence import Estimate
+from calibrant.evidence.differences import (
+    FLOOR_DRAWS,
+    Difference,
+    Resampled,
+    difference,
+    errors_with_floor,
+    paired_difference,
+)
 from calibrant.maps import Map
 from calibrant.metrics import Metric
 from calibrant.metrics.smooth import KernelFeatures
@@ -101,7 +109,7 @@ def compare_streamed(
     states, changed = _gather(maps, tasks, test.plan, design, engine, progress)
     drawn = states[UNCALIBRATED].sample.predictions
     assert isinstance(drawn, Predictions)
-    results, values = list[MethodResult](), dict[str, dict[str, Tensor]]()
+    results, values = list[MethodResult](), dict[str, dict[str, Resampled]]()
     for done, (name, trial) in enumerate(trials.items()):
         title, seconds = methods[name].title, trial.seconds
         result = MethodResult(name, title, seconds=seconds, notes=trial.notes, failure=trial.failure)
@@ -110,8 +118,7 @@ def compare_streamed(
             state, mapped = states[name], trial.map.transform(drawn)
             found = estimate_state(state, mapped, resamples=resamples)
             estimated = {metric.name: found[metric.name] for metric in state.metrics}
-            exact = {metric: one.value for metric, one in estimated.items()}
-            values[name] = _resampled(state, exact, resamples, state.metrics)
+            values[name] = _resampled(state, estimated, resamples, state.metrics)
             total = float(state.cells.total.sum())
             result = replace(result, metrics=estimated, changed=changed[name] / total, map=trial.map)
         results.append(result)
@@ -266,9 +273,8 @@ def state_differences(
     metrics = [metric for metric in candidate.metrics if metric not in sampled]
     values = []
     for state in (baseline, candidate):
-        states = state.states()
-        exact = {metric.name: float(metric.value(states[metric.statistic])) for metric in metrics}
-        values.append(_resampled(state, exact, resamples, metrics))
+        floors = estimate_state(state, state.sample.predictions, errors_with_floor(metrics), resamples=FLOOR_DRAWS)
+        values.append(_resampled(state, floors, resamples, metrics))
     differences = {m.name: _difference(m, *(one[m.name] for one in values), state=candidate) for m in metrics}
     samples = baseline.sample.predictions, candidate.sample.predictions
     differences |= difference(*samples, sampled, resamples=resamples, seed=candidate.design.seed) if sampled else {}
@@ -282,9 +288,9 @@ def _accuracy(state: EvaluationState) -> tuple[float, float]:
 
 
 def _resampled(
-    state: EvaluationState, values: Mapping[str, float], resamples: int, metrics: Sequence[Metric]
-) -> dict[str, Tensor]:
-    """Return each metric of all samples, then of every resample, (resamples + 1,): the same groups for every method."""
+    state: EvaluationState, estimates: Mapping[str, Estimate], resamples: int, metrics: Sequence[Metric]
+) -> dict[str, Resampled]:
+    """Return each metric of all samples and of every resample: the same groups for every method."""
     seed = state.design.seed + 1  # other draws than those of the intervals
     draws = _with_all(draw_counts(GROUPS, resamples, seed))
     class_draws = _with_all(draw_counts(state.class_groups, resamples, seed))
@@ -299,15 +305,18 @@ def _resampled(
         if metric not in top:
             by_group = groups[metric.statistic]
             drawn[metric.name] = [metric.value(by_group.reweighted(chunk)) for chunk in class_draws.split(16)]
-    joined = {name: torch.cat(parts) for name, parts in drawn.items()}
-    # Levels are coarser than what the values are read off: draws are moved by as much as theirs differs.
-    return {name: numbers + (values[name] - numbers[0]) for name, numbers in joined.items()}
+    states, resampled = state.states(), dict[str, Resampled]()
+    for metric in metrics:
+        # Levels are coarser than what the values are read off: draws are moved by as much as theirs differs.
+        numbers, exact = torch.cat(drawn[metric.name]), float(metric.value(states[metric.statistic]))
+        resampled[metric.name] = Resampled.of(metric, numbers + (exact - numbers[0]), estimates)
+    return resampled
 
 
 def _with_all(draws: Tensor) -> Tensor:
     return torch.cat([torch.ones_like(draws[:1]), draws])
 
 
-def _difference(metric: Metric, baseline: Tensor, candidate: Tensor, *, state: EvaluationState) -> Difference:
+def _difference(metric: Metric, baseline: Resampled, candidate: Resampled, *, state: EvaluationState) -> Difference:
     groups = GROUPS if isinstance(metric.statistic, TopStatistic) else state.class_groups
     return paired_difference(metric, baseline, candidate, size=min(groups, _accuracy(state)[1]))

@@ -35,17 +35,18 @@ def test_several_runs_add_the_noise_of_seeds_to_that_of_shared_samples(evaluated
     compared = differences_from(evaluated, "ce", **DRAWS)
     found, by_seed = (each["ls"]["uncalibrated"]["auroc"] for each in compared)
     contest = PairedBootstrap(baseline[0], [AUROC()], **DRAWS)
-    drawn = [torch.stack([contest.values(top)["auroc"] for top in tops]) for tops in (baseline, candidate)]
-    change = (drawn[1] - drawn[0]).mean(0)
-    noises = [Noise(float(change[1:].var()), 599), noise_of_seeds(*(each[:, 0].tolist() for each in drawn))]
-    expected = interval_of(float(change[0]), noises)
+    first, second = ([contest.values(top)["auroc"] for top in tops] for tops in (baseline, candidate))
+    change = (torch.stack([run.values for run in second]) - torch.stack([run.values for run in first])).mean(0)[1:]
+    values = [[run.value for run in runs] for runs in (first, second)]
+    noises = [Noise(float(change.var()), 599), noise_of_seeds(*values)]
+    expected = interval_of(float(np.mean(values[1]) - np.mean(values[0])), noises)
     assert (found.low, found.high, found.p) == pytest.approx(expected)
     assert found.covers_seeds
     assert set(by_seed) == {0, 1, 2}
     assert found.value == pytest.approx(np.mean([each.value for each in by_seed.values()]))
 
 
-def test_the_interval_of_an_ece_is_corrected_for_what_resampling_inflates(evaluated_tops, hands):
+def test_the_interval_of_an_ece_is_that_of_the_errors_without_noise(evaluated_tops, hands):
     baseline = [hands.answers(seed=seed) for seed in range(2)]
     candidate = [hands.answers(seed=seed, overconfidence=1.5) for seed in range(2)]
     # Two runs that are the same: only the samples are noisy.
@@ -53,11 +54,15 @@ def test_the_interval_of_an_ece_is_corrected_for_what_resampling_inflates(evalua
         "ece"
     ]
     contest = PairedBootstrap(baseline[0], [ECE()], **DRAWS)
-    change = contest.values(candidate[0])["ece"] - contest.values(baseline[0])["ece"]
-    bias = float(change[1:].mean() - change[0])
-    assert bias < 0  # the baseline is calibrated, where noise inflates most
-    reach = float(change[1:].std()) * stats.t.ppf(0.975, 599)
-    assert (found.low, found.high) == pytest.approx((float(change[0]) - reach, float(change[0]) - bias + reach))
+    (theirs, their_draws), (ours, our_draws) = (
+        contest.values(tops[0])["ece"].without_noise() for tops in (baseline, candidate)
+    )
+    # The baseline is calibrated: its error is mostly noise.
+    assert theirs < 0.8 * found.baseline
+    assert 0.9 * found.candidate < ours < found.candidate
+    reach = float((our_draws - their_draws).std()) * stats.t.ppf(0.975, 599)
+    assert (found.low, found.high) == pytest.approx((ours - theirs - reach, ours - theirs + reach))
+    assert found.value < ours - theirs
     assert found.side == "worse"
 
 

@@ -85,15 +85,6 @@ def test_an_interval_of_one_kind_of_noise_is_students():
     assert known[2] == pytest.approx(2 * stats.norm.sf(2))
 
 
-def test_bias_is_taken_off_at_the_nearer_end():
-    plain, corrected = (interval_of(0.2, [Noise(0.01, 9)], bias=bias) for bias in (0.0, 0.05))
-    assert corrected[0] == pytest.approx(plain[0] - 0.05)
-    assert corrected[1] == plain[1]
-    assert corrected[2] > plain[2]
-    below = interval_of(-0.2, [Noise(0.01, 9)], bias=-0.05)
-    assert (below[0], below[1], below[2]) == pytest.approx((-corrected[1], -corrected[0], corrected[2]))
-
-
 def test_no_noise_at_all_leaves_the_number_and_no_p_value():
     assert interval_of(0.0, [Noise(0.0, 3)]) == (0, 0, 1)
     low, high, p = interval_of(0.2, [Noise(0.0, 3)])

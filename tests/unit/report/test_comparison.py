@@ -21,7 +21,7 @@ from calibrant.calibrators.base import Fitted
 from calibrant.comparison import Comparison, MethodResult, compare, comparison_metrics, samples_in_both, z_between
 from calibrant.diagrams import comparison_diagram
 from calibrant.errors import CalibrantWarning, FitError, InputError
-from calibrant.evidence import Difference, apply_holm, difference, estimate, holm
+from calibrant.evidence import Difference, PairedBootstrap, apply_holm, estimate, holm
 from calibrant.maps import Affine, Scale
 from calibrant.metrics import ECE, NLL, Metric, ece
 from calibrant.metrics.states import Binned
@@ -106,7 +106,9 @@ def test_intervals_and_differences_are_those_of_the_evidence(board):
     mapped = Bias(by=0.1).fit(CALIBRATION).transform(TEST)
     entry = board.find("bias(by=0.1)")
     assert entry.metrics == estimate(mapped, metrics, resamples=200)
-    expected = difference(TEST, mapped, metrics, resamples=200)
+    bootstrap = PairedBootstrap(TEST, metrics, resamples=200)
+    resampled = [bootstrap.values(samples, estimate(samples, metrics, resamples=200)) for samples in (TEST, mapped)]
+    expected = bootstrap.differences(*resampled)
     for name, change in entry.differences["uncalibrated"].items():
         assert replace(change, corrected_p=change.p, side="alike") == replace(expected[name], side="alike")
         assert change.corrected_p >= change.p
