@@ -218,7 +218,7 @@ def fit_candidates(run: FitRun, gammas: Sequence[float], strengths: Sequence[flo
     with torch.no_grad():
         for delta, head, _ in results:
             calibrated = head(run.passes.full_precision_logits(delta))
-            errors.append(float(ece(Predictions.from_logits(calibrated, run.passes.labels))))
+            errors.append(ece(Predictions.from_logits(calibrated, run.passes.labels)))
     best = errors.index(min(errors))
     note = f"chosen of {len(results)} fits by calibration error on the calibration samples, {errors[best]:.4f}."
     return results[best]._replace(summary=results[best].summary.noted(note))

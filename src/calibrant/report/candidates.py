@@ -82,9 +82,9 @@ def short_text(value: float, digits: int = 3) -> str:
     return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
 
 
-def signed_text(value: float, digits: int = 3) -> str:
+def signed_text(value: float) -> str:
     """Return a share with its sign."""
-    text = short_text(value, digits)
+    text = short_text(value)
     return text if math.isnan(value) or text.startswith("-") else f"+{text}"
 
 

@@ -179,9 +179,9 @@ def evaluate_held_out(logits: Tensor, labels: Tensor) -> HeldOutRecord:
     except FitError:  # all logits are equal, as of a network that has collapsed
         temperature = None
     return HeldOutRecord(
-        accuracy=float(accuracy(predictions)),
-        nll=float(nll(predictions)),
-        ece=float(ece(predictions)),
+        accuracy=accuracy(predictions),
+        nll=nll(predictions),
+        ece=ece(predictions),
         temperature=temperature,
         optimal_ece=lowest_error(logits, labels, n_bins=15).error,
         max_logit=float(logits.amax(dim=1).double().mean()),

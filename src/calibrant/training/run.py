@@ -207,14 +207,14 @@ class RunMetrics:
 def run_metrics(folder: Path) -> RunMetrics:
     """Evaluate a finished run before and after temperature scaling, from the folder that :func:`train_runs` wrote."""
     calibration, test = (load(folder / f"{part}.npz") for part in ("calibration", "test"))
-    metrics = RunMetrics(float(accuracy(test)), float(nll(test)), float(ece(test)), float(auroc(test)))
+    metrics = RunMetrics(accuracy(test), nll(test), ece(test), auroc(test))
     try:
         fitted = TemperatureScaling().fit(calibration)
     except FitError:
         return metrics
     assert isinstance(fitted, Scale)
     scaled = fitted.transform(test)
-    values = {"nll_at_temperature": float(nll(scaled)), "ece_at_temperature": float(ece(scaled))}
+    values = {"nll_at_temperature": nll(scaled), "ece_at_temperature": ece(scaled)}
     return replace(metrics, temperature=float(fitted.temperature), **values)
 
 
