@@ -3,19 +3,27 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, final
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant.checks import AtLeastOne, Finite, Positive, are_images, check_options
+from calibrant.checks import AtLeastOne, are_images, check_options, check_positive, check_real_number
 from calibrant.errors import InputError, Row
 from calibrant.inference import LabelledInputs
 from calibrant.numerics.softmax import to_working_precision
 
 # Inputs may lie outside the range by this fraction of its ends: rounding of a normalisation in float32.
 _OUTSIDE = 1e-5
+
+
+def _as_finite(value: object, name: str) -> float:
+    """Return a whole number as a float too: a journal compares what was written."""
+    return float(check_real_number(value, name, least=-math.inf))
+
+
+_Finite: TypeAlias = Annotated[float, _as_finite]
 
 
 @final
@@ -41,10 +49,10 @@ class InputSpace:
         [[[0.0, 0.75]]]
     """
 
-    low: Finite = 0.0
-    high: Finite = 1.0
-    mean: tuple[Finite, ...] | None = None
-    std: tuple[Positive, ...] | None = None
+    low: _Finite = 0.0
+    high: _Finite = 1.0
+    mean: tuple[_Finite, ...] | None = None
+    std: tuple[Annotated[float, check_positive, _as_finite], ...] | None = None
     clips: bool = False
 
     def __post_init__(self) -> None:
