@@ -9,21 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant.checks import AtLeastOne, are_images, check_options, check_positive, check_real_number
+from calibrant.checks import AtLeastOne, Finite, are_images, check_options, check_positive
 from calibrant.errors import InputError, Row
 from calibrant.inference import LabelledInputs
 from calibrant.numerics.softmax import to_working_precision
 
 # Inputs may lie outside the range by this fraction of its ends: rounding of a normalisation in float32.
 _OUTSIDE = 1e-5
-
-
-def _as_finite(value: object, name: str) -> float:
-    """Return a whole number as a float too: a journal compares what was written."""
-    return float(check_real_number(value, name, least=-math.inf))
-
-
-_Finite: TypeAlias = Annotated[float, _as_finite]
+# As floats, whole numbers too: a journal compares what was written.
+_Number: TypeAlias = Annotated[Finite, lambda number, **_: float(number)]
 
 
 @final
@@ -49,10 +43,10 @@ class InputSpace:
         [[[0.0, 0.75]]]
     """
 
-    low: _Finite = 0.0
-    high: _Finite = 1.0
-    mean: tuple[_Finite, ...] | None = None
-    std: tuple[Annotated[float, check_positive, _as_finite], ...] | None = None
+    low: _Number = 0.0
+    high: _Number = 1.0
+    mean: tuple[_Number, ...] | None = None
+    std: tuple[Annotated[_Number, check_positive], ...] | None = None
     clips: bool = False
 
     def __post_init__(self) -> None:

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
 from typing import Any, Self, TypeVar, final
 
 import torch
@@ -192,7 +191,7 @@ def check_unweighted(samples: Samples, what: str) -> None:
 
 def select(rows: Any, column: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Return some rows of a column and of the weights; an InputError if there are none, or for a single number."""
-    if isinstance(rows, Integral) or getattr(rows, "ndim", 1) == 0:
+    if isinstance(rows, int) or getattr(rows, "ndim", 1) == 0:  # also of NumPy and torch
         raise InputError(
             f"samples must be selected by a slice, a mask or positions; got the one number {rows}. For one sample: "
             f"[{rows}:{rows + 1 or ''}]."
