@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant.checks import NonNegative, Positive, check_known, check_real_number
+from calibrant.checks import NonNegative, Positive, check_known
 from calibrant.errors import InputError
 from calibrant.losses.base import Batch, NamedLoss, full_precision, log_losses
 from calibrant.losses.calibration_error import DECELoss, SECELoss
@@ -387,8 +387,7 @@ class MetaSmoothingLoss(
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_real_number(self.start, "start", least=0, most=_MOST)
-        if self.start in {0, _MOST}:
+        if not 0 < self.start < _MOST:
             raise InputError(f"start must be between 0 and {_MOST}, which it could never leave; got {self.start}.")
 
     def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
