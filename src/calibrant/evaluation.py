@@ -394,8 +394,7 @@ def worst_classes(predictions: Predictions, *, most: int = 5) -> list[WorstClass
     """Return the predicted classes that add most to the calibration error, beyond noise, largest first."""
     samples = counted_samples(predictions)
     state = BinnedByPrediction(1)(samples)
-    weights, k = samples.weights, samples.n_classes
-    excess = EXACT.excess_of_heavy(samples)
+    weights, k, excess = samples.weights, samples.n_classes, EXACT.excess_of_heavy(samples)
     squares = None if weights is None else sums_by(samples.predicted, weights.square(), k) * excess
     size = torch.bincount(samples.predicted, minlength=k)
     return worst_of_classes(state, predictions.class_names, size=size, squared_weights=squares, most=most)

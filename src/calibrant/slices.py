@@ -164,27 +164,27 @@ def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
         tested = [one for one in slices if one.column == column and one.n >= FEW]
         for name in tested[0].metrics if tested else ():
             choose = min if catalogue.metrics[name].lower_is_better is False else max
-            known = [one.metrics[name] for one in tested if not math.isnan(one.metrics[name].value)]
+            known = [one for one in tested if not math.isnan(one.metrics[name].value)]
             if known:
-                bounds = zip(*(_widened(one, len(tested)) for one in known), strict=True)
+                bounds = zip(*(_widened(one, name, len(tested)) for one in known), strict=True)
                 # A slice without an interval leaves that of the worst unknown; max and min would drop it.
                 low, high = (math.nan if any(map(math.isnan, ends)) else choose(ends) for ends in bounds)
-                worst[f"worst({column}).{name}"] = Estimate(choose(one.value for one in known), low, high)
+                worst[f"worst({column}).{name}"] = Estimate(choose(one.metrics[name].value for one in known), low, high)
     return worst
 
 
-def _widened(estimate: Estimate, number: int) -> tuple[float, float]:
-    """Return an interval that covers with the 95 % of all ``number`` together.
+def _widened(one: Slice, name: str, number: int) -> tuple[float, float]:
+    """Return the interval of a metric that covers with the 95 % of all ``number`` slices together.
 
     A bound moves by its distance from the value, but at least by half the width, since that of a calibration error can
-    lie on the other side of it.
+    lie on the other side of it. A calibration error that is not beyond noise may be 0: its bootstrap is not normal.
     """
     from scipy.special import ndtri
 
-    low, high, value = estimate.low, estimate.high, estimate.value
+    low, high, value = one.metrics[name].low, one.metrics[name].high, one.metrics[name].value
     more = float(ndtri(1 - LEVEL / 2 / number) / ndtri(1 - LEVEL / 2)) - 1
     below, above = (max((high - low) / 2, distance) for distance in (value - low, high - value))
-    return max(low - more * below, 0.0), high + more * above  # none of these metrics is negative
+    return max(low - more * below, 0.0) * (name != "ece" or not one.corrected_p > LEVEL), high + more * above
 
 
 def _codes(column: str, values: Any, n: int) -> tuple[list[str], np.ndarray]:

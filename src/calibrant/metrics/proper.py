@@ -290,7 +290,8 @@ def calibration_refinement(
 
     Refinement is the score that remains after the temperature was fitted on the other folds: what one temperature
     cannot lower, though a richer recalibration or a better model may. Calibration is what it removed, a lower bound
-    of what recalibration can; it is negative where a temperature does not help, or was fitted on too few samples. Given
+    of what recalibration can; it is negative where a temperature does not help, or was fitted on too few samples. Its
+    interval leaves out the noise of the temperature: close to 0, the best one can remove more than the upper end. Given
     probabilities with zeros are mixed with a share of the uniform distribution first, as temperature scaling does.
 
     Args:
