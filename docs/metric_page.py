@@ -24,10 +24,12 @@ class as 1e-15 at least, and a warning says where one was given 0, since without
 All other numbers take the probabilities unchanged. The report counts the zeros.
 
 **Intervals** are 95 % and come from a bootstrap of the metric's state (1,000 draws; the L2 debiased error has an
-analytic one, accuracy has Wilson's). Noise inflates every plug-in calibration error; resampling shows by how much, and
-the interval is corrected for it. It is therefore an interval for the *true* error: it can lie below the plain value,
-and it reaches down to 0 unless p is at most .05. In simulations with 300 to 3,000 samples it covers the truth in 88 to
-97 % of cases. The areas and rates of ranked samples (`auroc`, `aurc`, ...) have an interval from the influence of every
+analytic one, accuracy has Wilson's). Noise inflates every plug-in calibration error; resampling and the noise floor
+show by how much, and the interval is corrected for it. It is therefore an interval for the *true* error: it can lie
+below the plain value, and it reaches down to 0 unless p is at most .05. In simulations with 500 samples of models that
+are calibrated, a little and strongly overconfident it covers the truth in at least 86 % of cases; with more bins and
+classes than samples to fill them, as SCE of 100 classes and 2,000 samples, it does not. The areas and rates of ranked
+samples (`auroc`, `aurc`, ...) have an interval from the influence of every
 sample instead, on the log-odds scale, because resampling a few errors underestimates their uncertainty: with 50 errors
 in 1,000 samples it covers the truth in at least 93 % of cases. **Noise floor**: the mean value for perfectly calibrated
 models with the same confidences, by redrawing the labels from the predicted probabilities. **p**: the share of those

@@ -67,7 +67,7 @@ def simulate(temperature):
 
 
 @pytest.mark.parametrize("metric", [metric.name for metric in METRICS])
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("temperature", [1.0, 1.2, 2.0])
 def test_intervals_cover_the_truth_about_95_times_in_100(metric, temperature):
     found, truth = simulate(temperature)
     covered = np.mean([f[metric].low - 1e-12 <= truth[metric] <= f[metric].high + 1e-12 for f in found])
@@ -88,6 +88,28 @@ def test_the_floor_is_what_a_calibrated_model_scores(metric):
     values, floors = ([getattr(f[metric], field) for f in found] for field in ("value", "floor"))
     error = np.std(values) / np.sqrt(REPEATS)
     assert abs(np.mean(values) - np.mean(floors)) < 4 * error
+
+
+def test_the_floor_of_many_samples_is_theirs_although_part_of_them_is_redrawn():
+    samples = draw(60_000, 1.0, np.random.default_rng(9))
+    chance = torch.Generator().manual_seed(0)
+    redrawn = [Predictions(samples.logits, samples.probs.multinomial(1, generator=chance)[:, 0]) for _ in range(20)]
+    for metric in (SCE(), TLECE()):
+        values = [metric(each) for each in redrawn]
+        error = np.std(values) / np.sqrt(len(values))
+        assert abs(estimate(samples, [metric], resamples=20)[metric.name].floor - np.mean(values)) < 5 * error
+
+
+def test_p_values_hold_where_heavy_samples_are_off_by_more():
+    # Weighted, the confidences are right: light samples are right more often than they say, heavy ones less.
+    rng = np.random.default_rng(2)
+    p = []
+    for seed in range(120):
+        confidence, heavy = rng.choice([0.7, 0.75, 0.8, 0.85], 500), rng.random(500) < 0.05
+        correct = rng.random(500) < np.where(heavy, confidence - 0.285, confidence + 0.15)
+        samples = TopLabel(confidence, correct, weights=np.where(heavy, 10.0, 1.0))
+        p.append([one.p for one in estimate(samples, [ECE(), SmECE()], resamples=100, seed=seed).values()])
+    assert (np.mean(np.array(p) <= 0.05, axis=0) <= 0.12).all()
 
 
 @pytest.mark.parametrize("metric", ERRORS)

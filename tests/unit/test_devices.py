@@ -23,7 +23,7 @@ from calibrant import (
 )
 from calibrant.errors import CalibrantWarning
 from calibrant.evidence import estimate
-from calibrant.metrics import calibration_refinement
+from calibrant.metrics import ECE, calibration_refinement
 from calibrant.numerics import softmax
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 
@@ -128,6 +128,8 @@ def test_evaluations_diagrams_and_files_are_of_the_samples_device_too(tmp_path):
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrantWarning)
         assert evaluate(samples, resamples=20).n == 120
+        assert estimate(samples, [ECE()], resamples=20)["ece"].value == ECE()(samples)
+        assert difference(samples, samples, [ECE()], resamples=20)["ece"].value == 0
         assert compare(samples[:60], samples[60:], [], resamples=20).n_test == 60
         assert len(evaluate_slices(samples, by={"half": [0, 1] * 60}, resamples=20)) == 2
         assert diagrams.reliability(samples).n == diagrams.bins_sweep(samples).n == diagrams.risk_coverage(samples).n

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.checks import with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence.estimates import (
     Estimate,
@@ -126,6 +127,7 @@ class Difference:
         return replace(self, corrected_p=corrected_p, side=side)
 
 
+@with_devices_of_inputs
 def difference(
     baseline: Predictions | TopLabel,
     candidate: Predictions | TopLabel,
@@ -269,7 +271,7 @@ def paired_difference(metric: Metric, baseline: Resampled, candidate: Resampled,
     low, high, p = math.nan, math.nan, math.nan
     # Draws that are all the same, up to rounding, but not zero, show nothing about noise.
     if drawn.numel() and size >= FEWEST and (value == 0 or float(drawn.std()) > 1e-9 * abs(value)):
-        low, high = bootstrap_interval(value, drawn, size=size, biased_up=False)
+        low, high = bootstrap_interval(drawn, size=size)
         p = paired_p(drawn, size)
     return Difference(baseline.value, candidate.value, value, low, high, p).with_correction(metric, p)
 

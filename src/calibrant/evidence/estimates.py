@@ -18,12 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.checks import with_devices_of_inputs
 from calibrant.evidence.intervals import (
     FEWEST,
     LEVEL,
     accuracy_interval,
     bootstrap_interval,
     draw_right,
+    error_interval,
     influence_interval,
     p_value,
 )
@@ -70,19 +72,38 @@ class Estimate:
     p: float | None = None
 
 
-def _make_estimate(
-    metric: Metric, value: float, interval: Interval, n: float, observed: float = math.nan, null: Tensor | None = None
-) -> Estimate:
-    """Combine a value, its interval and, for a calibration error, the value to test and those of a calibrated model."""
+@final
+@dataclass(frozen=True)
+class _Null:
+    """Errors of a calibrated model, (r,), the value to test against them, and the share of all samples they are of."""
+
+    errors: Tensor
+    observed: float
+    share: float = 1.0
+
+    def floor(self, metric: Metric) -> float:
+        return float(self.errors.mean()) * self.share**metric.floor_power
+
+
+def _interval(metric: Metric, value: float, resampled: Tensor, null: _Null | None, *, size: float) -> Interval:
+    if metric.family != "calibration":
+        return bootstrap_interval(resampled, size=size)
+    floor = None if null is None or metric.is_debiased else null.floor(metric)
+    return error_interval(value, resampled, floor, size=size, power=metric.floor_power)
+
+
+def _make_estimate(metric: Metric, value: float, interval: Interval, n: float, null: _Null | None = None) -> Estimate:
+    """Combine a value, its interval and, for a calibration error, those of a calibrated model."""
     low, high = interval if n >= FEWEST or metric.interval_method == "wilson" else (math.nan, math.nan)
     if null is None:
         return Estimate(value, low, high)
-    p = p_value(observed, null)
+    p = p_value(null.observed, null.errors)
     if not metric.may_be_negative:
         low, high = min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0)
-    return Estimate(value, min(low, 0.0) if p > LEVEL else low, high, float(null.mean()), p)
+    return Estimate(value, min(low, 0.0) if p > LEVEL else low, high, null.floor(metric), p)
 
 
+@with_devices_of_inputs
 def estimate(
     predictions: Predictions | TopLabel,
     metrics: Iterable[Metric],
@@ -182,7 +203,8 @@ def draw_correctness(ranked: Ranked, resamples: int, seed: int) -> Iterator[Rank
     """Draw correctness from the confidences, some resamples at a time."""
     rng = np.random.default_rng([seed, 2])
     if ranked.squared_weights is not None:
-        columns = (ranked.total, ranked.squared_weights, ranked.confidence.clamp(0, 1))
+        squared = ranked.squared_weights * ranked.excess_of_heavy
+        columns = (ranked.total, squared, ranked.confidence.clamp(0, 1))
         total, squares, chance = (column.double().cpu().numpy() for column in columns)
         masses = draw_right(total, squares, chance, rng, resamples)
         for right in torch.from_numpy(masses).to(ranked.right.device).split(_CHUNK):
@@ -265,12 +287,12 @@ def estimate_ranked(
     states = {statistic: statistic.of_ranked(ranked) for statistic in set(statistics.values())}
     for metric in drawn:
         name, observed = metric.name, float(metric.value(states[statistics[metric.name]]))
+        null = _Null(null_values[name], observed) if name in null_values else None
         interval = analytic[name]
         if interval is None:
-            biased_up, size = metric.family == "calibration", min(_GROUPS, effective)
-            interval = bootstrap_interval(observed, bootstrapped[name], size=size, biased_up=biased_up)
+            interval = _interval(metric, observed, bootstrapped[name], null, size=min(_GROUPS, effective))
         interval = _with_unseen(metric, statistics[name], ranked, interval)
-        estimates[name] = _make_estimate(metric, values[name], interval, effective, observed, null_values.get(name))
+        estimates[name] = _make_estimate(metric, values[name], interval, effective, null)
     return estimates
 
 
@@ -352,7 +374,7 @@ def estimate_groups(
     by_statistic: dict[Statistic, list[Metric]] = {}
     for metric in metrics:
         by_statistic.setdefault(metric.statistic, []).append(metric)
-    intervals: dict[str, Interval] = {}
+    bootstrapped: dict[str, Tensor] = {}
     for statistic, its_metrics in by_statistic.items():  # the states of one at a time: they may be large
         states = groups(statistic)
         chunks = weights.split(max(1, _BLOCK // sum(field[0].numel() for field in states.tensors())))
@@ -360,27 +382,27 @@ def estimate_groups(
             name = metric.name
             if name not in values:
                 values[name] = float(metric.value(states.unstacked()))
-            bootstrapped = torch.cat([metric.value(states.reweighted(chunk)) for chunk in chunks])
-            biased_up, size = metric.family == "calibration", min(weights.shape[1], n)
-            intervals[name] = bootstrap_interval(values[name], bootstrapped, size=size, biased_up=biased_up)
+            bootstrapped[name] = torch.cat([metric.value(states.reweighted(chunk)) for chunk in chunks])
         del states
-    observed, null_values = dict(values), dict(null or {})
+    nulls = {name: _Null(errors, values[name]) for name, errors in (null or {}).items()}
     if predictions is not None and any(isinstance(statistic, LabelStatistic) for statistic in by_statistic):
         chosen, drawn = _draw_labels(predictions, seed)
+        part = predictions if chosen is None else predictions[chosen]
+        share = min(1.0, part.effective_size / n)
         for statistic, its_metrics in by_statistic.items():
             if isinstance(statistic, LabelStatistic):
                 labelled = _labelled_states(statistic, predictions, drawn)
                 some = row_blocks(_STATES, max(1, _BLOCK // sum(field[0].numel() for field in labelled.tensors())))
                 for metric in its_metrics:
-                    null_values[metric.name] = torch.cat([metric.value(labelled[rows]) for rows in some])
+                    errors = torch.cat([metric.value(labelled[rows]) for rows in some])
+                    nulls[metric.name] = _Null(errors, metric(part) if share < 1 else values[metric.name], share)
                 del labelled
-        if chosen is not None or predictions.effective_size < n:  # then the value to test is that of the part
-            subset = predictions if chosen is None else predictions[chosen]
-            observed |= {metric.name: metric(subset) for metric in metrics if metric.name in null_values}
-    return {
-        m.name: _make_estimate(m, values[m.name], intervals[m.name], n, observed[m.name], null_values.get(m.name))
-        for m in metrics
-    }
+    estimates = {}
+    for metric in metrics:
+        value, of_calibrated, size = values[metric.name], nulls.get(metric.name), min(weights.shape[1], n)
+        interval = _interval(metric, value, bootstrapped[metric.name], of_calibrated, size=size)
+        estimates[metric.name] = _make_estimate(metric, value, interval, n, of_calibrated)
+    return estimates
 
 
 _Drawn: TypeAlias = list[tuple[slice | Tensor, Tensor, Tensor]]  # samples, labels (draws, n), the draw of each state
