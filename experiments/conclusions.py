@@ -41,8 +41,8 @@ def page_of_results(*, images: Path | None) -> str:
 
 <!-- Written by `python -m experiments results` from the records of the studies. -->
 
-Networks on CIFAR-100; ECE in 15 bins. Each section links its study, which has the intervals, the settings and the
-seeds.
+Networks on CIFAR-100, where nothing else is said; ECE in 15 bins. Each section links its study, which has the
+intervals, the settings and the seeds.
 """
     parts = [introduction]
     for section in (_losses, _maps, _sizes, _delta, _shift):
@@ -85,20 +85,8 @@ def _losses() -> Section:
         for uncalibrated, calibrated in [[long[f"paper.{method}.best.{row}.ece"].value for row in ("none", "TS")]]
     ]
     over = overconfidence_numbers(_records("overconfidence"))
-    kinds = {
-        "CE": "cross-entropy",
-        "LS (0.09)": "label smoothing",
-        "Focal (5)": "focal loss",
-        "L1 (0.01)": "an L1 norm",
-    }
-    errors = {name: [over[f"cifar100.{method}.{row}.ece"] for row in ("none", "TS")] for method, name in kinds.items()}
-    ends = [f"{name} from {before.value:.1f} to {after.value:.1f}" for name, (before, after) in errors.items()]
-    lowest = [min(errors, key=lambda name: errors[name][row].value) for row in (0, 1)]
-    verdict = (
-        f"{lowest[0]} is lowest before and after"
-        if lowest[0] == lowest[1]
-        else f"{lowest[0]} is lowest before it, {lowest[1]} after it"
-    )
+    by_temperature = _by_temperature(over, "cifar100", ("CE", "LS (0.09)", "Focal (5)", "L1 (0.01)"))
+    on_ten_classes = _by_temperature(over, "cifar10", ("CE", "LS (0.05)", "Focal (3)", "L1 (0.05)"))
     both = refinement_numbers(_records("refinement"))
     costs = [
         f"{name} changes ECE by {ece.value:+.1f}, AUROC by {auc.value:+.1f} points ({auc.low:+.1f} … {auc.high:+.1f})"
@@ -113,12 +101,12 @@ The loss decides the calibration error before calibration more than that after i
 ([study](meta-study.md)), networks have an ECE of {_range(before)} uncalibrated, and of {_range(after)} after one
 temperature. Cross-entropy goes from {before[plain]:.1f} to {after[plain]:.1f}; {len(better)} of the other
 {len(ways) - 1} end lower, the lowest {_extreme(after, min)}. On ResNet-32 ([study](overconfidence-study.md)) one
-temperature takes {", ".join(ends)}: {verdict}. What tells right from wrong, AUROC, is {auroc[plain]:.1f} for
-cross-entropy, lowest for {_extreme(auroc, min)} and highest for {_extreme(auroc, max)}. After 350 epochs instead of 40
-([study](meta-regularization-study.md)) one temperature takes {", ".join(steps)}; a γ of focal loss that is learned for
-each sample has a lower ECE than γ = 1 in {sum(is_lower)} of {len(is_lower)} pairs of networks. Look at both: on VGG-16
-([study](refinement-study.md)) {"; ".join(costs)}. So choose the loss by accuracy and log-loss, calibrate afterwards,
-and evaluate what is left.
+temperature takes {by_temperature}. On CIFAR-10 it takes {on_ten_classes}. What tells right from wrong, AUROC, is
+{auroc[plain]:.1f} for cross-entropy, lowest for {_extreme(auroc, min)} and highest for {_extreme(auroc, max)}.
+After 350 epochs instead of 40 ([study](meta-regularization-study.md)) one temperature takes {", ".join(steps)}; a γ of
+focal loss that is learned for each sample has a lower ECE than γ = 1 in {sum(is_lower)} of {len(is_lower)} pairs of
+networks. Look at both: on VGG-16 ([study](refinement-study.md)) {"; ".join(costs)}. So choose the loss by accuracy and
+log-loss, calibrate afterwards, and evaluate what is left.
 """
 
     def draw(ax: "Axes", theme: "Theme") -> None:
@@ -133,6 +121,19 @@ and evaluate what is left.
         ax.set_xlabel("ECE, %", color=theme.muted)
 
     return "losses", text, ("ECE before and after a temperature, by loss", 4.4, draw)
+
+
+def _by_temperature(numbers: Mapping[str, Any], data: str, methods: Sequence[str]) -> str:
+    """Return in words what one temperature makes of the ECE of cross-entropy and three other losses."""
+    names = ("cross-entropy", "label smoothing", "focal loss", "an L1 norm")
+    errors = {
+        name: [round(numbers[f"{data}.{method}.{row}.ece"].value, 1) for row in ("none", "TS")]
+        for name, method in zip(names, methods, strict=True)
+    }
+    ends = [f"{name} from {before} to {after}" for name, (before, after) in errors.items()]
+    lowest = [min(pair[row] for pair in errors.values()) for row in (0, 1)]
+    first, last = (" and ".join(n for n, pair in errors.items() if pair[row] == lowest[row]) for row in (0, 1))
+    return f"{', '.join(ends)}; lowest is {first} before, {last} after"
 
 
 def _maps() -> Section:

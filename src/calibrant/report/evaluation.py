@@ -480,7 +480,7 @@ def _step(evaluation: Evaluation) -> str:
         return f"{hidden}: evaluate on about {advice.samples:,} before relying on it."
     if evaluation.classes is None and advice.reason is Reason.gain_unknown:
         command = "calibrant compare CALIBRATION TEST --probs --positive confidence --labels correct"
-        return f"Calibrate the probability of being right, on samples that are not used for testing: {command}."
+        return f"Calibrate the probability of being right, on samples that are not used for testing: {command}"
     if advice.reason is not Reason.gain_open:
         return _STEPS[advice.reason]
     step = f"{samples} cannot decide whether a temperature helps: evaluate on about {advice.samples:,}."
