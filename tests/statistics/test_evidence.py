@@ -157,11 +157,10 @@ def simulate_gains(temperature):
     return gains, {metric.name: -metric(population) for metric in errors}
 
 
-@pytest.mark.parametrize("temperature", [1.2, 1.5])
 @pytest.mark.parametrize("metric", ["ece", "ace", "sce", "smece", "ks", "ece_l1_debiased", "ece_l2_debiased"])
-def test_the_interval_of_a_gain_in_calibration_covers_it(metric, temperature):
+def test_the_interval_of_a_gain_in_calibration_covers_it(metric):
     # The error of the calibrated model is noise: the plain difference shows too small a gain.
-    gains, truth = simulate_gains(temperature)
+    gains, truth = simulate_gains(1.3)
     covered = np.mean([gain[metric].low <= truth[metric] <= gain[metric].high for gain in gains])
     assert covered >= 0.85, f"{covered:.2f} of {len(gains)} intervals hold {truth[metric]:.4f}"
 
@@ -171,7 +170,7 @@ def test_no_gain_in_calibration_is_seen_between_calibrated_models():
     rng = np.random.default_rng(8)
     nodes, masses = np.polynomial.hermite_e.hermegauss(40)
     p = []
-    for seed in range(60):
+    for seed in range(40):
         first, second = 1.5 * rng.normal(size=(2, ROWS))
         labels = rng.random(ROWS) < special.expit(first + second)
         known = special.expit(first[:, None] + 1.5 * nodes) @ masses / masses.sum()

@@ -41,6 +41,7 @@ from calibrant.errors import (
     without_our_warnings,
 )
 from calibrant.predictions import Predictions
+from calibrant.testing import overconfident
 
 
 class TestTheTree:
@@ -348,7 +349,7 @@ def test_fits_in_many_threads_keep_their_own_notes():
     assert list(warnings.filters) == before
 
 
-SAMPLES = Predictions.from_logits(torch.randn(60, 3, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3)
+SAMPLES = overconfident(60, 3)
 
 
 @pytest.mark.parametrize(

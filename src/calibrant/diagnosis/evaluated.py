@@ -281,7 +281,7 @@ def _difference(
     covers_seeds = bool(first and second) and len(first) + len(second) > 2
     if covers_seeds:
         theirs, ours = Resampled.mean(first), Resampled.mean(second)
-        (their_value, their_draws), (our_value, our_draws) = theirs.without_noise(), ours.without_noise()
+        (their_value, their_draws), (our_value, our_draws) = theirs.without_noise, ours.without_noise
         samples = Noise(_variance(our_draws - their_draws), max(n - 1, 1))
         seeds = noise_of_seeds(*([run.value for run in runs] for runs in (first, second)))
         assert seeds is not None, "there are more than two runs"

@@ -7,7 +7,8 @@ no clear difference, not equality.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias, final
+from functools import cached_property
+from typing import Literal, TypeAlias, final
 
 import numpy as np
 import torch
@@ -227,33 +228,35 @@ class PairedBootstrap:
         return paired_difference(metric, baseline, candidate, size=self._size)
 
 
-class Resampled(NamedTuple):
+@final
+@dataclass(frozen=True, eq=False)
+class Resampled:
     """A metric of some samples, and of resamples of them."""
 
     values: Tensor  # (resamples + 1,), that of all samples first
     floor: float | None = 0.0  # of a calibration error, the mean error of a calibrated model; None: unknown
-    power: float = 0.5  # of the variance of the noise, which the floor follows
 
     @classmethod
     def of(cls, metric: Metric, values: Tensor, estimates: Mapping[str, Estimate]) -> "Resampled":
         if metric.family != "calibration" or metric.may_be_negative:
             return cls(values)
         known = estimates.get(metric.name) if not metric.is_debiased else None
-        return cls(values, known and known.floor, metric.floor_power)
+        return cls(values, known and known.floor)
 
     @classmethod
     def mean(cls, runs: "Sequence[Resampled]") -> "Resampled":
         floors = [run.floor for run in runs if run.floor is not None]
         floor = sum(floors) / len(floors) if len(floors) == len(runs) else None
-        return cls(torch.stack([run.values for run in runs]).mean(0), floor, runs[0].power)
+        return cls(torch.stack([run.values for run in runs]).mean(0), floor)
 
     @property
     def value(self) -> float:
         return float(self.values[0])
 
+    @cached_property
     def without_noise(self) -> tuple[float, Tensor]:
-        """Return the value and those of the resamples, (resamples,), without what noise adds to a calibration error."""
-        return without_noise(self.value, self.values[1:], self.floor, power=self.power)
+        """The value and those of the resamples, (resamples,), without what noise adds to a calibration error."""
+        return without_noise(self.value, self.values[1:], self.floor)
 
 
 def errors_with_floor(metrics: Iterable[Metric]) -> list[Metric]:
@@ -266,11 +269,11 @@ def paired_difference(metric: Metric, baseline: Resampled, candidate: Resampled,
 
     A resample is of ``size`` effective samples, or groups of samples, the same ones for both.
     """
-    value, drawn = candidate.value - baseline.value, candidate.without_noise()[1] - baseline.without_noise()[1]
+    value, drawn = candidate.value - baseline.value, candidate.without_noise[1] - baseline.without_noise[1]
     drawn = drawn[~drawn.isnan()]
     low, high, p = math.nan, math.nan, math.nan
     # Draws that are all the same, up to rounding, but not zero, show nothing about noise.
-    if drawn.numel() and size >= FEWEST and (value == 0 or float(drawn.std()) > 1e-9 * abs(value)):
+    if drawn.numel() and size >= FEWEST and (not drawn.any() or float(drawn.std()) > 1e-9 * abs(value)):
         low, high = bootstrap_interval(drawn, size=size)
         p = paired_p(drawn, size)
     return Difference(baseline.value, candidate.value, value, low, high, p).with_correction(metric, p)

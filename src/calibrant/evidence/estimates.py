@@ -81,15 +81,15 @@ class _Null:
     observed: float
     share: float = 1.0
 
-    def floor(self, metric: Metric) -> float:
-        return float(self.errors.mean()) * self.share**metric.floor_power
+    @property
+    def floor(self) -> float:
+        return float(self.errors.mean()) * math.sqrt(self.share)
 
 
 def _interval(metric: Metric, value: float, resampled: Tensor, null: _Null | None, *, size: float) -> Interval:
     if metric.family != "calibration":
         return bootstrap_interval(resampled, size=size)
-    floor = None if null is None or metric.is_debiased else null.floor(metric)
-    return error_interval(value, resampled, floor, size=size, power=metric.floor_power)
+    return error_interval(value, resampled, None if null is None or metric.is_debiased else null.floor, size=size)
 
 
 def _make_estimate(metric: Metric, value: float, interval: Interval, n: float, null: _Null | None = None) -> Estimate:
@@ -100,7 +100,7 @@ def _make_estimate(metric: Metric, value: float, interval: Interval, n: float, n
     p = p_value(null.observed, null.errors)
     if not metric.may_be_negative:
         low, high = min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0)
-    return Estimate(value, min(low, 0.0) if p > LEVEL else low, high, null.floor(metric), p)
+    return Estimate(value, min(low, 0.0) if p > LEVEL else low, high, null.floor, p)
 
 
 @with_devices_of_inputs

@@ -29,9 +29,7 @@ def bootstrap_interval(resampled: Tensor, *, size: float) -> tuple[float, float]
     return low, high
 
 
-def error_interval(
-    value: float, resampled: Tensor, floor: float | None, *, size: float, power: float = 0.5
-) -> tuple[float, float]:
+def error_interval(value: float, resampled: Tensor, floor: float | None, *, size: float) -> tuple[float, float]:
     """Return the 95 % interval of the true calibration error, from that of all samples and of every resample, (r,).
 
     Noise raises every calibration error, and resampling adds it a second time: the resampled errors lie above the
@@ -45,34 +43,36 @@ def error_interval(
     low, high = low - max(bias, 2 * bias), high - min(bias, 2 * bias)
     if floor is None:
         return low, high
-    evenly = bootstrap_interval(without_noise(value, resampled, floor, power=power)[1], size=size)
+    evenly = bootstrap_interval(without_noise(value, resampled, floor)[1], size=size)
     return min(low, evenly[0]), max(high, evenly[1])
 
 
-def without_noise(
-    value: float, resampled: Tensor, floor: float | None = None, *, power: float = 0.5
-) -> tuple[float, Tensor]:
+def without_noise(value: float, resampled: Tensor, floor: float | None = None) -> tuple[float, Tensor]:
     """Return a calibration error and those of its resamples, (r,), without what noise adds to them.
 
     ``floor`` is the mean error of a calibrated model; unknown, it follows from how far the resamples lie above the
     value. An error is taken for the mean of absolute values of normal numbers with one mean, which is returned, and a
     spread that is known from the floor: errors up to the floor become 0, large ones stay. Resamples have the noise
-    twice, and so a higher floor, which follows a ``power`` of its variance.
+    twice, and so a floor that is higher by up to √2: as much as gives their mean error what the value has.
 
     Example:
         >>> value, _ = without_noise(0.05, torch.tensor([0.06]), 0.04)
         >>> round(value, 4), without_noise(0.03, torch.tensor([0.06]), 0.04)[0]
         (0.0362, 0.0)
     """
+    mean = float(resampled.nanmean())
     if floor is None:
-        floor = _floor_of(value, float(resampled.nanmean()))
+        floor = _floor_of(value, mean)
     if not floor > 0:
         return value, resampled
-    alone = torch.tensor([value], dtype=torch.float64)
-    return float(_unfolded(alone, floor / _FOLDED)), _unfolded(resampled, 2**power * floor / _FOLDED)
+    spread = torch.tensor(floor / _FOLDED, dtype=torch.float64)
+    true = _unfolded(torch.tensor(value, dtype=torch.float64), spread)
+    spreads = spread * torch.linspace(2**0.25, 2**0.5, 65, dtype=torch.float64)
+    closest = (_unfolded(torch.full_like(spreads, mean), spreads) - true).abs().argmin()
+    return float(true), _unfolded(resampled.double().cpu(), spreads[closest])
 
 
-def _unfolded(means: Tensor, spread: float) -> Tensor:
+def _unfolded(means: Tensor, spread: Tensor) -> Tensor:
     """Return μ for each mean of |N(μ, spread²)|; 0 where no μ has so small a mean."""
     seen = means / spread
     mean = seen.clone()  # too large, for a convex function, which Newton's steps then approach from above

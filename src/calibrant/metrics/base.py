@@ -56,7 +56,6 @@ class Metric(ABC):
     smallest_effect: ClassVar[float | None] = None  # smallest difference that matters; None: 1 % of the baseline
     may_be_negative: ClassVar[bool] = False  # for calibration errors: the others lie in 0..1
     is_debiased: ClassVar[bool] = False  # for calibration errors: whether the value has what noise adds subtracted
-    floor_power: ClassVar[float] = 0.5  # for calibration errors: power of the noise's variance that their floor follows
     interval_method: ClassVar[IntervalMethod] = "bootstrap"
 
     def __init_subclass__(cls, **facts: object) -> None:

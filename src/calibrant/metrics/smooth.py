@@ -47,7 +47,7 @@ _TINY = 1e-300  # an error that is none, where its logarithm is wanted
 
 @final
 @dataclass(frozen=True)
-class SmECE(GridMetric, name="smece", title="Smooth calibration error", paper=_BLASIOK, floor_power=1 / 3):
+class SmECE(GridMetric, name="smece", title="Smooth calibration error", paper=_BLASIOK):
     """Smooth calibration error: the integrated gap after smoothing at the one width that equals its own answer.
 
     Continuous in the predictions, with no bins and no knob.

@@ -55,7 +55,7 @@ def test_the_interval_of_an_ece_is_that_of_the_errors_without_noise(evaluated_to
     ]
     contest = PairedBootstrap(baseline[0], [ECE()], **DRAWS)
     (theirs, their_draws), (ours, our_draws) = (
-        contest.values(tops[0])["ece"].without_noise() for tops in (baseline, candidate)
+        contest.values(tops[0])["ece"].without_noise for tops in (baseline, candidate)
     )
     # The baseline is calibrated: its error is mostly noise.
     assert theirs < 0.8 * found.baseline

@@ -108,7 +108,7 @@ def test_inputs_of_another_type_are_taken_where_the_network_or_torch_casts_them(
 
 
 def test_labels_out_of_range_are_refused():
-    message = "labels must lie in 0..1, as there are 2 classes; got 2 at row 2."
+    message = "labels must lie in 0..1, as there are 2 classes; got 2 at row 2 (counting from 0)."
     assert refusal(nn.Linear(4, 2), samples(k=3)) == message
 
 

@@ -15,7 +15,7 @@ from calibrant.models import build_model
 from calibrant.training import Recipe, Run, Session, train_runs
 from calibrant.training.folder import RunFolder
 from calibrant.training.record import EpochRecord, HeldOutRecord
-from calibrant.training.run import _subset
+from calibrant.training.run import subset_split
 from calibrant.training.session import selected_epoch
 
 # At this rate an epoch can be worse than the one before.
@@ -98,11 +98,11 @@ class TestTrainSamples:
 
     def test_fewer_samples_are_among_more(self, digits):
         split = split_dataset(digits, "half-test", seed=0)
-        few, more = (_subset(split, n, 7).training for n in (40, 200))
+        few, more = (subset_split(split, n, 7).training for n in (40, 200))
         rows = {tuple(each.flatten().tolist()) for each in more.inputs}
         assert len(few) == 40
         assert all(tuple(each.flatten().tolist()) in rows for each in few.inputs)
-        assert torch.equal(_subset(split, len(split.training), 7).training.labels, split.training.labels)
+        assert torch.equal(subset_split(split, len(split.training), 7).training.labels, split.training.labels)
 
     def test_more_than_there_are_is_refused(self, digits, tmp_path):
         with pytest.raises(InputError, match="at most the 320"):
