@@ -10,6 +10,7 @@ from torch import Tensor
 
 from calibrant.metrics import AUROC
 from calibrant.metrics.base import Metric, RankMetric
+from calibrant.metrics.binned import folded_mean
 from calibrant.metrics.states import Ranked, as_divisor, effective_number
 
 Array: TypeAlias = NDArray[np.float64]
@@ -78,23 +79,19 @@ def _unfolded(means: Tensor, spread: Tensor) -> Tensor:
     mean = seen.clone()  # too large, for a convex function, which Newton's steps then approach from above
     for _ in range(40):
         slope = torch.erf(mean / math.sqrt(2)).clamp(min=1e-12)
-        folded = _FOLDED * torch.exp(-mean.square() / 2) + mean * slope
-        mean = (mean - (folded - seen) / slope).clamp(min=0)
+        mean = (mean - (folded_mean(mean) - seen) / slope).clamp(min=0)
     return spread * mean
 
 
 def _floor_of(value: float, mean: float) -> float:
     """Return the mean error of a calibrated model, from the error and the mean of its resamples."""
-
-    def folded(mu: float) -> float:
-        return _FOLDED * math.exp(-mu * mu / 2) + mu * math.erf(mu / math.sqrt(2))
-
-    low, high = 0.0, 40.0
-    for _ in range(60):  # the ratio of the two means falls from √2 to 1 with μ
-        middle = (low + high) / 2
-        is_low = math.sqrt(2) * folded(middle / math.sqrt(2)) * value > mean * folded(middle)
-        low, high = (middle, high) if is_low else (low, middle)
-    return _FOLDED * mean / (math.sqrt(2) * folded(low / math.sqrt(2))) if low < 39 else 0.0
+    if mean <= value:
+        return 0.0
+    mu = torch.linspace(0, 12, 12_001, dtype=torch.float64)
+    of_resamples = math.sqrt(2) * folded_mean(mu / math.sqrt(2))
+    # The ratio of the two means falls from √2 to 1 with μ.
+    closest = (of_resamples / folded_mean(mu) - (mean / value if value else math.inf)).abs().argmin()
+    return _FOLDED * mean / float(of_resamples[closest])
 
 
 def _widened(resampled: Tensor, size: float) -> Tensor:

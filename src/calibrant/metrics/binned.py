@@ -165,10 +165,13 @@ class ECEL1Debiased(
         accuracy = (state.correct / count).clamp(max=1)
         gap = (state.correct - state.confidence).abs() / count
         noise = (accuracy * (1 - accuracy) / as_divisor(effective_number(count, state.squared_weights))).sqrt()
-        ratio = torch.where(noise > 0, gap / noise.clamp(min=1e-300), torch.inf)
-        # E|N(gap, noise²)| = noise √(2/π) exp(−ratio²/2) + gap · erf(ratio/√2)
-        folded = noise * math.sqrt(2 / math.pi) * torch.exp(-ratio.square() / 2) + gap * torch.erf(ratio / math.sqrt(2))
+        folded = torch.where(noise > 0, noise * folded_mean(gap / noise.clamp(min=1e-300)), gap)
         return ((2 * gap - folded) * state.count).sum(-1).clamp(min=0) / state.count.sum(-1)
+
+
+def folded_mean(mean: Tensor) -> Tensor:
+    """Return the mean of the absolute value of normal numbers with these means and a spread of 1."""
+    return math.sqrt(2 / math.pi) * torch.exp(-mean.square() / 2) + mean * torch.erf(mean / math.sqrt(2))
 
 
 def ece(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack[Arrays]) -> float:
