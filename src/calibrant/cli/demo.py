@@ -108,7 +108,7 @@ def _clamped(console: "Console", out: Path, seed: int) -> "Page":
     console.print(f"\nThe digits again, calibrated inside the network: {command}", style="bold")
     ClampFolder(folder).delete_results()  # the fit of another seed, or another version
     chosen, reports = Method(strength=_STRENGTHS), Reports(figures=folder / "figures")
-    network = ("calibrant.models:DigitsCNN", images, test_images, folder, weights)
+    network = ("calibrant.models:DigitsCNN", folder, images, test_images, weights)
     page = clamp(*network, chosen=chosen, seed=seed, device="cpu", reports=reports)
     return _with_origin(page, command, images, test_images, weights)
 

@@ -1,10 +1,12 @@
 """``calibrant demo``, without the minute that its work takes: what it leaves and says."""
 
+import inspect
 import re
 from dataclasses import replace
 
 from made_records import made_clamping, made_comparison, made_evaluation
 
+from calibrant.cli import demo
 from calibrant.report import clamping_page, comparison_page, evaluation_page
 
 
@@ -12,8 +14,10 @@ def test_it_ends_with_one_report_on_both_networks_and_the_line_that_opens_the_st
     asked = []
 
     def made(name, page):
-        def command(*files, **_):
-            asked.append((name, *map(str, files[:2])))
+        signature = inspect.signature(getattr(demo, name))
+
+        def command(*files, **options):
+            asked.append((name, signature.bind(*files, **options).arguments))
             return replace(page, charts=lambda: {"views": [], "methods": []})
 
         return command
@@ -34,7 +38,14 @@ def test_it_ends_with_one_report_on_both_networks_and_the_line_that_opens_the_st
     monkeypatch.setattr("calibrant.cli.demo._save_resnet110", save)
     code, told, err = calibrant("demo", "--out", out, COLUMNS="400")
     assert code == 0, err
-    assert [name for name, *_ in asked] == ["evaluate", "compare", "evaluate", "compare", "clamp"]
+    assert [name for name, _ in asked] == ["evaluate", "compare", "evaluate", "compare", "clamp"]
+    files = {name: asked[-1][1][name].name for name in ("data", "test", "out", "weights")}
+    assert files == {
+        "data": "digits-calibration-images.npz",
+        "test": "digits-test-images.npz",
+        "out": "clamped",
+        "weights": "digits-weights.safetensors",
+    }
     text = (out / "report.html").read_text()
     assert text.count("<article") == 5
     links = [re.findall(r">([^<]+)</a>", group) for group in re.findall(r"<p>[^<]+: (<a.*?)</p>", text)]
