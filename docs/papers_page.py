@@ -60,7 +60,7 @@ def source_of(name: str) -> Path:
         found = getattr(module, last)
     except (ImportError, AttributeError) as error:
         raise LookupError(f"papers.toml names {name}, which is not there ({error}).") from error
-    file = inspect.getsourcefile(found) if callable(found) else module.__file__
+    file = inspect.getsourcefile(inspect.unwrap(found)) if callable(found) else module.__file__
     return Path(str(file)).resolve().relative_to(ROOT)
 
 

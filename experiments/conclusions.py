@@ -77,12 +77,12 @@ def _losses() -> Section:
         for row, metric in (("none", "ece"), ("ts", "ece"), ("none", "auroc"))
     )
     plain = TITLES["ce"]
-    trained_long = _records("meta_regularization")
+    trained_long = _records("meta_regularization", data="cifar100")
     long, is_lower = numbers_of(trained_long), lower_than_focal(trained_long, constant_rate=False)
     steps = [
         f"{name} from {uncalibrated:.1f} to {calibrated:.1f}"
         for method, name in (("CE", "cross-entropy"), ("Focal", "focal loss"), ("LS (0.05)", "label smoothing"))
-        for uncalibrated, calibrated in [[long[f"paper.{method}.best.{row}.ece"].value for row in ("none", "TS")]]
+        for uncalibrated, calibrated in [[long[f"cifar100.{method}.best.{row}.ece"].value for row in ("none", "TS")]]
     ]
     over = overconfidence_numbers(_records("overconfidence"))
     by_temperature = _by_temperature(over, "cifar100", ("CE", "LS (0.09)", "Focal (5)", "L1 (0.01)"))

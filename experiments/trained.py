@@ -125,13 +125,12 @@ class Training:
 
     def _session(self, cell: Settings, loaded: Loaded) -> Session:
         changed = {name: cell[name] for name in ("epochs", "batch_size", "mixup", "seed") if name in cell}
-        every = cell["judge_every" if "judge_every" in cell else "evaluate_every"]
         return Session(
             network_of(cell, loaded.dataset),
             catalogue.parse_any_loss(str(cell["loss"])),
             loaded.parts,
             RECIPES[str(cell.get("recipe", self.recipe))].changed(changed),
-            RuntimeOptions(evaluate_every=int(every)),
+            RuntimeOptions(evaluate_every=int(cell["evaluate_every"])),
             name=str(cell["method"]),
         )
 

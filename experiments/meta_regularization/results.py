@@ -1,7 +1,7 @@
 """What the records of the meta-regularisation study say: numbers to check, and the page with its figure."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -13,9 +13,10 @@ from experiments.page import claims, interval, number_by_number, page, provenanc
 from experiments.published import Claim, Published, findings, read_published
 from experiments.records import Record
 
-__all__ = ["lower_than_focal", "numbers_of", "page_of"]
+__all__ = ["DATA", "lower_than_focal", "numbers_of", "page_of"]
 
 PUBLISHED = Path(__file__).parent / "published.toml"
+DATA = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10", "tiny_imagenet": "Tiny-ImageNet", "digits": "digits"}
 RULES = {"last": "the last", "best": "best error", "best-nll": "best log-loss"}
 COLUMNS = {
     "accuracy": ("error", 100, 2),
@@ -25,16 +26,11 @@ COLUMNS = {
     "ace": ("ACE", 100, 2),
     "sce": ("classwise ECE", 100, 3),
 }
-FIGURE = (
-    "## Over the epochs\n\nThe network's rate falls at three and five sevenths of the epochs. Lines are means "
-    "over as many networks as the brackets say, bands their lowest and highest.\n\n"
-    "![Test ECE, test log-loss and mean γ over the epochs](images/meta-regularization-epochs.png)"
-)
 MOST = {metric: inf if metric == "nll" else 100.0 for metric in COLUMNS}
 
 
 def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
-    """Return every number and difference that the paper's are held against, by length, method, rule and metric.
+    """Return every number and difference that the paper's are held against, by data, method, rule and metric.
 
     A difference is taken seed by seed, over the seeds that both methods have.
 
@@ -42,16 +38,16 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
         records: Successful ones.
     """
     found: dict[str, Number] = {}
-    groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}  # by length and method, then by seed
+    groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}  # by data and method, then by seed
     for record in records:
         cell = record["cell"]
-        groups.setdefault((cell["length"], cell["method"]), {})[cell["seed"]] = record["numbers"]["rules"]
-    for (length, method), runs in groups.items():
+        groups.setdefault((cell["data"], cell["method"]), {})[cell["seed"]] = record["numbers"]["rules"]
+    for (data, method), runs in groups.items():
         for rule, row, metric in product(RULES, ("none", "TS", "TS (grid)"), COLUMNS):
             estimates = [_estimate(run[rule]["rows"][row], metric) for run in runs.values()]
-            found[f"{length}.{method}.{rule}.{row}.{metric}"] = _within(pooled(estimates), 0.0, metric)
-        for other, rule, metric in product({"Focal", "CE", "FLγ"} - {method}, RULES, COLUMNS):
-            others = groups.get((length, other), {})
+            found[f"{data}.{method}.{rule}.{row}.{metric}"] = _within(pooled(estimates), 0.0, metric)
+        for other, rule, metric in product({"Focal", "CE", "FLγ", "CE-DECE"} - {method}, RULES, COLUMNS):
+            others = groups.get((data, other), {})
             differences = [
                 minus(*(_estimate(run[rule]["rows"]["none"], metric) for run in (runs[seed], others[seed])))
                 for seed in sorted(runs.keys() & others.keys())
@@ -59,7 +55,7 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
             if differences:
                 number = _within(pooled(differences), -MOST[metric], metric)
                 about = "1 seed, test samples" if len(differences) == 1 else number.about
-                found[f"{length}.{method} - {other}.{rule}.{metric}"] = number._replace(about=about)
+                found[f"{data}.{method} - {other}.{rule}.{metric}"] = number._replace(about=about)
     return found
 
 
@@ -69,13 +65,13 @@ def _within(number: Number, least: float, metric: str) -> Number:
 
 
 def page_of(records: Sequence[Record], *, images: Path | None) -> str:
-    """Return the page, and draw its figure where a folder is given.
+    """Return the page, and draw its figures where a folder is given.
 
     Args:
         records: Successful ones.
-        images: Folder of the figure; None draws none.
+        images: Folder of the figures; None draws none.
     """
-    methods = list(dict.fromkeys(each["cell"]["method"] for each in records))
+    methods = _methods(records)
     records = sorted(records, key=lambda each: (methods.index(each["cell"]["method"]), each["cell"]["seed"]))
     numbers = numbers_of(records)
     entries = findings(read_published(PUBLISHED), numbers)
@@ -91,46 +87,44 @@ are several; a difference is taken seed by seed. **A verdict from one seed is ab
 the losses; two seeds that disagree leave a claim open. {provenance(records)}
 Trained: {_times(records)}.
 """
-    if images is not None:
-        _draw(records, images / "meta-regularization-epochs.png")
-    parts = [
-        claims(entries),
-        _outcome(records, numbers, {each.published.id: each.published for each in entries}),
-        _table(records, numbers),
-        _gammas(records),
-        number_by_number(entries),
-        FIGURE,
-    ]
-    return page("Meta-regularisation, Tables 1 and 2 on CIFAR-100", "meta-regularization", introduction, parts)
+    parts = [claims(entries)]
+    for data, title in DATA.items():
+        own = [each for each in records if each["cell"]["data"] == data]
+        if own:
+            published = {each.published.id: each.published for each in entries}
+            parts += [_outcome(data, own, numbers, published), _table(data, own, numbers), _gammas(own)]
+            parts.append(_figure(own, title, data, images))
+    parts.append(number_by_number(entries))
+    return page("Meta-regularisation, Tables 1 and 2", "meta-regularization", introduction, parts)
 
 
 def _outcome(
-    records: Sequence[Record], numbers: Mapping[str, Number], published: Mapping[str, Published | Claim]
+    data: str, records: Sequence[Record], numbers: Mapping[str, Number], published: Mapping[str, Published | Claim]
 ) -> str:
     """Return what became of γ-Net, in sentences, for every learned loss that has focal loss beside it."""
-    lines = ["## γ-Net", ""]
-    for length, method in dict.fromkeys((each["cell"]["length"], each["cell"]["method"]) for each in records):
-        runs = _runs(records, length, method)
-        if f"{length}.{method} - Focal.best.ece" not in numbers or "gamma_mean" not in runs[0]["epochs"][-1]:
+    lines = [f"## γ-Net on {DATA[data]}", ""]
+    for method in _methods(records):
+        runs = _runs(records, method)
+        if f"{data}.{method} - Focal.best.ece" not in numbers or "gamma_mean" not in runs[0]["epochs"][-1]:
             continue
         parts = []
         for rule, words in RULES.items():
-            pairs = _pairs(records, length, (method, "Focal"), rule)
+            pairs = _pairs(records, (method, "Focal"), rule)
             by_seed = "; ".join(f"{first:.2f} against {second:.2f}" for first, second in pairs)
-            difference = numbers[f"{length}.{method} - Focal.{rule}.ece"]
+            difference = numbers[f"{data}.{method} - Focal.{rule}.ece"]
             parts.append(f"  - {words}: {by_seed}; mean difference {interval(difference, 2, signed=True)}.")
-        theirs = [published.get(f"paper.{each}.best.none.ece") for each in (method, "Focal")]
+        theirs = [published.get(f"{data}.{each}.best.none.ece") for each in (method, "Focal")]
         if isinstance(theirs[0], Published) and isinstance(theirs[1], Published):
             gain = theirs[0].value - theirs[1].value
-            ours = [numbers[f"{length}.{method} - Focal.{rule}.ece"] for rule in RULES]
+            ours = [numbers[f"{data}.{method} - Focal.{rule}.ece"] for rule in RULES]
             outside = sum(not each.low <= gain <= each.high for each in ours)
             parts.append(
                 f"  - The paper's difference, {gain:+.2f}, lies outside {outside} of these {len(ours)} intervals."
             )
-        is_lower = [first < second for first, second in _pairs(records, length, (method, "Focal"), "best")]
+        is_lower = [first < second for first, second in _pairs(records, (method, "Focal"), "best")]
         gammas = ", ".join(f"{run['epochs'][-1]['gamma_mean']:.2f}" for run in runs)
         log_losses = " against ".join(
-            f"{numbers[f'{length}.{each}.best.TS.nll'].value:.4f}" for each in (method, "Focal")
+            f"{numbers[f'{data}.{each}.best.TS.nll'].value:.4f}" for each in (method, "Focal")
         )
         lines.append(
             f"- {method} has a lower ECE than focal loss with γ = 1 in {sum(is_lower)} of {len(is_lower)} pairs of "
@@ -152,29 +146,29 @@ def lower_than_focal(records: Sequence[Record], *, constant_rate: bool) -> list[
     """Return, for each pair of networks, whether a learned γ has a lower ECE than γ = 1, by best error.
 
     Args:
-        records: Successful ones.
+        records: Successful ones, of one data set.
         constant_rate: Whether γ-Net's rate is constant, or falls with the network's.
     """
-    learned = {
-        (each["cell"]["length"], each["cell"]["method"]): None
+    learned = _methods(
+        each
         for each in records
         if "gamma_mean" in each["numbers"]["epochs"][-1]
         and ("constant rate" in each["cell"]["method"]) == constant_rate
-    }
-    return [
-        first < second
-        for length, method in learned
-        for first, second in _pairs(records, length, (method, "Focal"), "best")
-    ]
+    )
+    return [first < second for method in learned for first, second in _pairs(records, (method, "Focal"), "best")]
 
 
-def _pairs(records: Sequence[Record], length: str, methods: tuple[str, str], rule: str) -> list[tuple[float, float]]:
+def _methods(records: Iterable[Record]) -> list[str]:
+    return list(dict.fromkeys(each["cell"]["method"] for each in records))
+
+
+def _pairs(records: Sequence[Record], methods: tuple[str, str], rule: str) -> list[tuple[float, float]]:
     """Return the uncalibrated ECE in percent of two methods with each seed that both have."""
     first, second = (
         {
             each["cell"]["seed"]: 100 * each["numbers"]["rules"][rule]["rows"]["none"]["ece"][0]
             for each in records
-            if (each["cell"]["length"], each["cell"]["method"]) == (length, method)
+            if each["cell"]["method"] == method
         }
         for method in methods
     )
@@ -192,24 +186,24 @@ def _times(records: Sequence[Record]) -> str:
     )
 
 
-def _table(records: Sequence[Record], numbers: dict[str, Number]) -> str:
-    heads = ["loss", "length", "seeds", "epoch kept", *(name for name, _, _ in COLUMNS.values())]
+def _table(data: str, records: Sequence[Record], numbers: dict[str, Number]) -> str:
+    heads = ["loss", "seeds", "epoch kept", *(name for name, _, _ in COLUMNS.values())]
     rows = []
     for rule, words in RULES.items():
-        for length, method in dict.fromkeys((each["cell"]["length"], each["cell"]["method"]) for each in records):
-            runs = _runs(records, length, method)
+        for method in _methods(records):
+            runs = _runs(records, method)
             epochs = "/".join(str(run["rules"][rule]["epoch"]) for run in runs)
             cells = [
-                interval(numbers[f"{length}.{method}.{rule}.none.{metric}"], digits)
+                interval(numbers[f"{data}.{method}.{rule}.none.{metric}"], digits)
                 for metric, (_, _, digits) in COLUMNS.items()
             ]
-            cells += [interval(numbers[f"{length}.{method}.{rule}.{row}.ece"], 2) for row in ("TS", "TS (grid)")]
-            rows.append([method, length, str(len(runs)), f"{words}: {epochs}", *cells])
-    return table("Tables 1 and 2", [*heads, "ECE at T", "ECE at T (grid)"], rows)
+            cells += [interval(numbers[f"{data}.{method}.{rule}.{row}.ece"], 2) for row in ("TS", "TS (grid)")]
+            rows.append([method, str(len(runs)), f"{words}: {epochs}", *cells])
+    return table(f"Tables 1 and 2, {DATA[data]}", [*heads, "ECE at T", "ECE at T (grid)"], rows)
 
 
 def _gammas(records: Sequence[Record]) -> str:
-    lines = ["## γ over the epochs", "", "Mean ± standard deviation over the samples named.", ""]
+    lines = ["### γ over the epochs", "", "Mean ± standard deviation over the samples named.", ""]
     for record in records:
         described = [each for each in record["numbers"]["epochs"] if "gamma_mean" in each]
         if described:
@@ -221,12 +215,12 @@ def _gammas(records: Sequence[Record]) -> str:
                         f"{each['epoch']}: {each[f'{prefix}gamma_mean']:.2f} ± {each[f'{prefix}gamma_std']:.2f}"
                         for each in picked
                     )
-                    lines.append(f"- {cell['method']}, {cell['length']}, seed {cell['seed']}, {part}: {words}.")
+                    lines.append(f"- {cell['method']}, seed {cell['seed']}, {part}: {words}.")
     return "\n".join(lines) if len(lines) > 4 else ""
 
 
-def _runs(records: Sequence[Record], length: str, method: str) -> list[dict[str, Any]]:
-    own = [each for each in records if (each["cell"]["length"], each["cell"]["method"]) == (length, method)]
+def _runs(records: Sequence[Record], method: str) -> list[dict[str, Any]]:
+    own = [each for each in records if each["cell"]["method"] == method]
     return [each["numbers"] for each in sorted(own, key=lambda each: each["cell"]["seed"])]
 
 
@@ -237,12 +231,23 @@ def _estimate(row: Mapping[str, Sequence[float]], metric: str) -> Estimate:
     return (100 - value, 100 - high, 100 - low) if metric == "accuracy" else (value, low, high)
 
 
+def _figure(records: Sequence[Record], title: str, data: str, images: Path | None) -> str:
+    name = f"meta-regularization-epochs-{data}.png"
+    if images is not None:
+        _draw(records, images / name)
+    return (
+        "### Over the epochs\n\nThe network's rate falls at three and five sevenths of the epochs. Lines are means "
+        "over as many networks as the brackets say, bands their lowest and highest.\n\n"
+        f"![{title}: test ECE, test log-loss and mean γ over the epochs](images/{name})"
+    )
+
+
 def _draw(records: Sequence[Record], path: Path) -> None:
     from calibrant.plots.layout import SIZES, bare_axes, horizontal_lines, name_axes, new_figure, theme_named
 
     theme = theme_named("light")
     figure = new_figure(theme, width=11.0, height=3.9)
-    methods = list(dict.fromkeys(each["cell"]["method"] for each in records))
+    methods = _methods(records)
     colours = (theme.ink, theme.under, theme.ink, theme.over, theme.muted, theme.muted, theme.under, theme.over)
     lines = ("-", "-", "--", "-", "-", "--", "--", "--")
     panels = (("test_ece", 100, "Test ECE, %"), ("test_nll", 1, "Test log-loss"), ("gamma_mean", 1, "Mean γ"))

@@ -1,7 +1,7 @@
 """The grid of the meta-regularisation study, and how one of its networks is trained and evaluated.
 
-ResNet-18 on CIFAR-100 divided 8:1:1, as in the paper: a tenth tunes the learned losses, another selects the epoch and
-fits the temperature.
+ResNet-18 on data divided 8:1:1, as in the paper: a tenth tunes the learned losses, another selects the epoch and fits
+the temperature.
 """
 
 from collections.abc import Iterator
@@ -17,24 +17,29 @@ from calibrant.training.recipe import Selection
 from calibrant.training.record import features_of
 from calibrant.training.session import selected_epoch
 from experiments.evaluation import calibrated_rows, rounded
-from experiments.meta_regularization.results import numbers_of, page_of
+from experiments.meta_regularization.results import DATA, numbers_of, page_of
 from experiments.runner import Scalar, Settings, Study, Table
 from experiments.trained import Network, Training
 
 __all__ = ["META_REGULARIZATION_STUDY"]
 
 # By the paper's names. It does not say how fast γ-Net learns; the rate follows the network's unless the name says not.
-LOSSES = {
-    "Focal": "focal(gamma=1)",
-    "FLγ-SECE": "meta_focal(objective=sece,schedule=network)",
-    "CE": "ce",
-    "FLγ-DECE": "meta_focal(objective=dece,schedule=network)",
-    "LS (0.05)": "label_smoothing(smoothing=0.05)",
-    "MMCE": "mmce",
-    "FLγ-SECE, constant rate": "meta_focal(objective=sece)",
-    "FLγ": "meta_focal(objective=ce,schedule=network)",
+WAYS: dict[str, dict[str, Scalar]] = {
+    "Focal": {"loss": "focal(gamma=1)"},
+    "FLγ-SECE": {"loss": "meta_focal(objective=sece,schedule=network)"},
+    "CE": {"loss": "ce"},
+    "FLγ-DECE": {"loss": "meta_focal(objective=dece,schedule=network)"},
+    "LS (0.05)": {"loss": "label_smoothing(smoothing=0.05)"},
+    "MMCE": {"loss": "mmce"},
+    "FLγ-SECE, constant rate": {"loss": "meta_focal(objective=sece)"},
+    "FLγ": {"loss": "meta_focal(objective=ce,schedule=network)"},
+    "FLSD": {"loss": "flsd"},
+    "LS (0.1)": {"loss": "label_smoothing(smoothing=0.1)"},
+    "Mixup (1.0)": {"loss": "ce", "mixup": 1.0},
+    "CE-DECE": {"loss": "meta_l2(objective=dece)"},
+    "CE-SECE": {"loss": "meta_l2(objective=sece)"},
 }
-LENGTH: dict[str, Scalar] = {"length": "paper", "epochs": 350, "batch_size": 128}
+FIRST = tuple(WAYS)[:8]  # with what Table 2 and the claims of Table 1 need
 SEEDS = range(3)
 RULES: tuple[Selection, ...] = ("last", "best", "best-nll")
 MEASURED: tuple[Metric, ...] = (Accuracy(), NLL(), ECE(), MCE(), ACE(), SCE(), AUROC())
@@ -45,17 +50,24 @@ METHODS: dict[str, Calibrator] = {
 
 
 def _grid() -> Iterator[dict[str, Scalar]]:
-    common: dict[str, Scalar] = {"network": "resnet18", "data": "cifar100", "judge_every": 10}
-    for seed in SEEDS:
-        for name, loss in LOSSES.items():
-            yield {"method": name, "loss": loss, "seed": seed, **LENGTH, **common}
+    common: dict[str, Scalar] = {"network": "resnet18", "epochs": 350, "batch_size": 128, "evaluate_every": 10}
+    later = [method for method in WAYS if method not in FIRST]
+    for data, methods in (
+        ("cifar100", FIRST),
+        ("cifar10", FIRST),
+        ("cifar100", later),
+        ("cifar10", later),
+        ("tiny_imagenet", tuple(WAYS)),
+    ):
+        for seed in SEEDS:
+            for method in methods:
+                yield {"method": method, **WAYS[method], "seed": seed, "data": data, **common}
 
 
 def _quick_grid() -> Iterator[dict[str, Scalar]]:
-    common: dict[str, Scalar] = {"network": "digits_cnn", "data": "digits", "judge_every": 2}
-    for name in ("CE", "FLγ-SECE"):
-        length: dict[str, Scalar] = {"length": "quick", "epochs": 6, "batch_size": 64}
-        yield {"method": name, "loss": LOSSES[name], "seed": 0, **length, **common}
+    common: dict[str, Scalar] = {"network": "digits_cnn", "epochs": 6, "batch_size": 64, "evaluate_every": 2}
+    for method in ("CE", "FLγ-SECE"):
+        yield {"method": method, **WAYS[method], "seed": 0, "data": "digits", **common}
 
 
 def _divided(dataset: Dataset, _cell: Settings, _folder: Path) -> TrainingData:
@@ -106,5 +118,7 @@ META_REGULARIZATION_STUDY = Study(
     prepare=Training(_evaluated, divide=_divided, keep=_keep, recipe="meta-regularization").prepare,
     numbers=numbers_of,
     page=page_of,
-    tables=(Table("Tables 1 and 2, CIFAR-100"),),
+    tables=tuple(
+        Table(f"Tables 1 and 2, {title}", (f"data={data}",)) for data, title in DATA.items() if data != "digits"
+    ),
 )

@@ -14,10 +14,10 @@ def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     assert main(["check", "meta-regularization", "--quick", "--records", records]) == 0
     assert main(["table", "meta-regularization", "--quick", "--records", records, "--out", str(tmp_path)]) == 0
     page = (tmp_path / "meta-regularization-study.md").read_text(encoding="utf-8")
-    assert "| FLγ-SECE | quick | 1 | best error: " in page
-    assert "- FLγ-SECE, quick, seed 0, calibration: 2: " in page
-    assert "- FLγ-SECE, quick, seed 0, test: 2: " in page
-    assert (tmp_path / "images" / "meta-regularization-epochs.png").exists()
+    assert "| FLγ-SECE | 1 | best error: " in page
+    assert "- FLγ-SECE, seed 0, calibration: 2: " in page
+    assert "- FLγ-SECE, seed 0, test: 2: " in page
+    assert (tmp_path / "images" / "meta-regularization-epochs-digits.png").exists()
     assert "2 cells done" in capfd.readouterr().out
 
 
@@ -47,16 +47,16 @@ def trained(method, seed, accuracy, ece):
     metrics |= {"accuracy": [accuracy, accuracy - 0.01, accuracy + 0.02], "ece": [ece, ece - 0.003, ece + 0.004]}
     rows = dict.fromkeys(("none", "TS", "TS (grid)"), metrics)
     rules = {rule: {"epoch": 10, "T": {}, "rows": rows} for rule in ("last", "best", "best-nll")}
-    return {"cell": {"method": method, "length": "paper", "seed": seed}, "numbers": {"rules": rules, "epochs": []}}
+    return {"cell": {"method": method, "data": "cifar100", "seed": seed}, "numbers": {"rules": rules, "epochs": []}}
 
 
 def test_accuracy_becomes_error_with_its_interval_turned_around():
-    number = numbers_of([trained("CE", 0, 0.75, 0.08)])["paper.CE.best.none.accuracy"]
+    number = numbers_of([trained("CE", 0, 0.75, 0.08)])["cifar100.CE.best.none.accuracy"]
     assert number[:3] == pytest.approx((25, 23, 26))
 
 
 def test_several_seeds_widen_the_interval_of_the_test_images():
-    number = numbers_of([trained("CE", 0, 0.75, 0.08), trained("CE", 1, 0.75, 0.10)])["paper.CE.best.none.ece"]
+    number = numbers_of([trained("CE", 0, 0.75, 0.08), trained("CE", 1, 0.75, 0.10)])["cifar100.CE.best.none.ece"]
     seeds = 12.706 * math.sqrt(2) / math.sqrt(2)  # percent: deviation √2 of 8 and 10, two of them
     assert number.value == pytest.approx(9)
     assert number.high == pytest.approx(9 + math.hypot(0.4, seeds))
@@ -66,20 +66,20 @@ def test_several_seeds_widen_the_interval_of_the_test_images():
 def test_an_interval_of_two_seeds_ends_at_what_the_metric_can_be():
     seeds = [trained("FLγ", 0, 0.75, 0.03), trained("FLγ", 1, 0.75, 0.38), trained("Focal", 0, 0.7, 0.03)]
     numbers = numbers_of([*seeds, trained("Focal", 1, 0.75, 0.02)])
-    assert numbers["paper.FLγ.best.none.ece"][1:3] == (0, 100)
-    assert numbers["paper.FLγ - Focal.best.ece"][1:3] == (-100, 100)
+    assert numbers["cifar100.FLγ.best.none.ece"][1:3] == (0, 100)
+    assert numbers["cifar100.FLγ - Focal.best.ece"][1:3] == (-100, 100)
 
 
 def test_a_difference_has_the_error_of_both_networks():
     records = [trained("Focal", 0, 0.75, 0.05), trained("FLγ-SECE", 0, 0.74, 0.02)]
-    number = numbers_of(records)["paper.FLγ-SECE - Focal.best.ece"]
+    number = numbers_of(records)["cifar100.FLγ-SECE - Focal.best.ece"]
     assert number[:3] == pytest.approx((-3, -3 - math.hypot(0.3, 0.4), -3 + math.hypot(0.4, 0.3)))
 
 
 def test_a_difference_is_taken_seed_by_seed_over_the_seeds_that_both_have():
     focal = [trained("Focal", seed, 0.75, ece) for seed, ece in ((0, 0.03), (1, 0.09), (2, 0.50))]
     meta = [trained("FLγ-SECE", seed, 0.75, ece) for seed, ece in ((1, 0.07), (0, 0.02))]
-    number = numbers_of([*focal, *meta])["paper.FLγ-SECE - Focal.best.ece"]
+    number = numbers_of([*focal, *meta])["cifar100.FLγ-SECE - Focal.best.ece"]
     seeds = 12.706 * math.sqrt(0.5) / math.sqrt(2)  # percent: deviation √.5 of -1 and -2, two of them
     assert number.value == pytest.approx(-1.5)
     assert number.high == pytest.approx(-1.5 + math.hypot(0.4, 0.3, seeds))
