@@ -7,7 +7,7 @@ that the samples leave open. In the last case the advice is more samples.
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Unpack, final
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
-from calibrant.checks import check_evidence, with_devices_of_inputs
+from calibrant.checks import check_evidence, check_open_unit, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence import LEVEL, CorpSplit, Estimate, corp, estimate
 from calibrant.evidence.intervals import is_like_guessing, wilson_interval
@@ -245,6 +245,7 @@ def evaluate(
         (80, 0.275, True)
     """
     n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
+    rates = _checked_rates(error_rates)
     samples = _canonical_order(counted_samples(as_predictions(predictions, "evaluate", arrays)))
     metrics = metrics_for(samples, n_bins=n_bins)
     estimates = estimate(samples, metrics, resamples=resamples, seed=seed, progress=progress)
@@ -264,8 +265,14 @@ def evaluate(
         worst_classes=worst_classes(samples) if isinstance(samples, Predictions) else [],
         zeros=samples.zero_cells if isinstance(samples, Predictions) else None,
         effective_n=None if samples.weights is None else samples.effective_size,
-        operating_points=operating_points(EXACT(samples).ranked, error_rates) if error_rates else (),
+        operating_points=operating_points(EXACT(samples).ranked, rates) if rates else (),
     )
+
+
+def _checked_rates(error_rates: object) -> tuple[float, ...]:
+    if isinstance(error_rates, str) or not isinstance(error_rates, Iterable):
+        raise InputError(f"error_rates must be a list of shares, such as [0.05]; got {error_rates!r}.")
+    return tuple(check_open_unit(rate, "each of error_rates") for rate in error_rates)
 
 
 def operating_points(
@@ -291,8 +298,7 @@ def operating_points(
     """
     from scipy.special import betainc
 
-    if unknown := [rate for rate in error_rates if not 0 < rate < 1]:
-        raise InputError(f"error_rates must lie between 0 and 1, as 0.05 does; got {unknown[0]!r}.")
+    rates = _checked_rates(error_rates)
     squared = (ranked.total, ranked.wrong)  # weights, of all and of wrong samples
     if ranked.squared_weights is not None and ranked.squared_right is not None:
         squared = (ranked.squared_weights, ranked.squared_weights - ranked.squared_right)
@@ -319,7 +325,7 @@ def operating_points(
         return OperatingPoint(rate, is_guaranteed, threshold, size, *bounds)
 
     points = []
-    for rate in error_rates:
+    for rate in rates:
         kept = np.flatnonzero(risk <= rate * (1 + 1e-12))
         points.append(point(rate, int(kept[-1]) if len(kept) else None, is_guaranteed=False))
         size = np.minimum(trials, total / ((1 - rate) * weight + rate * squares / total))[steps]

@@ -370,6 +370,19 @@ def test_bins_resamples_and_seeds_may_be_numpys_and_are_checked_by_name(evaluate
             evaluated(**{**numbers, name: wrong})
 
 
+@pytest.mark.parametrize("wrong", [0.05, "0.05", [0.05, "0.1"], [None], [1.0], [0.0]])
+def test_error_rates_are_a_list_of_shares(wrong):
+    with pytest.raises(InputError, match="error_rates must"):
+        evaluate(SAMPLES, resamples=20, error_rates=wrong)
+
+
+def test_error_rates_may_be_an_array():
+    rates = np.array([0.2, 0.5])
+    given = [evaluate(SAMPLES, resamples=20, error_rates=one).operating_points for one in (rates, rates.tolist())]
+    assert given[0] == given[1]
+    assert [point.error_rate for point in given[0]] == [0.2, 0.2, 0.5, 0.5]
+
+
 def test_a_method_to_compare_is_given_as_a_calibrator_and_not_by_its_name():
     with pytest.raises(InputError, match=r"got 'temperature'.*parse_calibrator\('temperature'\)"):
         compare(SAMPLES[:30], SAMPLES[30:], "temperature")

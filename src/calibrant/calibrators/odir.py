@@ -266,7 +266,8 @@ def _fit(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, *,
         f"log-loss in {method.folds}-fold cross-validation: {chosen.loss:.4f}"
     )
     if method.search == "kull":
-        shares = torch.full((method.folds,), 1 / method.folds, dtype=torch.float64, device=inputs.device)
+        folds = len(chosen.fits)  # those that are not empty
+        shares = torch.full((folds,), 1 / folds, dtype=torch.float64, device=inputs.device)
         worst = max((fit.certificate for fit in chosen.fits), key=lambda certificate: certificate.gradient)
         mean = Mixture(shares, [as_map(fit) for fit in chosen.fits], n_classes=predictions.n_classes)
         return Fitted(mean, worst, (note,))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from calibrant.checks import as_tensor, check_bool, set_facts, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.softmax import Normalised, argmax_rows, positions, to_working_precision, top_leads
+from calibrant.numerics.softmax import Normalised, argmax_rows, is_autocast, positions, to_working_precision, top_leads
 from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import Predictions, column_names
 
@@ -173,11 +173,12 @@ def _is_plain(values: Tensor) -> bool:
 
 
 _FOR_ARRAYS = "For arrays there are predict_proba(probs=p) and predict_proba(logits=z)."
-_AUTOCAST = [*filter(torch.amp.is_autocast_available, ("cpu", "cuda", "mps", "xpu"))]  # torch < 2.13 cannot trace it
 
 
-def check_class_count(logits: Tensor, n_classes: int) -> None:
-    """Check that the last axis of logits has the classes that a map was fitted for."""
+def check_logits(logits: object, n_classes: int, for_arrays: str) -> None:
+    """Check that logits are a tensor whose last axis has the classes that a map was fitted for."""
+    if not isinstance(logits, Tensor):
+        raise InputError(f"a map takes a tensor of logits; got {type(logits).__name__}. {for_arrays}")
     if logits.shape[-1:] != (n_classes,):
         got = f"logits of {logits.shape[-1]}" if logits.ndim else "a single number"
         raise InputError(f"this map was fitted for {n_classes} classes; got {got}. Fit it on the same model's scores.")
@@ -264,11 +265,9 @@ class Map(FittedModule, ABC):
 
         A map that only changes the confidence then gives samples of the same given confidence the same new one.
         """
-        if not isinstance(logits, Tensor):
-            raise InputError(f"a map takes a tensor of logits; got {type(logits).__name__}. {_FOR_ARRAYS}")
-        check_class_count(logits, self.n_classes)
-        if (device := logits.device.type) in _AUTOCAST and torch.is_autocast_enabled(device):
-            with torch.autocast(device, enabled=False):  # which would multiply matrices in half precision
+        check_logits(logits, self.n_classes, _FOR_ARRAYS)
+        if is_autocast(logits):
+            with torch.autocast(logits.device.type, enabled=False):
                 return self.apply_as(logits, normalised)
         precise = to_working_precision(logits)
         if self.uniform_share is not None:

@@ -7,13 +7,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant.checks import as_features, check_at_least, check_known
+from calibrant.checks import as_features, check_at_least, check_known, with_devices_of_inputs
 from calibrant.errors import InputError
-from calibrant.maps.base import FitSummary, FittedModule, Setting, as_result, check_class_count, require, rises
+from calibrant.maps.base import FitSummary, FittedModule, Setting, as_result, check_logits, require, rises
 from calibrant.maps.curves import top_log_odds, with_top_log_odds
 from calibrant.numerics.neighbours import Closeness, blocks_of, closeness_of, nearest_distances, unit_rows
 from calibrant.numerics.softmax import Normalised, to_working_precision
 from calibrant.predictions import Predictions
+
+_FOR_ARRAYS = "Make Predictions of arrays: Predictions.from_logits(z, y)."
 
 
 class Surface(FittedModule, ABC):
@@ -161,7 +163,7 @@ class ProximityMap(FittedModule, kind="proximity"):
 
     def apply_as(self, logits: Tensor, features: Tensor, normalised: Normalised) -> Tensor:
         """Return the same as the call of logits that may be known to be log-probabilities, as maps do."""
-        check_class_count(logits, self.n_classes)
+        check_logits(logits, self.n_classes, _FOR_ARRAYS)
         if logits.shape[:-1] != features.shape[:-1]:
             raise InputError(
                 f"logits and features must describe the same samples; got shapes {tuple(logits.shape)} and "
@@ -172,6 +174,7 @@ class ProximityMap(FittedModule, kind="proximity"):
         changed = self.surface(top.log_odds.squeeze(-1), self.proximity(features).to(precise))
         return as_result(with_top_log_odds(top, changed.unsqueeze(-1)), logits, keeps_predicted=True)
 
+    @with_devices_of_inputs
     @torch.no_grad()
     def transform(self, predictions: Predictions, features: object) -> Predictions:
         """Return the same samples and labels with calibrated logits.
@@ -180,6 +183,8 @@ class ProximityMap(FittedModule, kind="proximity"):
             predictions: Predictions of the model that the map was fitted for.
             features: Features of the same samples, from the same layer, (n, d).
         """
+        if not isinstance(predictions, Predictions):
+            raise InputError(f"transform must be given Predictions; got {type(predictions).__name__}. {_FOR_ARRAYS}")
         self.check_class_names(predictions.class_names)
         given = as_features(features, rows=len(predictions)).to(predictions.logits.device)
         blocks = blocks_of(len(predictions), self.reference, self.neighbours)

@@ -19,6 +19,9 @@ Flags: TypeAlias = NDArray[np.bool_]
 _WORTH_THREADS = 1 << 15  # below this length torch does not divide a column among threads, either
 
 
+_AUTOCAST = [*filter(torch.amp.is_autocast_available, ("cpu", "cuda", "mps", "xpu"))]  # torch < 2.13 cannot trace it
+
+
 def working_dtype(values: Tensor) -> torch.dtype:
     """Return float64 for that, else float32: halves have too few digits, and integers none after the point."""
     return torch.float64 if values.dtype == torch.float64 else torch.float32
@@ -27,6 +30,11 @@ def working_dtype(values: Tensor) -> torch.dtype:
 def to_working_precision(values: Tensor) -> Tensor:
     """Convert to :func:`working_dtype`."""
     return values.to(working_dtype(values))
+
+
+def is_autocast(values: Tensor) -> bool:
+    """Return whether torch would multiply matrices on the device of these in half precision."""
+    return values.device.type in _AUTOCAST and torch.is_autocast_enabled(values.device.type)
 
 
 def row_blocks(n: int, most: int) -> list[slice]:

@@ -176,3 +176,10 @@ def test_fits_that_are_only_compared_choose_what_exact_ones_do(kind, seed, monke
     assert quick.summary.notes == exact.summary.notes
     assert torch.allclose(quick.weight, exact.weight, atol=1e-6)
     assert quick.summary.certificate.gradient < 1e-8
+
+
+def test_kull_takes_the_mean_of_the_folds_that_have_samples():
+    rows = rows_of(12)
+    fitted = DirichletODIR(search="kull", strength=1.0, folds=30).fit(rows)
+    assert len(fitted.maps) == 12
+    assert fitted.transform(rows).probs.isfinite().all()

@@ -316,3 +316,25 @@ class TestHardCases:
         for method in METHODS:
             assert isinstance(method, FeatureCalibrator)
             assert not isinstance(method, Calibrator)
+
+
+@EACH
+def test_autocast_changes_neither_a_fit_nor_its_map(method):
+    samples, features, _ = biased(600, dtype=torch.float32)
+    fitted = method.fit(samples, features.float())
+    plain = fitted.transform(samples, features.float())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        again = method.fit(samples, features.float())
+        assert torch.equal(fitted.transform(samples, features.float()).logits, plain.logits)
+    assert all(torch.equal(mine, other) for mine, other in zip(fitted.buffers(), again.buffers(), strict=True))
+
+
+def test_arrays_in_place_of_predictions_are_refused_with_what_to_give():
+    samples, features, _ = biased(300)
+    fitted = DensityRatioCalibration().fit(samples, features)
+    for wrong in (
+        lambda: fitted.transform(samples.logits.numpy(), features),
+        lambda: fitted([[0.0] * 5], features[:1]),
+    ):
+        with pytest.raises(InputError, match=r"Predictions\.from_logits"):
+            wrong()
