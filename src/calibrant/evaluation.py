@@ -4,11 +4,10 @@ The next step keeps three cases apart: an effect that is shown, one that is show
 that the samples leave open. In the last case the advice is more samples.
 """
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Unpack, final
 
@@ -213,8 +212,7 @@ def metrics_for(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> lis
             continue
         if isinstance(metric.statistic, KernelFeatures) and getattr(predictions, "n_classes", 0) > _KERNEL_CLASSES:
             continue
-        has_bins = any(option.name == "n_bins" for option in dataclasses.fields(metric))  # type: ignore[arg-type]
-        chosen.append(dataclasses.replace(metric, n_bins=n_bins) if has_bins else metric)  # type: ignore[type-var]
+        chosen.append(replace(metric, n_bins=n_bins) if hasattr(metric, "n_bins") else metric)
     return chosen
 
 

@@ -138,7 +138,7 @@ def slice_metrics(n_bins: int, *, of_all_classes: bool) -> list[Metric]:
     """Return the metrics of slices, of all classes or of the top label only."""
     known = [catalogue.metrics[name] for name in _METRICS]
     metrics = [one for one in known if of_all_classes or isinstance(one.statistic, TopStatistic)]
-    return [replace(one, n_bins=n_bins) if one.name == "ece" else one for one in metrics]  # type: ignore[type-var]
+    return [replace(one, n_bins=n_bins) if one.name == "ece" else one for one in metrics]
 
 
 def predicted_classes(predictions: Predictions) -> list[str]:

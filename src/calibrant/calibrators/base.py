@@ -260,7 +260,7 @@ class Fitted(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class Calibrator(ABC):
+class Method(ABC):
     """A method of the literature with its options; concrete ones are frozen dataclasses.
 
     Their facts are keywords of the class, ``class Mine(Calibrator, name="mine", ...)``, or attributes in its body.
@@ -268,13 +268,12 @@ class Calibrator(ABC):
     """
 
     name: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]] = ()  # names in earlier versions, and in files that they wrote
     title: ClassVar[str]
     family: ClassVar[CalibratorFamily]
     paper: ClassVar[Paper]
     preserves_accuracy: ClassVar[bool] = False  # the predicted class of a sample never changes
     preserves_ranking: ClassVar[bool] = False  # the more confident of two samples never becomes the less confident
-    bins_every_class: ClassVar[bool] = False  # accuracy on the samples of the fit says little about that on others
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
 
     def __init_subclass__(cls, **facts: object) -> None:
         super().__init_subclass__()
@@ -282,6 +281,18 @@ class Calibrator(ABC):
 
     def __post_init__(self) -> None:
         check_options(self)
+
+    @final
+    def settings(self) -> dict[str, Any]:
+        """Return the options, as a file can hold them."""
+        return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+
+class Calibrator(Method):
+    """A method that is fitted on predictions alone."""
+
+    aliases: ClassVar[tuple[str, ...]] = ()  # names in earlier versions, and in files that they wrote
+    bins_every_class: ClassVar[bool] = False  # accuracy on the samples of the fit says little about that on others
 
     @abstractmethod
     def _fit(self, predictions: Predictions) -> Fitted:
@@ -392,20 +403,12 @@ class Calibrator(ABC):
         )
         return made
 
-    @final
-    def settings(self) -> dict[str, Any]:
-        """Return the options, as a file can hold them."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # concrete calibrators are dataclasses
-        return {field.name: _plain(getattr(self, field.name)) for field in fields}
-
     @property
     def expression(self) -> str:
         """The name with the options that differ from the defaults, as the command line accepts it."""
-        fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        options = {field.name: getattr(self, field.name) for field in fields}
-        unusual = [field.name for field in fields if options[field.name] != field.default]
-        written = ",".join(f"{name}={_written(options[name])}" for name in unusual)
-        return f"{self.name}({written})" if unusual else self.name
+        options = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
+        unusual = [f"{name}={_written(value)}" for name, (value, default) in options.items() if value != default]
+        return f"{self.name}({','.join(unusual)})" if unusual else self.name
 
 
 def _mass(predictions: Predictions) -> float:

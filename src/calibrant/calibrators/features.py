@@ -1,18 +1,17 @@
 """Calibrators that use features as well as predictions: density ratio, and bin-mean-shift by proximity."""
 
-import dataclasses
 import math
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.base import CalibratorFamily, gathered_warnings, log_odds_bounds, top_label, with_scores
+from calibrant.calibrators.base import Method, gathered_warnings, log_odds_bounds, top_label, with_scores
 from calibrant.calibrators.binning import padded
-from calibrant.checks import AtLeastOne, PositiveShare, as_features, check_options, set_facts, with_devices_of_inputs
+from calibrant.checks import AtLeastOne, PositiveShare, as_features, with_devices_of_inputs
 from calibrant.errors import FitError, InputError, warn
 from calibrant.maps import Bands, FitSummary, ProximityMap, Surface, Table
 from calibrant.numerics.isotonic import equal_mass_edges
@@ -26,29 +25,14 @@ _XIONG = Paper(
 _XIONG_EQ_5 = replace(_XIONG, where="eq. 5")
 
 
-class FeatureCalibrator(ABC):
-    """A method of the literature that uses features as well as predictions; concrete ones are frozen dataclasses.
+class FeatureCalibrator(Method):
+    """A method that is fitted on predictions and features.
 
-    The features are those of the layer before the logits, one vector per sample, normalised to unit length. See
-    :class:`~calibrant.calibrators.Calibrator` for ``preserves_accuracy`` and ``preserves_ranking``.
+    The features are those of the layer before the logits, one vector per sample, normalised to unit length.
     """
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    family: ClassVar[CalibratorFamily]
-    paper: ClassVar[Paper]
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
 
     neighbours: int
     closeness: Closeness
-
-    def __init_subclass__(cls, **facts: object) -> None:
-        super().__init_subclass__()
-        set_facts(cls, facts)
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @abstractmethod
     def _fit(self, predictions: Predictions, nearness: Tensor) -> Surface:
@@ -86,11 +70,6 @@ class FeatureCalibrator(ABC):
             summary, predictions, lambda logits, places: fitted.apply_as(logits, given[places], known)
         )
         return fitted
-
-    @final
-    def settings(self) -> dict[str, Any]:
-        """Return the options, as a file can hold them."""
-        return dataclasses.asdict(self)  # type: ignore[call-overload]  # concrete calibrators are dataclasses
 
 
 CellRule: TypeAlias = Literal["shift", "replace"]

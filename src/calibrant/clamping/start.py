@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import Field, asdict, dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, final
 
@@ -35,6 +35,7 @@ class Start(ABC):
     """Method of choosing the first δ; concrete ones are frozen dataclasses."""
 
     name: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @final
     def delta(self, model: nn.Module, data: object, *, space: InputSpace | None = None, seed: int = 0) -> Tensor:
@@ -56,7 +57,7 @@ class Start(ABC):
 
     @final
     def settings(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self)}  # type: ignore[call-overload]  # all are dataclasses
+        return {"name": self.name, **asdict(self)}
 
 
 @final

@@ -5,7 +5,7 @@ For ECE the statistic is ``Binned``, its state ``Bins`` holds sums per bin, and 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field
 from functools import reduce
 from operator import or_
 from typing import Any, ClassVar, Literal, Self, TypeAlias, Unpack, final
@@ -57,6 +57,7 @@ class Metric(ABC):
     may_be_negative: ClassVar[bool] = False  # for calibration errors: the others lie in 0..1
     is_debiased: ClassVar[bool] = False  # for calibration errors: whether the value has what noise adds subtracted
     interval_method: ClassVar[IntervalMethod] = "bootstrap"
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __init_subclass__(cls, **facts: object) -> None:
         super().__init_subclass__()

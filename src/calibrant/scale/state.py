@@ -125,7 +125,7 @@ class Design:
         made = []
         for name in self.metrics:
             metric = catalogue.metrics[name]
-            metric = replace(metric, n_bins=self.n_bins) if hasattr(metric, "n_bins") else metric  # type: ignore[type-var]
+            metric = replace(metric, n_bins=self.n_bins) if hasattr(metric, "n_bins") else metric
             made.append(replace(metric, ranks=_CELLS) if isinstance(metric, RankMetric) else metric)
         return made
 
