@@ -28,7 +28,7 @@ from calibrant.errors import (
 from calibrant.maps import Curve, FitSummary, Map, OneVsRest, TwoClassMap
 from calibrant.maps.curves import class_log_odds, predicted_log_odds
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.softmax import argmax_rows, to_working_precision
+from calibrant.numerics.softmax import argmax_rows, full_precision, to_working_precision
 from calibrant.paper import Paper
 from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, as_predictions
 
@@ -360,8 +360,7 @@ class Calibrator(Method):
         """Fit as :meth:`fit` does, without scoring the map on its own samples: for one of many fits, as in folds."""
         start = time.perf_counter()
         predictions = predictions.with_positive_weights()
-        device = predictions.labels.device.type
-        with gathered_warnings() as warned, torch.autocast(device, enabled=False):  # too few digits
+        with gathered_warnings() as warned, full_precision(predictions.logits):
             share = self.uniform_share(predictions)
             samples = predictions.mixed_with_uniform(share)
             samples = samples if samples.weights is None else samples[:]  # which has not been asked for its counts

@@ -2,7 +2,6 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import (
@@ -26,6 +25,7 @@ from torch.nn import functional as F
 
 from calibrant.checks import NonNegative, check_at_least, check_known, check_labels, check_options, set_facts
 from calibrant.errors import InputError
+from calibrant.numerics.softmax import full_precision
 from calibrant.paper import Paper
 
 __all__ = [
@@ -79,14 +79,6 @@ class Batch:
             return losses.reshape(self._shape)
         # The sum over no sample is 0, and so is the loss; the mean would be NaN.
         return losses.sum() if reduction == "sum" or self.is_empty else losses.mean()
-
-
-def full_precision(logits: Tensor) -> AbstractContextManager[object]:
-    """Disable autocast, which would multiply matrices of probabilities in half precision."""
-    device = logits.device.type
-    # Meta tensors have no autocast.
-    is_on = device != "meta" and torch.is_autocast_enabled(device)
-    return torch.autocast(device, enabled=False) if is_on else nullcontext()
 
 
 def _checked_labels(labels: Tensor, k: int) -> Tensor:

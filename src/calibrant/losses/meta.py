@@ -11,9 +11,10 @@ from torch.nn import functional as F
 
 from calibrant.checks import NonNegative, Positive, check_known
 from calibrant.errors import InputError
-from calibrant.losses.base import Batch, NamedLoss, full_precision, log_losses
+from calibrant.losses.base import Batch, NamedLoss, log_losses
 from calibrant.losses.calibration_error import DECELoss, SECELoss
 from calibrant.losses.focal import focal_weighted
+from calibrant.numerics.softmax import full_precision
 
 __all__ = [
     "L2Unit", "MetaFocalLoss", "MetaL2Loss", "MetaLoss", "MetaObjective", "MetaSmoothingLoss", "SmoothingUnit",

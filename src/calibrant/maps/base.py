@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from calibrant.checks import as_tensor, check_bool, set_facts, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.softmax import Normalised, argmax_rows, is_autocast, positions, to_working_precision, top_leads
+from calibrant.numerics.softmax import (
+    Normalised,
+    argmax_rows,
+    full_precision,
+    positions,
+    to_working_precision,
+    top_leads,
+)
 from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import Predictions, column_names
 
@@ -266,14 +273,12 @@ class Map(FittedModule, ABC):
         A map that only changes the confidence then gives samples of the same given confidence the same new one.
         """
         check_logits(logits, self.n_classes, _FOR_ARRAYS)
-        if is_autocast(logits):
-            with torch.autocast(logits.device.type, enabled=False):
-                return self.apply_as(logits, normalised)
         precise = to_working_precision(logits)
-        if self.uniform_share is not None:
-            precise = floored(precise, self.uniform_share.to(precise), normalised=bool(normalised))
-            normalised = Normalised.ROUNDED
-        return self._result(precise, logits, normalised)
+        with full_precision(logits):
+            if self.uniform_share is not None:
+                precise = floored(precise, self.uniform_share.to(precise), normalised=bool(normalised))
+                normalised = Normalised.ROUNDED
+            return self._result(precise, logits, normalised)
 
     def _result(self, precise: Tensor, logits: Tensor, normalised: Normalised) -> Tensor:
         """Return the calibrated logits in the type of the given ones, from logits of working precision."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.numerics.softmax import is_autocast, to_working_precision
+from calibrant.numerics.softmax import full_precision, to_working_precision
 
 Closeness: TypeAlias = Literal["exp_mean_distance", "mean_exp_square"]
 
@@ -28,11 +28,9 @@ def nearest_distances(points: Tensor, reference: Tensor, neighbours: int, *, ski
     They are ranked by inner products and then measured by differences, which keep their digits however close. ``skip``,
     (m,), is the row of the reference that is the point itself and no neighbour.
     """
-    if is_autocast(points):
-        with torch.autocast(points.device.type, enabled=False):
-            return nearest_distances(points, reference, neighbours, skip=skip)
     # |a - b|² = |a|² - 2 (a·b - |b|²/2), and |a|² is the same for all b.
-    nearness = torch.addmm(reference.square().sum(dim=1) / -2, points, reference.T)
+    with full_precision(points):
+        nearness = torch.addmm(reference.square().sum(dim=1) / -2, points, reference.T)
     if skip is not None:
         nearness = nearness.scatter(1, skip[:, None], -torch.inf)
     nearest = nearness.topk(neighbours, dim=1).indices

@@ -2,6 +2,7 @@
 
 import math
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property, lru_cache
@@ -32,9 +33,11 @@ def to_working_precision(values: Tensor) -> Tensor:
     return values.to(working_dtype(values))
 
 
-def is_autocast(values: Tensor) -> bool:
-    """Return whether torch would multiply matrices on the device of these in half precision."""
-    return values.device.type in _AUTOCAST and torch.is_autocast_enabled(values.device.type)
+def full_precision(values: Tensor) -> AbstractContextManager[object]:
+    """Disable autocast, which would multiply matrices on the device of these values in half precision."""
+    device = values.device.type
+    is_on = device in _AUTOCAST and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if is_on else nullcontext()
 
 
 def row_blocks(n: int, most: int) -> list[slice]:

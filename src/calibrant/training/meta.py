@@ -13,7 +13,7 @@ from calibrant.checks import check_real_number
 from calibrant.errors import FitError, InputError, warn
 from calibrant.inference import evaluating, forward_errors, with_features
 from calibrant.losses import MetaLoss
-from calibrant.numerics.softmax import to_working_precision
+from calibrant.numerics.softmax import full_precision, to_working_precision
 from calibrant.processes import ProcessGroup
 from calibrant.training.data import DeviceData, StoredSamples
 from calibrant.training.recipe import Recipe
@@ -203,7 +203,7 @@ class MetaRegulariser:
         parts = [part for part in (self._head.weight, self._head.bias) if part is not None]
         # Copies, so that no gradient reaches the layer itself or those before it.
         layer = [to_working_precision(part).detach().clone().requires_grad_() for part in parts]
-        with torch.autocast(parts[0].device.type, enabled=False):
+        with full_precision(parts[0]):
             inputs = features.detach().to(layer[0].dtype)
             loss = self.meta_loss(inputs, F.linear(inputs, *layer), labels, layer[0])
             slopes = torch.autograd.grad(loss, layer, create_graph=True)
