@@ -243,7 +243,7 @@ def _figure(records: Sequence[Record], title: str, data: str, images: Path | Non
 
 
 def _draw(records: Sequence[Record], path: Path) -> None:
-    from calibrant.plots.layout import SIZES, bare_axes, horizontal_lines, name_axes, new_figure, theme_named
+    from calibrant.plots.layout import SIZES, bare_axes, name_axes, new_figure, theme_named
 
     theme = theme_named("light")
     figure = new_figure(theme, width=11.0, height=3.9)
@@ -253,8 +253,7 @@ def _draw(records: Sequence[Record], path: Path) -> None:
     panels = (("test_ece", 100, "Test ECE, %"), ("test_nll", 1, "Test log-loss"), ("gamma_mean", 1, "Mean γ"))
     for place, (name, scale, words) in enumerate(panels):
         ax = figure.add_subplot(1, len(panels), place + 1)
-        bare_axes(ax, theme)
-        horizontal_lines(ax, theme)
+        bare_axes(ax, theme, lines=True)
         for method, colour, line in zip(methods, colours, lines, strict=False):
             by_epoch = defaultdict[int, list[float]](list)
             for record in records:

@@ -20,7 +20,6 @@ from calibrant.plots.layout import (
     ThemeName,
     bare_axes,
     draw_head,
-    horizontal_lines,
     metric_axis,
     name_axes,
     new_figure,
@@ -174,8 +173,7 @@ def _sweep_line(ax: Axes, diagram: GammaSweep, values: Tensor, look: Look) -> No
 
 
 def _sweep_frame(ax: Axes, diagram: GammaSweep, theme: Theme, words: str) -> None:
-    bare_axes(ax, theme)
-    horizontal_lines(ax, theme)
+    bare_axes(ax, theme, lines=True)
     ax.axvline(float(diagram.gamma[diagram.chosen]), color=theme.muted, linewidth=0.9, linestyle=(0, (1, 2)), zorder=0)
     ax.xaxis.set_major_locator(MaxNLocator(5))
     name_axes(ax, theme, "γ", words)
@@ -247,8 +245,7 @@ def plot_start_spread(
 
 
 def _starts_draw_panel(ax: Axes, diagram: StartSpread, name: str, theme: Theme) -> None:
-    bare_axes(ax, theme)
-    horizontal_lines(ax, theme)
+    bare_axes(ax, theme, lines=True)
     values, axis = diagram.values[name], metric_axis(name)
     for place, line in enumerate(values):
         _starts_draw_box(ax, place, line, theme)

@@ -442,12 +442,9 @@ def _draw_starts(starts: dict[str, list[dict[str, Any]]], records: Sequence[Reco
 def _draw_bins(rows: dict[str, list[dict[str, Any]]], bins: Sequence[str], path: Path) -> None:
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
-    from calibrant.plots.layout import SIZES, bare_axes, horizontal_lines, name_axes, new_axes, theme_named, title
+    from calibrant.plots.layout import SIZES, name_axes, open_axes, title
 
-    theme = theme_named("light")
-    ax = new_axes(theme, width=6.6, height=4.3)
-    bare_axes(ax, theme)
-    horizontal_lines(ax, theme)
+    ax, theme = open_axes(None, "light", width=6.6, height=4.3)
     x = [int(each) for each in bins]
     looks = {
         "TS": (theme.muted, "s", "temperature scaling"),

@@ -246,13 +246,12 @@ def loss_curve(loss: str, probabilities: Tensor) -> Tensor:
 
 def draw_losses(path: Path) -> None:
     """Draw Fig. 6a: focal loss, cross-entropy and inverse focal loss by the probability of the true class."""
-    from calibrant.plots.layout import SIZES, bare_axes, horizontal_lines, name_axes, new_figure, theme_named
+    from calibrant.plots.layout import SIZES, bare_axes, name_axes, new_figure, theme_named
 
     theme = theme_named("light")
     figure = new_figure(theme, width=6.4, height=4.2)
     ax = figure.add_subplot()
-    bare_axes(ax, theme)
-    horizontal_lines(ax, theme)
+    bare_axes(ax, theme, lines=True)
     x = torch.linspace(0.02, 0.998, 400, dtype=torch.float64)
     colours = (theme.under, theme.under, theme.ink, theme.over, theme.over, theme.over)
     lines = ("-", ":", "-", ":", "--", "-")

@@ -378,19 +378,19 @@ def score_splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, Sc
     return calibration_refinement(predictions, folds=_FOLDS, seed=seed)
 
 
-def worst_bins(predictions: Predictions | TopLabel, *, n_bins: int = 15, most: int = 3) -> list[WorstBin]:
-    """Return the bins that add most to the calibration error, beyond noise, largest first."""
+def worst_bins(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> list[WorstBin]:
+    """Return the bins that add most to the calibration error, beyond noise, largest first, at most three."""
     samples = counted_samples(predictions)
-    return worst_of_bins(Binned(n_bins)(samples), excess=EXACT.excess_of_heavy(samples), most=most)
+    return worst_of_bins(Binned(n_bins)(samples), excess=EXACT.excess_of_heavy(samples))
 
 
-def worst_of_bins(state: Bins, *, excess: float = 1.0, most: int = 3) -> list[WorstBin]:
+def worst_of_bins(state: Bins, *, excess: float = 1.0) -> list[WorstBin]:
     """Return :func:`worst_bins` of the samples behind a state; ``excess`` is :attr:`Ranked.excess_of_heavy`."""
     n, n_bins = float(state.count.sum()), len(state.count)
     gaps = _largest_gaps(state.count, state.confidence, state.correct, state.squared_weights * excess)
     return [
         WorstBin(b / n_bins, (b + 1) / n_bins, count / n, confidence / count, correct / count)
-        for b, count, confidence, correct in gaps[:most]
+        for b, count, confidence, correct in gaps[:3]
     ]
 
 

@@ -49,11 +49,11 @@ def warn_of_missing_classes(predictions: Predictions, name: str) -> None:
         )
 
 
-def class_names(classes: Tensor, predictions: Predictions, *, most: int = 5) -> str:
-    """Return names, or else numbers, of classes for a message; the first few if they are many."""
+def class_names(classes: Tensor, predictions: Predictions) -> str:
+    """Return names, or else numbers, of classes for a message; the first five if they are many."""
     names = predictions.class_names
-    shown = ", ".join(names[j] if names else str(j) for j in classes[:most].tolist())
-    return shown + (f" and {len(classes) - most} others" if len(classes) > most else "")
+    shown = ", ".join(names[j] if names else str(j) for j in classes[:5].tolist())
+    return shown + (f" and {len(classes) - 5} others" if len(classes) > 5 else "")
 
 
 def assign_folds(n: int, folds: int, seed: int, device: torch.device | None = None) -> Tensor:

@@ -63,27 +63,12 @@ class _Gathered(NamedTuple):
     softmax_log_odds: Tensor  # log-odds of the network's own confidence, (n,)
 
 
-def _gathered_from_predictions(predictions: Predictions, features: object) -> _Gathered:
+def _gathered(predictions: Predictions, features: object) -> _Gathered:
     checked = as_features(features, rows=len(predictions))
     blocks = predictions.blocks()  # probabilities of all classes and samples at once may not fit into memory
     probs = (to_working_precision(block.logits).softmax(dim=1).gather(1, block.labels[:, None]) for block in blocks)
     known = (torch.cat(list(probs))[:, 0], predictions.correct, predictions.top.log_odds)
     return _Gathered(checked, *(part.to(checked.device) for part in known))
-
-
-def _gathered_from_model(
-    model: nn.Module, source: SampleSource, *, batch_size: int, layer: str | None = None
-) -> _Gathered:
-    batches = feature_batches(model, source, batch_size=batch_size, layer=layer)
-    parts = [_gathered_from_predictions(predictions, features) for predictions, features in batches]
-    return _Gathered(*(torch.cat(column) for column in zip(*parts, strict=True)))
-
-
-def _checked_augmented(inputs: object, n: int) -> Tensor:
-    if not isinstance(inputs, Tensor) or len(inputs) != n:
-        got = f"shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else type(inputs).__name__
-        raise InputError(f"augment must return a tensor of as many inputs as it receives, {n}; got {got}.")
-    return inputs
 
 
 def split_samples(correct: Tensor, share: float, *, criterion: ChooseEpochBy, seed: int) -> tuple[Tensor, Tensor]:
@@ -234,7 +219,12 @@ class ConfidNet:
                 f"{'augmentation' if augment else 'fine-tuning'} reads the samples several times, and needs them by "
                 "number; got a DataLoader. Pass its data set, or (inputs, labels)."
             )
-        gather = partial(_gathered_from_model, model, source, batch_size=self.batch_size, layer=layer)
+
+        def gather() -> _Gathered:
+            batches = feature_batches(model, source, batch_size=self.batch_size, layer=layer)
+            parts = [_gathered(predictions, features) for predictions, features in batches]
+            return _Gathered(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
         head, encoder = self._fit(gather, progress, model, source, layer, augment, validation)
         return LearnedConfidence(model, head, encoder=encoder, layer=layer)
 
@@ -250,7 +240,7 @@ class ConfidNet:
         """
         if self.fine_tune_epochs:
             raise InputError("fine_tune_epochs must be 0 where there is no network; use fit(model, data).")
-        return self._fit(lambda: _gathered_from_predictions(predictions, features), progress)[0]
+        return self._fit(lambda: _gathered(predictions, features), progress)[0]
 
     def settings(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -294,7 +284,10 @@ class ConfidNet:
                 for some, (inputs, labels, _) in zip(chosen.split(self.batch_size), batches, strict=True):
                     seen, wanted, features = to_device(inputs, device_of(head)), target[some], None
                     if augment is not None:
-                        seen = _checked_augmented(augment(seen), len(seen))
+                        n, seen = len(seen), augment(seen)
+                        if not isinstance(seen, Tensor) or len(seen) != n:
+                            got = f"shape {tuple(seen.shape)}" if isinstance(seen, Tensor) else type(seen).__name__
+                            raise InputError(f"augment must return as many inputs as it receives, {n}; got {got}.")
                         with torch.no_grad():
                             logits, features = logits_and_features(model, seen, layer)
                             probs = to_working_precision(logits).softmax(dim=1)

@@ -219,16 +219,19 @@ class LearnedConfidence(nn.Module):
             data: ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``.
             batch_size: Samples at a time; a loader has its own.
         """
-        log_odds, correct = [], []
-        source, device = sample_source(data), device_of(self.model)
-        with frozen(self), torch.no_grad():
-            for inputs, labels, _ in labelled_batches(source, device=device, batch_size=batch_size):
-                with forward_errors(self.model, inputs):
-                    logits, batch = self(inputs)
-                log_odds.append(batch.double())
-                correct.append(Predictions.from_logits(logits, labels).correct)
-        joined = torch.cat(log_odds)
-        return TopLabel(sigmoid(joined), torch.cat(correct), joined)
+        batches = _outputs(self, self.model, data, batch_size)
+        parts = [(batch, Predictions.from_logits(logits, labels).correct) for (logits, batch), labels in batches]
+        log_odds, correct = (torch.cat(column) for column in zip(*parts, strict=True))
+        return TopLabel(sigmoid(log_odds.double()), correct, log_odds.double())
+
+
+def _outputs(network: nn.Module, model: nn.Module, data: object, batch_size: int = 512) -> Iterator[tuple[Any, Tensor]]:
+    """Yield what a network, frozen, gives for each batch of labelled inputs of the classifier, and the labels."""
+    with frozen(network), torch.no_grad():
+        for inputs, labels, _ in labelled_batches(sample_source(data), device=device_of(model), batch_size=batch_size):
+            with forward_errors(model, inputs):
+                outputs = network(inputs)
+            yield outputs, labels
 
 
 def encoder_copy(model: nn.Module, *, trained: bool, layer: str | None = None) -> nn.Module:
@@ -313,18 +316,6 @@ class ConfidenceComparison:
         return {**vars(self), "best": self.best}
 
 
-def softmax_top_label(model: nn.Module, data: object, *, batch_size: int = 512) -> TopLabel:
-    """Return a network's predictions for labelled inputs with its own confidence, in evaluation mode."""
-    logits, labels = [], []
-    with frozen(model), torch.no_grad():
-        batches = labelled_batches(sample_source(data), device=device_of(model), batch_size=batch_size)
-        for inputs, classes, _ in batches:
-            with forward_errors(model, inputs):
-                logits.append(extract_logits(model(inputs)))
-            labels.append(classes)
-    return Predictions.from_logits(torch.cat(logits), torch.cat(labels)).top
-
-
 def compare_confidences(
     model: nn.Module,
     confidences: Mapping[str, LearnedConfidence],
@@ -356,7 +347,9 @@ def compare_confidences(
     if SOFTMAX in confidences:
         raise InputError(f"the name of a confidence must not be {SOFTMAX!r}, which is the network's own.")
     progress("running the network on the test samples")
-    tops = {SOFTMAX: softmax_top_label(model, data)}
+    batches = [Predictions.from_logits(extract_logits(out), labels).top for out, labels in _outputs(model, model, data)]
+    parts = ((top.confidence, top.correct, top.log_odds) for top in batches)
+    tops = {SOFTMAX: TopLabel(*(torch.cat(column) for column in zip(*parts, strict=True)))}
     for name, confidence in confidences.items():
         progress(f"evaluating {name}")
         tops[name] = confidence.top_label(data)

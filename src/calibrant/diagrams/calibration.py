@@ -135,17 +135,16 @@ def _effective_n(samples: Predictions | TopLabel) -> float | None:
     return None if samples.weights is None else samples.effective_size
 
 
-def binomial_range(count: Tensor, probability: Tensor, *, level: float = 0.95) -> tuple[Tensor, Tensor]:
-    """Return the range that the share of successes in ``count`` trials keeps to with at least this probability.
+def binomial_range(count: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the range that the share of successes in ``count`` trials keeps to in at least 95 % of cases.
 
     Example:
         >>> low, high = binomial_range(torch.tensor([100.0]), torch.tensor([0.5]))
         >>> low.item(), high.item()
         (0.4, 0.6)
     """
-    tail = (1 - level) / 2
     trials, chance = count.double().numpy(), probability.double().numpy()
-    low, high = (torch.from_numpy(_binomial_quantile(q, trials, chance) / trials) for q in (tail, 1 - tail))
+    low, high = (torch.from_numpy(_binomial_quantile(q, trials, chance) / trials) for q in (0.025, 0.975))
     return low, high
 
 

@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast, final
+from typing import Any, TypeAlias, final
 
 import torch
 from torch import Tensor
 
 from calibrant import catalogue
 from calibrant.errors import InputError
-from calibrant.evaluation import evaluate
 from calibrant.files import save_map
 from calibrant.integrations import needed
-from calibrant.integrations.logging import log_evaluation
+from calibrant.integrations.logging import log_with_diagram
 from calibrant.maps import Map
 from calibrant.metrics import Metric, Tally
 from calibrant.predictions import Predictions
@@ -22,9 +21,6 @@ with needed("lightning", "lightning"):
         from lightning.pytorch.callbacks import Callback
     except ModuleNotFoundError:  # the same under its older name
         from pytorch_lightning.callbacks import Callback
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Scores: TypeAlias = Callable[[Any, Any], tuple[Tensor, Tensor]]
 
@@ -102,23 +98,14 @@ class CalibrationCallback(Callback):  # type: ignore[misc, unused-ignore]  # of 
             self.path = Path(self._best_path).with_suffix(".map.safetensors")
         if trainer.is_global_zero:
             save_map(self.fitted, self.path, fitted_on=chosen)
-            self._log(chosen, trainer)
+            if trainer.logger is not None:
+                log_with_diagram(chosen, to=trainer.logger, step=trainer.global_step)
 
     def _remember_best(self, trainer: Any) -> None:
         """Keep the predictions of the last validation if its weights have become the best checkpoint."""
         path = getattr(trainer.checkpoint_callback, "best_model_path", "") or ""
         if path != self._best_path:
             self._best_path, self._best = path, self._last
-
-    def _log(self, predictions: Predictions, trainer: Any) -> None:
-        if trainer.logger is None:
-            return
-        from calibrant.plots import plot_reliability
-
-        figure = cast("Figure", plot_reliability(predictions).figure)
-        log_evaluation(
-            evaluate(predictions), to=trainer.logger, step=trainer.global_step, figures={"reliability": figure}
-        )
 
 
 def logits_and_labels(outputs: Any, batch: Any) -> tuple[Tensor, Tensor]:

@@ -6,10 +6,11 @@ None of them is imported or required: a tracker is recognised by the methods tha
 import math
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from calibrant.errors import InputError
-from calibrant.evaluation import Evaluation
+from calibrant.evaluation import Evaluation, evaluate
+from calibrant.predictions import Predictions
 from calibrant.report import evaluation_page, to_markdown
 
 if TYPE_CHECKING:
@@ -84,6 +85,14 @@ def log_evaluation(
             f"Lightning; got {type(to).__name__}."
         )
     return scalars
+
+
+def log_with_diagram(predictions: Predictions, *, to: Any, step: int) -> None:
+    """Evaluate predictions and log the result with their reliability diagram."""
+    from calibrant.plots import plot_reliability
+
+    figure = cast("Figure", plot_reliability(predictions).figure)
+    log_evaluation(evaluate(predictions), to=to, step=step, figures={"reliability": figure})
 
 
 def _log_figures(figures: "Mapping[str, Figure]", tracker: Any, step: int | None, prefix: str) -> None:

@@ -92,7 +92,10 @@ def export(
                 "a clamped network must be exported to .pt2, or grafted onto its own ONNX graph; got "
                 f"{os.fspath(path)}. Call graft(clamped, 'network.onnx', path)."
             )
-        content = _map_graph(made, about).SerializeToString() if suffix == ".onnx" else _module(made, about).encode()
+        graph = _map_graph(made, about, torch.float32 if suffix == ".onnx" else torch.float64)
+        from calibrant.integrations.numpy_module import numpy_module  # which needs onnx too
+
+        content = graph.SerializeToString() if suffix == ".onnx" else numpy_module(graph, about).encode()
         with atomic_path(path) as file:
             file.write_bytes(content)
     else:
@@ -146,9 +149,9 @@ def graft(
             f"what is grafted must be a map of logits alone, or a clamped model; got {type(head).__name__}. Export a "
             "map that needs features by itself, and feed it logits and features."
         )
-    made = _Deployed(head, inputs, outputs or inputs)
-    grafted = _grafted(made, fitted if isinstance(fitted, ClampedModel) else None, model, output)
-    _describe(grafted, _about(made, class_names, clamped=fitted if isinstance(fitted, ClampedModel) else None))
+    made, clamped = _Deployed(head, inputs, outputs or inputs), fitted if isinstance(fitted, ClampedModel) else None
+    grafted = _grafted(made, clamped, model, output)
+    _describe(grafted, _about(made, class_names, clamped=clamped))
     if path is not None:
         with atomic_path(path) as file:
             file.write_bytes(grafted.SerializeToString())
@@ -292,14 +295,6 @@ def _describe(model: "onnx.ModelProto", about: dict[str, Any]) -> None:
     del model.metadata_props[:]
     model.metadata_props.extend(kept)
     model.metadata_props.add(key=KEY, value=json.dumps(about))
-
-
-def _module(made: _Deployed, about: dict[str, Any]) -> str:
-    """Return a map alone as the source of a Python module."""
-    graph = _map_graph(made, about, torch.float64)
-    from calibrant.integrations.numpy_module import numpy_module
-
-    return numpy_module(graph, about)
 
 
 def _map_graph(made: _Deployed, about: dict[str, Any], dtype: torch.dtype = torch.float32) -> "onnx.ModelProto":

@@ -6,7 +6,6 @@ Needs scikit-learn (``pip install 'calibrant[sklearn]'``)::
     model.predict_proba(X_new)
 """
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, final, get_args
 
@@ -132,9 +131,10 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         positions = _positions(y, self.classes_)
         if self._is_prefit or self.ensemble:
             self.estimators_ = [fit.estimator for fit in fits]
+            parts = [None if weights is None else weights[fit.test] for fit in fits]
             self.maps_ = [
-                _fitted(calibrator, fit.scores, positions[fit.test], self.classes_, _rows(weights, fit.test))
-                for fit in fits
+                _fitted(calibrator, fit.scores, positions[fit.test], self.classes_, own)
+                for fit, own in zip(fits, parts, strict=True)
             ]
         else:
             tested = np.concatenate([fit.test for fit in fits])
@@ -362,17 +362,14 @@ class _Held(NamedTuple):
 def _train_and_predict(
     estimator: Any, split: Any, X: Any, y: Labels, fit_params: dict[str, Any], response_method: ResponseMethod
 ) -> _Held:
+    """Train on some samples, with the parameters of ``fit`` that have a value for each, and predict the others."""
     train, test = (np.flatnonzero(part) if np.asarray(part).dtype == bool else np.asarray(part) for part in split)
-    given = dict(_of_samples(fit_params, _num_samples(X), train))
+    given = {}
+    for name, value in fit_params.items():
+        is_sized = hasattr(value, "__len__") and not isinstance(value, str | dict)
+        given[name] = _safe_indexing(value, train) if is_sized and _num_samples(value) == _num_samples(X) else value
     estimator.fit(_safe_indexing(X, train), _safe_indexing(y, train), **given)
     return _Held(estimator, _scores(estimator, _safe_indexing(X, test), response_method), test)
-
-
-def _of_samples(params: dict[str, Any], n: int, rows: NDArray[np.int64]) -> Iterator[tuple[str, Any]]:
-    """Yield parameters of ``fit``, those with a value for every sample restricted to some samples."""
-    for name, value in params.items():
-        is_per_sample = hasattr(value, "__len__") and not isinstance(value, str | dict) and _num_samples(value) == n
-        yield name, _safe_indexing(value, rows) if is_per_sample else value
 
 
 def _scores(estimator: Any, X: Any, response_method: ResponseMethod) -> _Scores:
@@ -404,10 +401,6 @@ def _fitted(
     with without_our_warnings():  # of labels with probability 0: no log-loss is reported here
         samples = make(scores.of_all_classes, positions, class_names=names, weights=weights)
     return calibrator.fit(samples)
-
-
-def _rows(weights: NDArray[np.float64] | None, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    return None if weights is None else weights[rows]
 
 
 def _calibrated(fitted: Map, scores: _Scores) -> NDArray[np.float64]:

@@ -3,26 +3,22 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import Any, final
 
 import numpy as np
 from torch import Tensor, nn
 
 from calibrant import catalogue
 from calibrant.errors import InputError
-from calibrant.evaluation import evaluate
 from calibrant.files import save_map
 from calibrant.integrations import needed
-from calibrant.integrations.logging import log_evaluation
+from calibrant.integrations.logging import log_with_diagram
 from calibrant.maps import Map
 from calibrant.metrics import Metric, Tally
 from calibrant.predictions import Predictions
 
 with needed("transformers", "hf"):
     from transformers import TrainerCallback
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 IGNORED = -100  # label of tokens that do not count
 _FILE = "map.safetensors"
@@ -87,11 +83,7 @@ class Calibration(TrainerCallback):  # type: ignore[misc, unused-ignore]  # of a
         else:
             self._save(Path(args.output_dir))
         if self.to is not None and self.predictions is not None:
-            from calibrant.plots import plot_reliability
-
-            figure = cast("Figure", plot_reliability(self.predictions).figure)
-            evaluation = evaluate(self.predictions)
-            log_evaluation(evaluation, to=self.to, step=state.global_step, figures={"reliability": figure})
+            log_with_diagram(self.predictions, to=self.to, step=state.global_step)
 
     def _save(self, folder: Path) -> None:
         if self.predictions is None:

@@ -80,7 +80,7 @@ _SETTLED = 1e-8  # residual at which functions of unit size count as solved
 
 
 def root_of_decreasing(
-    function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, *, at_high: Tensor | None = None, steps: int = 10
+    function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, *, at_high: Tensor | None = None
 ) -> Tensor:
     """Find the roots of many decreasing functions at once, by false position that halves a side kept twice (Illinois).
 
@@ -95,7 +95,7 @@ def root_of_decreasing(
     at_high = function(high) if at_high is None else at_high
     outside, middle = at_low <= 0, high
     kept_low, kept_high = torch.zeros_like(outside), torch.zeros_like(outside)
-    for _ in range(steps):
+    for _ in range(10):
         middle = low + (high - low) * (at_low / (at_low - at_high).clamp(min=1e-300)).clamp(0, 1)
         value = function(middle)
         if bool((outside | (value.abs() <= _SETTLED)).all()):

@@ -267,6 +267,7 @@ class CurvatureMemory:
 
 
 _NO_GAIN = 1e-15  # relative gain of a step below which rounding takes over
+_MAX_STEPS = 1000
 _SLACK = 100.0  # multiple of the tolerance that is accepted where steps gain nothing any more
 
 
@@ -276,7 +277,6 @@ def quasi_newton(
     *,
     least: float | None = None,
     tolerance: float = 1e-7,
-    max_steps: int = 1000,
 ) -> tuple[Tensor, Certificate]:
     """Minimise by L-BFGS-B: globally where the function is convex, else to the nearest minimum.
 
@@ -302,7 +302,7 @@ def quasi_newton(
         jac=True,
         method="L-BFGS-B",
         bounds=None if least is None else [(least, None)] * len(start),
-        options={"maxiter": max_steps, "maxfun": 10 * max_steps, "maxcor": 20, "gtol": tolerance, "ftol": _NO_GAIN},
+        options={"maxiter": _MAX_STEPS, "maxfun": 10 * _MAX_STEPS, "maxcor": 20, "gtol": tolerance, "ftol": _NO_GAIN},
     )
     point, gradient = torch.from_numpy(best.x).to(start), torch.from_numpy(best.jac).to(start)
     if least is not None:

@@ -100,7 +100,7 @@ def open_axes(
 ) -> tuple[Axes, Theme]:
     """Prepare the axes given, or those of a new figure of this size in inches, in the colours of a theme."""
     colours = theme_named(theme)
-    ax = new_axes(colours, width=width, height=height) if ax is None else ax
+    ax = new_figure(colours, width=width, height=height).add_subplot() if ax is None else ax
     bare_axes(ax, colours, lines=lines)
     return ax, colours
 
@@ -111,11 +111,6 @@ def open_figure(figure: Figure | None, theme: Theme, *, width: float, height: fl
         return new_figure(theme, width=width, height=height)
     figure.set_facecolor(theme.background)
     return figure
-
-
-def new_axes(theme: Theme, *, width: float, height: float) -> Axes:
-    """Create axes in a new figure; sizes in inches."""
-    return new_figure(theme, width=width, height=height).add_subplot()
 
 
 def new_figure(theme: Theme, *, width: float, height: float) -> Figure:
@@ -137,12 +132,7 @@ def bare_axes(ax: Axes, theme: Theme, *, lines: bool = False) -> None:
         labelsize=SIZES["tick"], top=False, right=False,
     )  # fmt: skip
     if lines:
-        horizontal_lines(ax, theme)
-
-
-def horizontal_lines(ax: Axes, theme: Theme) -> None:
-    """Draw faint lines at the ticks, to read heights by."""
-    ax.grid(visible=True, axis="y", color=theme.faint, linewidth=0.8, linestyle="-")
+        ax.grid(visible=True, axis="y", color=theme.faint, linewidth=0.8, linestyle="-")
 
 
 def row_axes(ax: Axes, theme: Theme, names: Sequence[str]) -> None:

@@ -36,8 +36,7 @@ def plot_trend(trend: Trend, *, name: str = "", figure: Figure | None = None, th
     for row, metric in enumerate(trend.metrics, start=1):
         ax = figure.add_subplot(grid[row], sharex=first)
         first = first or ax
-        layout.bare_axes(ax, colours)
-        layout.horizontal_lines(ax, colours)
+        layout.bare_axes(ax, colours, lines=True)
         _draw(ax, trend, metric, colours)
         axis = layout.metric_axis(metric)
         axis.set_ticks(ax.yaxis, 4)

@@ -229,9 +229,9 @@ def known(values: Iterable[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)]
 
 
-def room_above(values: Iterable[float], *, least: float = 0.01) -> float:
-    """Return a limit a little above the largest value."""
-    return 1.08 * max([*known(values), least / 1.08])
+def room_above(values: Iterable[float]) -> float:
+    """Return a limit a little above the largest value, and at least 0.01."""
+    return max(1.08 * max(known(values), default=0.0), 0.01)
 
 
 def are_wide(values: Sequence[float]) -> bool:
