@@ -119,7 +119,8 @@ def _groups(records: Sequence[Record], kind: str = "rows") -> dict[tuple[str, st
         for name, rows in record["numbers"].get(kind, {}).items():
             data = cell["data"] if name == "test" else name
             groups.setdefault((data, cell["network"], cell["method"]), {})[cell["seed"]] = rows
-    return groups
+    order = list(DATA)
+    return dict(sorted(groups.items(), key=lambda group: order.index(group[0][0])))
 
 
 def _estimate(rows: Mapping[str, Any], row: str, metric: str) -> Estimate:
