@@ -62,8 +62,7 @@ def without_noise(value: float, resampled: Tensor, floor: float | None = None) -
         (0.0362, 0.0)
     """
     mean = float(resampled.nanmean())
-    if floor is None:
-        floor = _floor_of(value, mean)
+    floor = _floor_of(value, mean) if floor is None else floor
     if not floor > 0:
         return value, resampled
     spread = torch.tensor(floor / _FOLDED, dtype=torch.float64)
@@ -75,11 +74,12 @@ def without_noise(value: float, resampled: Tensor, floor: float | None = None) -
 
 def _unfolded(means: Tensor, spread: Tensor) -> Tensor:
     """Return μ for each mean of |N(μ, spread²)|; 0 where no μ has so small a mean."""
-    seen = means / spread
-    mean = seen.clone()  # too large, for a convex function, which Newton's steps then approach from above
+    mean = seen = means / spread  # too large, for a convex function, which Newton's steps then approach from above
     for _ in range(40):
-        slope = torch.erf(mean / math.sqrt(2)).clamp(min=1e-12)
+        before, slope = mean, torch.erf(mean / math.sqrt(2)).clamp(min=1e-12)
         mean = (mean - (folded_mean(mean) - seen) / slope).clamp(min=0)
+        if bool(((before - mean).abs() < 1e-13).all()):
+            break
     return spread * mean
 
 

@@ -40,6 +40,7 @@ from calibrant.evidence.differences import (
     errors_with_floor,
     paired_difference,
 )
+from calibrant.evidence.estimates import values_of
 from calibrant.maps import Map
 from calibrant.metrics import Metric
 from calibrant.metrics.smooth import KernelFeatures
@@ -294,21 +295,17 @@ def _resampled(
     seed = state.design.seed + 1  # other draws than those of the intervals
     draws = _with_all(draw_counts(GROUPS, resamples, seed))
     class_draws = _with_all(draw_counts(state.class_groups, resamples, seed))
-    top = [metric for metric in metrics if isinstance(metric.statistic, TopStatistic)]
-    drawn: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics}
-    for ranked in resampled_levels(state, draws):
-        for metric in top:
-            assert isinstance(metric.statistic, TopStatistic)
-            drawn[metric.name].append(metric.value(metric.statistic.of_ranked(ranked)))
-    groups = state.group_states()
+    statistics = {m.name: of for m in metrics if isinstance(of := m.statistic, TopStatistic)}
+    top = [metric for metric in metrics if metric.name in statistics]
+    drawn, groups = values_of(top, statistics, resampled_levels(state, draws)), state.group_states()
     for metric in metrics:
         if metric not in top:
-            by_group = groups[metric.statistic]
-            drawn[metric.name] = [metric.value(by_group.reweighted(chunk)) for chunk in class_draws.split(16)]
+            values = [metric.value(groups[metric.statistic].reweighted(chunk)) for chunk in class_draws.split(16)]
+            drawn[metric.name] = torch.cat(values)
     states, resampled = state.states(), dict[str, Resampled]()
     for metric in metrics:
         # Levels are coarser than what the values are read off: draws are moved by as much as theirs differs.
-        numbers, exact = torch.cat(drawn[metric.name]), float(metric.value(states[metric.statistic]))
+        numbers, exact = drawn[metric.name], float(metric.value(states[metric.statistic]))
         resampled[metric.name] = Resampled.of(metric, numbers + (exact - numbers[0]), estimates)
     return resampled
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,7 @@ def estimate_state(
     return estimates
 
 
+@lru_cache(maxsize=4)  # all methods of a comparison have the same
 def draw_counts(groups: int, resamples: int, seed: int) -> Tensor:
     """Draw groups with replacement; return how often each was drawn, (resamples, groups)."""
     drawn = np.random.default_rng([seed, 3]).multinomial(groups, np.full(groups, 1 / groups), size=resamples)

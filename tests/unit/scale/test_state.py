@@ -209,7 +209,8 @@ def test_very_few_samples_are_evaluated_as_in_memory_although_some_resamples_hav
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_a_file_whose_numbers_have_another_shape_is_refused(tmp_path, weighted):
+def test_a_file_whose_numbers_have_another_shape_is_refused(tmp_path, weighted, monkeypatch):
+    monkeypatch.setattr("calibrant.scale.state._JOINED", 9)  # fewer levels: files of one megabyte, not of twelve
     state, path = state_of(predictions_of(200, 3, weighted=weighted), []), tmp_path / "a.state"
     document, tensors = {**state._document(), "notes": {}}, state._tensors()
     changes = (lambda v: v[..., None], lambda v: v.reshape(-1)[:-1], lambda v: v.transpose(0, -1), torch.Tensor.flatten)
