@@ -14,6 +14,8 @@ from calibrant.datasets import CIFAR10, Dataset, DigitsReader, PixelScale, Sampl
 from calibrant.training import TrainingData
 
 
+@pytest.mark.usefixtures("here")
+@pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning")  # which workers show, and do not raise
 def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     records = str(tmp_path / "records.jsonl")
     assert main(["run", "learned-confidence", "--quick", "--records", records]) == 0

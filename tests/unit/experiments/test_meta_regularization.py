@@ -7,6 +7,7 @@ from experiments.__main__ import STUDIES, main
 from experiments.meta_regularization.results import numbers_of
 
 
+@pytest.mark.usefixtures("here")
 def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     records = str(tmp_path / "records.jsonl")
     run = ["run", "meta-regularization", "--quick", "--records", records, "--only", "seed=0", "--together", "2"]
@@ -25,6 +26,7 @@ def test_the_records_say_what_published_toml_says_they_say(capsys):
     assert main(["check", "meta-regularization"]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("here")
 def test_data_that_are_not_there_end_the_run_with_a_message(tmp_path, capsys):
     assert main(["run", "meta-regularization", "--records", str(tmp_path / "records.jsonl"), "--device", "cpu"]) == 2
     assert "--data must name" in capsys.readouterr().err

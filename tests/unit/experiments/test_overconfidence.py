@@ -6,6 +6,7 @@ from experiments.__main__ import STUDIES, main
 from experiments.overconfidence.results import loss_curve, numbers_of, page_of
 
 
+@pytest.mark.usefixtures("here")
 def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     records = str(tmp_path / "records.jsonl")
     assert main(["run", "overconfidence", "--quick", "--records", records, "--together", "3"]) == 0
@@ -24,6 +25,7 @@ def test_the_records_say_what_published_toml_says_they_say(capsys):
     assert main(["check", "overconfidence"]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("here")
 def test_a_data_set_that_is_not_there_ends_the_run_before_a_cell_begins(tmp_path, capsys):
     records = tmp_path / "records.jsonl"
     run = ["run", "overconfidence", "--records", str(records), "--data", str(tmp_path), "--device", "cpu"]

@@ -50,6 +50,7 @@ def test_a_descent_that_comes_apart_is_refused(samples):
         descend(samples, "vector", "sum", rate=1e307, epochs=3)
 
 
+@pytest.mark.usefixtures("here")
 def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     records = str(tmp_path / "records.jsonl")
     assert main(["run", "posthoc-maps", "--quick", "--records", records]) == 0

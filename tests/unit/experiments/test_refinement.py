@@ -13,6 +13,8 @@ from calibrant.datasets import CIFAR10, Dataset, PixelScale, Samples
 from calibrant.errors import InputError
 
 
+@pytest.mark.usefixtures("here")
+@pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning")  # which workers show, and do not raise
 def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     records = str(tmp_path / "records.jsonl")
     assert main(["run", "refinement", "--quick", "--records", records, "--together", "2"]) == 0

@@ -16,6 +16,7 @@ from calibrant.models import build_model
 from calibrant.predictions import Predictions
 
 
+@pytest.mark.usefixtures("here")
 def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capsys):
     records = str(tmp_path / "records.jsonl")
     assert main(["check", "neural-clamping", "--quick", "--records", records]) == 1  # nothing has run
@@ -37,6 +38,7 @@ def test_the_records_say_what_published_toml_says_they_say(capsys):
     assert main(["check", "neural-clamping"]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("here")
 def test_data_that_are_not_there_end_the_run_with_a_message(tmp_path, capsys):
     assert main(["run", "neural-clamping", "--records", str(tmp_path / "records.jsonl"), "--device", "cpu"]) == 2
     assert "--data must name" in capsys.readouterr().err
