@@ -48,20 +48,24 @@ def features_of(model: nn.Module, samples: StoredSamples) -> Tensor:
 
 
 def _outputs_of(model: nn.Module, call: Callable[[Tensor], Tensor], samples: StoredSamples) -> Tensor:
-    with _evaluating(model), _without_tf32():
+    with _evaluating(model), _plain_convolutions():
         batches = torch.arange(len(samples), device=samples.labels.device).split(_BATCH_SIZE)
         return torch.cat([call(samples.inputs.plain(batch)) for batch in batches])
 
 
 @contextmanager
-def _without_tf32() -> Iterator[None]:
-    """Multiply float32 in full; by default torch's convolutions on a GPU use ten bits."""
-    flags = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+def _plain_convolutions() -> Iterator[None]:
+    """Multiply float32 in full (torch's convolutions on a GPU use ten bits), and time no algorithms for it.
+
+    Timing them is for steps that are repeated: it is done again in every thread, and for every size of a last batch.
+    """
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    flags = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+    matmul.allow_tf32 = cudnn.allow_tf32 = cudnn.benchmark = False
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = flags
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = flags
 
 
 @contextmanager

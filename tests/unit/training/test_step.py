@@ -163,12 +163,14 @@ def test_evaluating_held_out_samples_changes_nothing(session_of, changing_networ
         assert torch.equal(values, seen.state()[name]), name
 
 
-def test_held_out_samples_are_evaluated_in_full_float32_and_torchs_settings_are_left(session_of):
+def test_held_out_samples_are_evaluated_in_full_float32_and_torchs_settings_are_left(session_of, monkeypatch):
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    monkeypatch.setattr(cudnn, "benchmark", True)  # which times algorithms for every size of a last batch
     session, seen = session_of(epochs=1), []
     session.model.register_forward_pre_hook(
-        lambda *_: seen.append((torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32))
+        lambda *_: seen.append((cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark))
     )
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    before = cudnn.allow_tf32, matmul.allow_tf32, True
     session.logits(session.data.held_out["test"])
-    assert set(seen) == {(False, False)}
-    assert (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32) == before
+    assert set(seen) == {(False, False, False)}
+    assert (cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark) == before
