@@ -59,7 +59,7 @@ export function Reliability(props: { name: string; title: string; bins: Bin[]; a
             {bin && <rect class="chosen" x={x.at(bin.low)} width={x.at(bin.high) - x.at(bin.low)} y={up[1]} height={up[0] - up[1]} />}
             {Object.entries(marks).map(([name, d]) => <path key={name} class={name} d={d} fill={name.startsWith("over") ? `url(#${id})` : undefined} />)}
             {diagonal(x, y)}
-            {other && <path class="other" d={path(other.map((one): Point => [x.at(one.confidence), y.at(one.accuracy)]))} />}
+            {other && <path class="other" d={path(other.filter((one) => one.count >= FEW).map((one): Point => [x.at(one.confidence), y.at(one.accuracy)]))} />}
             <rect class="hit" x={across[0]} width={across[1] - across[0]} y={up[1]} height={up[0] - up[1]} onPointerMove={point} onClick={() => bin && picks?.bin(bin.low, bin.high)} />
           </>);
       }}
@@ -116,21 +116,22 @@ export function Densities({ density, title = "Confidence when right and when wro
 }
 
 /** Errors that remain when only the most confident samples are answered; a dot at the chosen threshold. */
-export function RiskCoverage(props: { risk: Risk; n: number; dot: Point | null; below: ComponentChildren }) {
+export function RiskCoverage(props: { risk: Risk; other?: Risk; n: number; dot: Point | null; below: ComponentChildren }) {
   // Below thirty samples the band would only show that they are few.
-  const { risk, dot } = props, enough = Math.max(0, risk.coverage.findIndex((value) => value >= Math.max(0.05, 30 / props.n)));
-  const top = Math.max(0.01, ...risk.risk.slice(enough), dot ? dot[1] : 0) * 1.12, cut = (values: number[]) => values.slice(enough).map((value) => Math.min(value, top));
+  const { risk, other, dot } = props, enough = Math.max(0, risk.coverage.findIndex((value) => value >= Math.max(0.05, 30 / props.n)));
+  const top = Math.max(0.01, ...risk.risk.slice(enough), ...(other?.risk.slice(enough) ?? []), dot ? dot[1] : 0) * 1.12, cut = (values: number[]) => values.slice(enough).map((value) => Math.min(value, top));
   return (
     <Figure name="risk" title="Errors among the samples answered"
-      alt={`Risk-coverage curve: ${share(risk.risk.at(-1)!)} errors if all samples are answered. Area under it ${number(risk.aurc)}.`} below={props.below}>
+      alt={`Risk-coverage curve: ${share(risk.risk.at(-1)!)} errors if all samples are answered. Area under it ${number(risk.aurc)}${other ? `, under that of the other ${number(other.aurc)}` : ""}.`} below={props.below}>
       {(width) => {
         const height = heightOf(width), [across, up] = inner(width, height);
         const x = linear([0, 1], across, percentTick), y = linear([0, top], up, percentTick);
-        const line = (values: number[]) => path(risk.coverage.map((value, i): Point => [x.at(value), values[i] > top ? NaN : y.at(values[i])]));
+        const line = (values: number[], of = risk) => path(of.coverage.map((value, i): Point => [x.at(value), values[i] > top ? NaN : y.at(values[i])]));
         return <>
           <Axes x={x} y={y} width={width} height={height} xTitle="Samples answered, %" yTitle="Wrong among them, %" />
           <path class="consistency" d={band(risk.coverage.slice(enough), cut(risk.low), cut(risk.high), x, y)} />
           <path class="ideal" d={line(risk.optimal)} />
+          {other && <path class="other" d={line(other.risk, other)} />}
           <path class="curve" d={line(risk.risk)} />
           {dot && <g class="dot"><line x1={x.at(dot[0])} x2={x.at(dot[0])} y1={y.at(dot[1])} y2={up[0]} /><line x1={across[0]} x2={x.at(dot[0])} y1={y.at(dot[1])} y2={y.at(dot[1])} /><circle cx={x.at(dot[0])} cy={y.at(dot[1])} r="5" /></g>}
         </>;

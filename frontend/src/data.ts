@@ -69,7 +69,10 @@ export interface Slice {
 /** Metrics over time; the change is that of a period in which one changed beyond chance. */
 export interface TrendMetric { name: string; title: string; lower_is_better: boolean | null; levels: (number | null)[]; values: { value: number | null; low: number | null; high: number | null; change: { difference: number; p: number; side: Side } | null }[] }
 export interface Trend { periods: { name: string; n: number }[]; metrics: TrendMetric[] }
-export interface Charts { schema: string; n_bins: number; views: View[]; methods: Method[]; baseline: string; slices?: Slice[]; clamping?: Clamping; diagnosis?: Diagnosis; trend?: Trend }
+/** A metric of this model and of its baseline on the same samples. */
+export interface Change { name: string; title: string; lower_is_better: boolean | null; baseline: number; candidate: number; value: number; low: number | null; high: number | null; p: number | null; side: Side }
+export interface Compared { baseline: string; words: string; main: number; metrics: Change[] } // the main metrics first
+export interface Charts { schema: string; n_bins: number; views: View[]; methods: Method[]; baseline: string; comparison?: Compared; slices?: Slice[]; clamping?: Clamping; diagnosis?: Diagnosis; trend?: Trend }
 
 /** Several reports by the id of their element; equal temperatures stand once in shared, views have their place. */
 export interface Several { shared: Temperatures[]; reports: Record<string, Omit<Charts, "views"> & { views: (Omit<View, "temperatures"> & { temperatures: number | null })[] }> }

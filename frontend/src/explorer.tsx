@@ -8,7 +8,7 @@ import type { Charts, View } from "./data";
 import { Pick } from "./pick";
 import { number, share } from "./plot";
 import { SliceCharts } from "./slices";
-import { ClassTable, MethodTable } from "./tables";
+import { ClassTable, DifferenceTable, MethodTable } from "./tables";
 import { TrendCharts } from "./trend";
 
 export function Slider(props: { label: string; min: number; max: number; value: number; text: string; onMove: (value: number) => void; disabled?: boolean }) {
@@ -31,6 +31,12 @@ function useLater<T>(value: T): T {
 
 export const KINDS: [Kind, string][] = [["width", "equal width"], ["mass", "equal mass"], ["free", "bin-free"]];
 
+/** What the charts show need not stand in the tables below them. */
+export function markPlace(place: Element, charts: Charts): void {
+  place.classList.toggle("has-methods", charts.methods.length > 0);
+  place.classList.toggle("has-differences", Boolean(charts.comparison));
+}
+
 /** All charts of a report: those of the chosen predictions, then methods and classes. */
 export function Explorer({ charts }: { charts: Charts }) {
   const [chosen, choose] = useState(charts.views.length > 1 ? 1 : 0), view = charts.views[chosen] as View | undefined, picks = useContext(Pick);
@@ -39,6 +45,7 @@ export function Explorer({ charts }: { charts: Charts }) {
       {charts.clamping && <ClampingReport clamping={charts.clamping} />}
       {charts.trend && <TrendCharts trend={charts.trend} />}
       {charts.diagnosis && <DiagnosisCharts diagnosis={charts.diagnosis} />}
+      {charts.comparison && <DifferenceTable compared={charts.comparison} />}
       {charts.views.length > 1 && (
         <fieldset class="views"><legend>Predictions shown</legend>{charts.views.map((one, i) => (
           <label><input type="radio" name="view" checked={i === chosen} onChange={() => choose(i)} /><span>{one.title}</span></label>))}</fieldset>)}
@@ -80,10 +87,10 @@ export function ViewCharts({ view, first, start }: { view: View; first?: View; s
           : <Reliability name="reliability" title="Accuracy at each confidence" bins={made} other={other} below={controls}
               alt={`Reliability diagram, ${bins} bins of ${kind === "mass" ? "equal mass" : "equal width"}. ${words}: ${Math.abs(over) < 0.005 ? "about equal" : over > 0 ? "overconfident" : "underconfident"}. Calibration error ${number(error)}.`} />}
         {densities}
-        <RiskCoverage risk={view.risk} n={view.n} dot={answered.count ? [answered.count / view.n, wrong] : null} below={
+        <RiskCoverage risk={view.risk} other={first?.risk} n={view.n} dot={answered.count ? [answered.count / view.n, wrong] : null} below={
           <>
             <p class="reading answer" aria-live="polite">{answered.count
-              ? <>Answer only above {least} %: <output data-value="coverage">{share(answered.count / view.n)}</output> of samples, <output data-value="risk">{share(wrong)}</output> errors. Dotted: the best ranking.</>
+              ? <>Answer only above {least} %: <output data-value="coverage">{share(answered.count / view.n)}</output> of samples, <output data-value="risk">{share(wrong)}</output> errors. Dotted: the best ranking{first && `; dashed: ${first.title}`}.</>
               : <>No sample has a confidence above {least} %.</>}</p>
             <div class="controls"><Slider label="Answer above" min={0} max={99} value={least} text={`${least} %`} onMove={setLeast} /></div>
           </>} />

@@ -1,7 +1,7 @@
 /** Entry of the bundle. A report is readable as it stands; this adds charts, copy buttons and the choice of theme. */
 import { render } from "preact";
 import { type Charts, decode, oneOf, type Several } from "./data";
-import { Explorer } from "./explorer";
+import { Explorer, markPlace } from "./explorer";
 import { Studio } from "./studio/app";
 
 /** A button after every line of code that a reader may want to run. */
@@ -32,7 +32,7 @@ function addThemeButton(): void {
 
 function draw(charts: Charts, place: Element): void {
   place.replaceChildren();
-  place.classList.toggle("has-methods", charts.methods.length > 0);
+  markPlace(place, charts);
   render(<Explorer charts={charts} />, place);
 }
 

@@ -3,7 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import { equalWidth, runningSums } from "./bins";
 import type { Slice } from "./data";
 import { number, share, short, whole } from "./plot";
-import { type Column, Interval, signed, SortTable } from "./tables";
+import { type Column, Interval, pText, signed, SortTable } from "./tables";
 
 interface Row extends Slice { id: string; rank: number }
 const SIDE = 120; // of a panel, in its own units
@@ -13,7 +13,6 @@ export function SliceCharts({ slices, bins, onPick }: { slices: Slice[]; bins: n
   const columns = [...new Set(slices.map((one) => one.column))], [column, choose] = useState(columns[0]), now = columns.includes(column) ? column : columns[0];
   const rows = useMemo(() => slices.filter((one) => one.column === now).map((one, rank): Row => ({ ...one, id: one.value, rank: rank + 1 })), [slices, now]);
   const drawn = rows.filter((row) => row.cells), top = Math.max(...rows.filter((row) => row.p !== null).map((row) => row.ece.high ?? row.ece.value), 0.01);
-  const p = (value: number | null) => (value === null ? "–" : value < 0.002 ? "< .002" : value.toFixed(3));
   const tested = slices.filter((one) => one.p !== null).length;
   const table: Column<Row>[] = [
     { title: "rank", worth: (row) => row.rank, cell: (row) => row.rank },
@@ -25,7 +24,7 @@ export function SliceCharts({ slices, bins, onPick }: { slices: Slice[]; bins: n
     { title: "ECE", worth: (row) => row.ece.value, cell: (row) => (row.miscalibrated ? <b>{number(row.ece.value)}</b> : number(row.ece.value)) },
     { title: "95 % interval", worth: (row) => row.ece.low, cell: (row) => (row.ece.low === null ? "–" : `${number(row.ece.low)} … ${number(row.ece.high)}`) },
     { title: "ECE, with its interval; noise floor dashed", text: true, wide: true, worth: (row) => row.ece.value, cell: (row) => <Interval dot={{ ...row.ece, side: row.miscalibrated ? "worse" : "alike" }} range={[0, top]} zero={row.floor ?? undefined} /> },
-    { title: "p", worth: (row) => row.p, cell: (row) => p(row.p) },
+    { title: "p", worth: (row) => row.p, cell: (row) => pText(row.p) },
     { title: "to the rest", worth: (row) => row.to_rest.value, side: (row) => (row.side === "alike" ? "" : row.side), cell: (row) => (row.to_rest.value === null ? "–" : <>{signed(100 * row.to_rest.value, 1)}<i>{{ better: "▲", worse: "▼", alike: "" }[row.side]}</i></>) },
   ];
   return (

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { wilson } from "./bins";
-import type { Classes, Dot, Method } from "./data";
+import type { Classes, Compared, Dot, Method } from "./data";
 import { number, share, short, whole } from "./plot";
 
 const SHOWN = 10;
@@ -100,6 +100,34 @@ export const signed = (value: number, digits: number) => {
   const size = Math.abs(value).toFixed(digits);
   return `${Number(size) === 0 ? "" : value > 0 ? "+" : "−"}${size}`; // what rounds to 0 has no sign
 };
+
+export const pText = (p: number | null): string => (p === null ? "–" : p < 0.002 ? "< .002" : p.toFixed(3));
+
+/** Two models on the same samples, metric by metric. */
+export function DifferenceTable({ compared: { baseline, words, main, metrics } }: { compared: Compared }) {
+  const [all, showAll] = useState(false), title = `Compared with ${baseline}`;
+  return (
+    <section class="differences">
+      <h2>{title}</h2>
+      <p class="words">{words}</p>
+      <div class="scroll" tabIndex={0} role="region" aria-label={title}>
+        <table>
+          <thead><tr><th class="text" scope="col">metric</th><th scope="col">baseline</th><th scope="col">this</th><th scope="col">this − baseline</th><th class="wide" aria-hidden="true" /><th scope="col">95 % interval</th><th scope="col">p</th></tr></thead>
+          <tbody>{(all ? metrics : metrics.slice(0, main)).map(({ name, title: of, lower_is_better, baseline: before, candidate, ...change }) => {
+            const most = Math.max(...[change.value, change.low, change.high].map((value) => Math.abs(value ?? 0)));
+            return (
+              <tr key={name}><td class="text">{of} <code>{name}</code>{lower_is_better === null ? "" : lower_is_better ? " ↓" : " ↑"}</td><td>{number(before)}</td><td>{number(candidate)}</td>
+                <td class={change.side}>{signed(change.value, 4)}<i>{{ better: "▲", worse: "▼", alike: "" }[change.side]}</i></td>
+                <td class="text wide"><Interval dot={change} range={[-most, most]} zero={0} /></td>
+                <td>{change.low === null || change.high === null ? "–" : `${signed(change.low, 4)} … ${signed(change.high, 4)}`}</td><td>{pText(change.p)}</td></tr>);
+          })}</tbody>
+        </table>
+      </div>
+      {metrics.length > main && <button type="button" onClick={() => showAll(!all)}>{all ? "Show fewer" : `Show all ${whole(metrics.length)}`}</button>}
+      <p class="legend">Paired: resamples have the same samples of both. ▲ better, ▼ worse than the baseline (vertical line), beyond noise and by enough to matter; ↓ lower is better, ↑ higher. p is two-sided, and not corrected for the number of metrics.</p>
+    </section>
+  );
+}
 
 /** Methods side by side, lowest log-loss first, with a warning where the accuracy falls. */
 export function MethodTable({ methods, baseline }: { methods: Method[]; baseline: string }) {

@@ -22,8 +22,9 @@ from page_checks import (
 )
 
 from calibrant.clamping import load_clamped, save_clamped
+from calibrant.evidence import difference
 from calibrant.files import load, load_map, save
-from calibrant.metrics import ece
+from calibrant.metrics import ECE, NLL, ece
 from calibrant.models import DigitsCNN
 from calibrant.predictions import Predictions
 from calibrant.report import clamping_page
@@ -285,6 +286,98 @@ def test_bad_weights_are_refused_at_their_control_and_a_pair_of_arrays_is_read(s
     studio.locator("input[value=probs]").check()
     evaluate(studio)
     expect(studio.locator(".number")).to_contain_text(f"{ece(load(tmp_path / 'mine.npz')):.4f}")
+
+
+def test_two_models_are_compared_side_by_side(studio, tmp_path, arrays):
+    probs, labels = arrays
+    mine, other = (saved(tmp_path / f"{name}.csv", (scores, labels)) for name, scores in
+                   (("mine", probs), ("other", np.sqrt(probs) / np.sqrt(probs).sum(1, keepdims=True))))  # fmt: skip
+    short = saved(tmp_path / "short.csv", (probs[1:], labels[1:]))
+    upload(studio, mine)
+    evaluate(studio)
+    studio.get_by_role("button", name="Compare with another model").click()
+    studio.locator("h2", has_text="Baseline").wait_for()
+    check_accessibility(studio)
+    upload(studio, short)
+    studio.get_by_role("button", name="Compare", exact=True).click()
+    studio.get_by_role("alert").filter(has_text="got 799 and 800 samples").wait_for()
+    upload(studio, other)
+    studio.locator("form h2", has_text="other.csv").wait_for()
+    expect(studio.get_by_label("Use of label")).to_have_class("used")
+    studio.get_by_role("button", name="Compare", exact=True).press("Enter")
+    rows = studio.locator(".differences tbody tr")
+    expect(rows).to_have_count(7)
+    expected = difference(load(other), load(mine), [ECE(), NLL()], resamples=1000, seed=0)
+    for name, change in expected.items():
+        cells = rows.filter(has=studio.locator("code", has_text=re.compile(f"^{name}$"))).locator("td")
+        expect(cells.nth(1)).to_have_text(near(change.baseline))
+        expect(cells.nth(2)).to_have_text(near(change.candidate))
+        expect(cells.nth(3)).to_have_class(change.side)
+    expect(studio.locator(".differences .words")).to_contain_text("Compared with other.csv on the same samples")
+    studio.get_by_role("button", name="Show all").click()
+    assert rows.count() > 20
+    for chart in ("reliability", "risk"):
+        expect(studio.locator(f"[data-chart={chart}] path.other")).to_have_count(1)
+    expect(studio.locator("[data-chart=overlay] g[data-method]")).to_have_count(2)
+    expect(studio.locator(".brief section:visible")).to_have_count(1)  # the differences stand above, once
+    expect(studio.locator(".lines code").first).to_contain_text("calibrant evaluate mine.csv --baseline other.csv")
+    for theme in ("light", "dark"):
+        studio.emulate_media(color_scheme=theme)
+        check_accessibility(studio)
+    studio.set_viewport_size({"width": 390, "height": 900})
+    wait_until_it_fits(studio, 390)
+    reload_what_is_computed(studio, "evaluate")  # the address has both
+    expect(rows).to_have_count(7)
+    studio.get_by_role("button", name="Choose another baseline").click()
+    studio.locator("h2", has_text="Baseline").wait_for()
+
+
+def test_rows_without_values_are_left_out_when_the_reader_says_so(studio, tmp_path, arrays):
+    path = saved(tmp_path / "holes.csv", arrays)
+    header, *lines = path.read_text().splitlines()
+    path.write_text(
+        "\n".join([header, *(f",{one.partition(',')[2]}" if i in {2, 5} else one for i, one in enumerate(lines))])
+    )
+    upload(studio, path)
+    studio.get_by_role("button", name="Evaluate").last.click()
+    offer = studio.get_by_role("alert").get_by_role("button", name="Leave out 2 rows without values")
+    offer.wait_for()
+    check_accessibility(studio)
+    expect(studio.get_by_label("Leave out rows without values")).not_to_be_checked()
+    offer.press("Enter")
+    studio.wait_for_selector("[data-value=ece]")
+    expect(studio.locator(".facts")).to_contain_text("798 samples, 4 classes, 2 rows left out")
+    expect(studio.locator(".findings")).to_contain_text("2 of 800 rows of holes.csv lack a score")
+    expect(studio.locator(".lines code").first).to_contain_text("--missing drop")
+    studio.reload()
+    expect(studio.locator(".facts")).to_contain_text("2 rows left out")
+    studio.get_by_role("button", name="Open").click()
+    expect(studio.get_by_label("Leave out rows without values")).to_be_checked()
+
+
+def test_long_names_of_classes_and_columns_widen_nothing(studio, tmp_path, arrays):
+    studio.set_viewport_size({"width": 390, "height": 900})
+    probs, labels = arrays
+    names = [letter * 700 for letter in "abcd"]
+    path = tmp_path / "long.csv"
+    rows = [f"{','.join(f'{p:.17g}' for p in row)},{names[label]}" for row, label in zip(probs, labels, strict=True)]
+    path.write_text("\n".join([",".join([*names, "label"]), *rows]) + "\n")
+    upload(studio, path)
+    studio.locator("input[value=probs]").check()
+    studio.get_by_label("Scores", exact=True).fill(",".join(names))
+    studio.get_by_label("True class", exact=True).fill("label")
+    studio.wait_for_selector("th select.used >> nth=4")
+    wait_until_it_fits(studio, 390)
+    evaluate(studio)
+    studio.locator(".classes td button").first.click()
+    studio.locator(".samples .legend", has_text="predicted as").wait_for()
+    wait_until_it_fits(studio, 390)
+    studio.get_by_role("button", name="Compare models").click()
+    studio.get_by_role("button", name="long.csv", exact=True).click()
+    studio.wait_for_selector("form table")
+    studio.get_by_role("button", name="Compare", exact=True).click()
+    studio.wait_for_selector(".differences")
+    wait_until_it_fits(studio, 390)
 
 
 def test_a_hostile_name_is_shown_as_text(studio, tmp_path, arrays):

@@ -1,7 +1,7 @@
 /** The studio: open a file, evaluate it, calibrate it, take the result home. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Slider } from "../explorer";
-import { share, whole } from "../plot";
+import { share, short, whole } from "../plot";
 import { Clamp } from "./clamp";
 import type { Answer, Samples, Source } from "./client";
 import { openSession, run } from "./client";
@@ -11,7 +11,7 @@ import { Overlay } from "./overlay";
 import { Files, Lines, Progress, Rendered, Trouble, useTask } from "./parts";
 import { needsFile, type Screen, type State, useAddress } from "./state";
 
-const SCREENS: [Screen, string][] = [["open", "Open"], ["evaluate", "Evaluate"], ["calibrate", "Calibrate"], ["clamp", "Neural Clamping"], ["learn", "What is calibration?"]];
+const SCREENS: [Screen, string][] = [["open", "Open"], ["evaluate", "Evaluate"], ["models", "Compare models"], ["calibrate", "Calibrate"], ["clamp", "Neural Clamping"], ["learn", "What is calibration?"]];
 
 export function Studio() {
   const [state, go] = useAddress(), { source } = state, heading = useRef<HTMLHeadingElement>(null);
@@ -23,8 +23,9 @@ export function Studio() {
       <header><h1 ref={heading} tabIndex={-1}>Calibrant <small>studio</small></h1>
         <nav aria-label="Steps">{SCREENS.map(([screen, title]) => (
           <button type="button" aria-current={screen === state.screen ? "page" : undefined} disabled={needsFile(screen) && !source} onClick={screen === "calibrate" ? calibrate : () => go({ screen })}>{title}</button>))}</nav></header>
-      {state.screen === "open" && <Open source={source} onChoose={(chosen) => go({ source: chosen, screen: "evaluate" })} />}
-      {state.screen === "evaluate" && source && <Evaluate {...step} source={source} />}
+      {state.screen === "open" && <Open source={source} onChoose={(chosen) => go({ source: chosen, baseline: null, screen: "evaluate" })} />}
+      {state.screen === "evaluate" && source && <Evaluate {...step} source={source} onModels={() => go({ screen: "models" })} />}
+      {state.screen === "models" && source && <Models {...step} source={source} baseline={state.baseline} onChoose={(baseline) => go({ baseline })} />}
       {state.screen === "learn" && source && <Walk {...step} source={source} />}
       {state.screen === "clamp" && <Clamp bins={state.bins} seed={state.seed} network={state.network} sample={state.sample} part={state.part} onChoose={go} />}
       {state.screen === "calibrate" && source && <Calibrate state={state} source={source} go={go} />}
@@ -34,7 +35,7 @@ export function Studio() {
 
 type Step = { source: Source; bins: number; seed: number; onCalibrate: () => void };
 
-function Evaluate({ source, bins, seed, onCalibrate }: Step) {
+function Evaluate({ source, bins, seed, onCalibrate, onModels }: Step & { onModels: () => void }) {
   const { job, done, error, cancel, again } = useTask<Answer>("evaluate", { source, n_bins: bins, seed });
   const [wanted, want] = useState<Wanted>({ low: 0.9, high: 1, wrong: true }), samples = useRef<HTMLElement>(null);
   const picks = useMemo(() => {
@@ -50,6 +51,7 @@ function Evaluate({ source, bins, seed, onCalibrate }: Step) {
       <Rendered html={answer.html} charts={answer.charts} picks={picks} />
       <section class="samples" ref={samples}><SampleList source={source} wanted={wanted} onWant={want} classes={answer.charts.views[0].classes?.name ?? []} /></section>
       <p><button type="button" class="primary" onClick={onCalibrate}>Calibrate</button>{!source.split && <span class="legend"> on a random half of the samples; choose another split under Open</span>}</p>
+      <p><button type="button" onClick={onModels}>Compare with another model</button></p>
       <TakeHome source={source} bins={bins} seed={seed} />
       <Lines lines={answer.lines} />
     </>
@@ -57,15 +59,37 @@ function Evaluate({ source, bins, seed, onCalibrate }: Step) {
 }
 
 /** The report, figures and samples as files, which are made when they are asked for: drawing takes seconds. */
-function TakeHome({ source, bins, seed }: { source: Source; bins: number; seed: number }) {
+function TakeHome({ source, baseline, bins, seed }: { source: Source; baseline?: Source; bins: number; seed: number }) {
   const [form, choose] = useState("png"), [asked, ask] = useState<object | null>(null), task = useTask<{ files: Record<string, string> }>("take_home", asked);
   return (
     <section><h2>Take home</h2>
       <div class="controls"><fieldset><legend>Figures as</legend>{["png", "svg", "pdf"].map((one) => <label><input type="radio" name="form" value={one} checked={one === form} onChange={() => choose(one)} /><span>{one.toUpperCase()}</span></label>)}</fieldset>
-        <button type="button" disabled={task.runs} onClick={() => { if (task.error) task.again(); ask({ source, n_bins: bins, seed, form }); }}>Make report and figures</button></div>
+        <button type="button" disabled={task.runs} onClick={() => { if (task.error) task.again(); ask({ source, ...(baseline && { baseline }), n_bins: bins, seed, form }); }}>Make report and figures</button></div>
       {task.runs && <Progress job={task.job} onCancel={() => { task.cancel(); ask(null); }} />}
       {task.error && <Trouble message={task.error} />}
-      {task.done && <Files job={task.done.job} files={task.done.answer.files}>{(link) => <p>{link("report.html", "This report as one file")}{task.done!.answer.files["test.npz"] && <>, the {link("calibration.npz", "calibration")} and {link("test.npz", "test")} samples as they were split</>}.</p>}</Files>}</section>
+      {task.done && <Files job={task.done.job} files={task.done.answer.files}>{(link) => <p>{link("report.html", "This report as one file")}{["calibration", "test", "baseline"].filter((part) => `${part}.npz` in task.done!.answer.files).map((part) => <>, {link(`${part}.npz`, `${part} samples`)}</>)}.</p>}</Files>}</section>
+  );
+}
+
+/** This model and another one on the same samples. */
+function Models({ source, baseline, onChoose, ...step }: Omit<Step, "onCalibrate"> & { baseline: Source | null; onChoose: (baseline: Source | null) => void }) {
+  return baseline ? <Both {...step} source={source} baseline={baseline} onOther={() => onChoose(null)} /> : <Open of={source} source={null} onChoose={onChoose} />;
+}
+
+function Both({ source, baseline, bins, seed, onOther }: Omit<Step, "onCalibrate"> & { baseline: Source; onOther: () => void }) {
+  const { job, done, error, cancel, again } = useTask<Answer>("evaluate", { source, baseline, n_bins: bins, seed }), [curves, draw] = useState(["baseline", "this"]);
+  const other = <p><button type="button" onClick={onOther}>Choose another baseline</button></p>;
+  if (error) return <><Trouble message={error} onAgain={again} />{other}</>;
+  if (!done) return <Progress job={job} onCancel={cancel} />;
+  const { html, charts, lines, notes } = done.answer;
+  return (
+    <>
+      {notes.map((note) => <p class="legend">{note}</p>)}
+      <Rendered html={html} charts={charts}><Overlay title="Curves of both models" views={charts.views} start={charts.n_bins} chosen={curves} onChoose={draw} /></Rendered>
+      {other}
+      <TakeHome source={source} baseline={baseline} bins={bins} seed={seed} />
+      <Lines lines={lines} />
+    </>
   );
 }
 
@@ -82,7 +106,7 @@ function SampleList({ source, wanted, onWant, classes }: { source: Source; wante
   const { low, high, wrong, predicted, within } = wanted;
   const given = { source, low, high, ...(wrong ? { correct: false } : {}), ...(predicted === undefined ? {} : { predicted: classes.indexOf(predicted) }), ...(within && { within }) };
   const { done, error } = useTask<Samples>("samples", given), answer = done?.answer;
-  const which = `${wrong ? "wrong " : ""}samples${predicted === undefined ? "" : ` predicted as ${predicted}`}${within ? ` of ${within.column} = ${within.value}` : ""} with confidence above ${share(low)} and up to ${share(high)}`;
+  const which = `${wrong ? "wrong " : ""}samples${predicted === undefined ? "" : ` predicted as ${short(predicted, 60)}`}${within ? ` of ${short(within.column, 60)} = ${short(within.value, 60)}` : ""} with confidence above ${share(low)} and up to ${share(high)}`;
   return (
     <>
       <h2>Samples</h2>
@@ -96,7 +120,7 @@ function SampleList({ source, wanted, onWant, classes }: { source: Source; wante
       {answer && <p class="legend" aria-live="polite">{answer.count ? `${whole(answer.count)} ${which}${answer.count > answer.samples.length ? `; the first ${answer.samples.length} are shown` : ""}.` : `There are no ${which}.`}</p>}
       {answer && answer.count > 0 && (
         <div class="scroll tall" tabIndex={0} role="region" aria-label="Samples"><table><thead><tr><th scope="col">row</th><th scope="col">confidence</th><th scope="col" class="text">true class</th><th scope="col" class="text">predicted, and the next</th></tr></thead>
-          <tbody>{answer.samples.map((sample) => <tr key={sample.row}><td>{sample.row}</td><td>{share(sample.confidence, 2)}</td><td class="text">{sample.label ?? (sample.correct ? "correct" : "wrong")}</td><td class="text">{sample.top?.map(([name, p]) => `${name} ${share(p)}`).join(", ")}</td></tr>)}</tbody></table></div>)}
+          <tbody>{answer.samples.map((sample) => <tr key={sample.row}><td>{sample.row}</td><td>{share(sample.confidence, 2)}</td><td class="text" title={sample.label}>{short(sample.label ?? (sample.correct ? "correct" : "wrong"), 40)}</td><td class="text">{sample.top?.map(([name, p]) => `${short(name, 40)} ${share(p)}`).join(", ")}</td></tr>)}</tbody></table></div>)}
     </>
   );
 }

@@ -12,10 +12,13 @@ const KINDS: [Kind, string, string][] = [
 const SHOWN = 8;
 const LABELS = /label|target|truth|(^|[^a-z])y([^a-z]|$)/i; // names of files of labels
 
-export function Open({ source, onChoose }: { source: Source | null; onChoose: (source: Source) => void }) {
+/** Of a baseline, ``of`` is the source that has the same samples; its options are tried on files of the same format. */
+export function Open({ of, source, onChoose }: { of?: Source; source: Source | null; onChoose: (source: Source) => void }) {
   const [session, setSession] = useState<Session | null>(null), [error, setError] = useState(""), [busy, setBusy] = useState(""), [over, setOver] = useState(false);
   const [chosen, choose] = useState<Source | null>(source), input = useRef<HTMLInputElement>(null);
   useEffect(() => { openSession().then(setSession, (reason: Error) => setError(reason.message)); }, []);
+  const ending = (file?: string) => /[^.]*$/.exec(session?.files.find((entry) => entry.id === file)?.name.toLowerCase() ?? "")![0];
+  const begin = (one: Source) => choose(of && ending(of.file) === ending(one.file) ? { ...of, split: undefined, by: undefined, classes: undefined, labels_file: undefined, ...one } : one);
   /** Of two npy files that come together, or one after the other, one is the labels of the other. */
   const take = async (files: File[]) => {
     if (!files.length || !session) return;
@@ -29,9 +32,9 @@ export function Open({ source, onChoose }: { source: Source | null; onChoose: (s
       }
       const arrays = entries.filter((entry) => entry.name.toLowerCase().endsWith(".npy")), labels = arrays.find((entry) => LABELS.test(entry.name)), scores = arrays.find((entry) => entry !== labels);
       const waiting = session.files.find((entry) => entry.id === chosen?.file && entry.name.toLowerCase().endsWith(".npy"));
-      if (scores && labels) choose({ file: scores.id, labels_file: { file: labels.id } });
+      if (scores && labels) begin({ file: scores.id, labels_file: { file: labels.id } });
       else if (labels && waiting && !chosen!.labels_file) choose({ ...chosen!, labels_file: { file: labels.id } });
-      else choose({ file: entries[0].id });
+      else begin({ file: entries[0].id });
     } catch (reason) { setError((reason as Error).message); }
     setBusy("");
   };
@@ -42,7 +45,8 @@ export function Open({ source, onChoose }: { source: Source | null; onChoose: (s
   };
   return (
     <section>
-      <h2>Predictions</h2>
+      <h2>{of ? "Baseline" : "Predictions"}</h2>
+      {of && <p class="legend">Predictions of another model for the same samples in the same order: in another file, or in other columns of the same one. Both are evaluated side by side, with what differs beyond noise.</p>}
       <div class={`drop${over ? " over" : ""}`} onDragOver={(event) => { event.preventDefault(); setOver(true); }} onDragLeave={() => setOver(false)}
         onDrop={(event) => { event.preventDefault(); setOver(false); void take([...(event.dataTransfer?.files ?? [])]); }}>
         <p>Drop a file here: csv, tsv, jsonl (also .gz), npz, parquet, feather, arrow, safetensors or pt, with the scores and the true class of every sample; or two npy files, scores and labels.</p>
@@ -54,9 +58,9 @@ export function Open({ source, onChoose }: { source: Source | null; onChoose: (s
       {error && <Trouble message={error} />}
       {session && session.files.length > 0 && (
         <><p class="legend">At hand:</p><ul class="files" aria-label="Files at hand">{session.files.map((entry) => (
-          <li key={entry.id}><button type="button" aria-pressed={entry.id === chosen?.file} onClick={() => choose({ file: entry.id })}>{entry.name}</button>
+          <li key={entry.id}><button type="button" aria-pressed={entry.id === chosen?.file} onClick={() => begin({ file: entry.id })}>{entry.name}</button>
             {!entry.example && <button type="button" class="remove" aria-label={`Remove ${entry.name}`} onClick={() => void remove(entry)}>×</button>}</li>))}</ul></>)}
-      {chosen && session && <Columns key={`${chosen.file} ${chosen.labels_file?.file}`} start={chosen} others={session.files.filter((entry) => entry.id !== chosen.file)} onChoose={onChoose} />}
+      {chosen && session && <Columns key={`${chosen.file} ${chosen.labels_file?.file}`} of={of} start={chosen} others={session.files.filter((entry) => entry.id !== chosen.file)} onChoose={onChoose} />}
     </section>
   );
 }
@@ -94,8 +98,8 @@ function withRole(name: string, role: Role, given: Source, preview: Preview): So
 /** Leave out what is empty, so that equal choices have equal addresses. */
 const tidy = (source: Source): Source => Object.fromEntries(Object.entries(source).filter(([, value]) => value && !(Array.isArray(value) && !value.length))) as unknown as Source;
 
-function Columns({ start, others, onChoose }: { start: Source; others: FileEntry[]; onChoose: (source: Source) => void }) {
-  const [preview, setPreview] = useState<Preview | null>(null), [failed, fail] = useState(""), [refusal, refuse] = useState<Refusal | null>(null), [checking, setChecking] = useState(false);
+function Columns({ of, start, others, onChoose }: { of?: Source; start: Source; others: FileEntry[]; onChoose: (source: Source) => void }) {
+  const [preview, setPreview] = useState<Preview | null>(null), [failed, fail] = useState(""), [refusal, refuse] = useState<Refusal | null>(null), [checking, setChecking] = useState(false), [lacking, setLacking] = useState(0);
   const [given, give] = useState<Source>(start), asked = useRef(0), { split: _, ...read } = given;
   useEffect(() => {
     const number = ++asked.current, current = () => number === asked.current;
@@ -108,25 +112,31 @@ function Columns({ start, others, onChoose }: { start: Source; others: FileEntry
   }, [JSON.stringify(read), given.split?.by === "column" && given.split.column]);
   if (!preview) return failed ? <Trouble message={failed} /> : <p role="status">Reading the file …</p>;
   const { chosen, controls } = preview, kind = given.kind ?? chosen?.kind, top = kind === "top-label", isPair = preview.suffix === ".npy", arrays = others.filter((entry) => entry.name.toLowerCase().endsWith(".npy"));
-  const change = (part: Partial<Source>) => { refuse(null); give(tidy({ ...given, ...part })); };
+  const change = (part: Partial<Source>) => { refuse(null); setLacking(0); give(tidy({ ...given, ...part })); };
   const trouble = refusal ?? (preview.error ? { message: preview.error, argument: preview.argument } : null);
   const shownAt = trouble?.argument && trouble.argument in controls && !(["scores", "labels", "positive"].includes(trouble.argument) && top) && !(["confidence", "correct"].includes(trouble.argument) && !top) ? trouble.argument : "";
-  const at = (control: string) => control === shownAt && <Trouble message={trouble!.message} />;
-  const submit = async (event: Event) => {
-    event.preventDefault();
+  /** Where values are missing, how many rows would be left out is asked at once. */
+  const submit = async (wanted: Source) => {
     if (!chosen || checking) return;
-    setChecking(true); refuse(null);
-    try { await run("check", { source: given }); onChoose(given); } catch (reason) { refuse(reason as Refusal); }
+    setChecking(true); refuse(null); setLacking(0); give(wanted);
+    try { await run("check", of ? { source: of, baseline: wanted } : { source: wanted }); onChoose(wanted); } catch (reason) {
+      const { argument } = reason as Refusal;
+      if (!wanted.missing && (argument === "missing" || argument === "weights")) await run<{ dropped: number }>("check", { source: { ...wanted, missing: "drop" } }).then(({ answer }) => setLacking(answer.dropped), () => undefined);
+      refuse(reason as Refusal);
+    }
     setChecking(false);
   };
+  const said = trouble && <Trouble message={trouble.message}>{lacking > 0 && <> <button type="button" onClick={() => void submit({ ...given, missing: "drop" })}>Leave out {whole(lacking)} {lacking > 1 ? "rows" : "row"} without values</button></>}</Trouble>;
+  const at = (control: string) => control === shownAt && said;
   const text = (name: (typeof TEXTS)[number], hint: string, list?: string) => (
     <div class="field"><label>{controls[name]}<input list={list} value={given[name] ?? ""} placeholder={hint} aria-invalid={name === shownAt} onInput={(event) => change({ [name]: event.currentTarget.value })} /></label>{at(name)}</div>);
   const column = (name: "positive" | "weights", none: string) => (
     <div class="field"><label>{controls[name]}<select value={given[name] ?? ""} aria-invalid={name === shownAt} onChange={(event) => change({ [name]: event.currentTarget.value, ...(name === "positive" && { scores: undefined }) })}>
       <option value="">{none}</option>{preview.names.slice(0, 500).map((one) => <option>{one}</option>)}</select></label>{at(name)}</div>);
-  const roles: Role[] = top ? ["", "confidence", "correct", "weights", "by", "split"] : ["", "scores", "positive", "labels", "weights", "by", "split"];
+  const roles: Role[] = top ? ["", "confidence", "correct", "weights"] : ["", "scores", "positive", "labels", "weights"];
+  if (!of) roles.push("by", "split");
   return (
-    <form onSubmit={(event) => void submit(event)}>
+    <form onSubmit={(event) => { event.preventDefault(); void submit(given); }}>
       <h2>{preview.name}</h2>
       {failed && <Trouble message={failed} />}
       {preview.columns.length > 0 && <div class="scroll" tabIndex={0} role="region" aria-label="First rows of the file">
@@ -150,21 +160,22 @@ function Columns({ start, others, onChoose }: { start: Source; others: FileEntry
           {!isPair && column("weights", "none: all samples count alike")}
         </div>
         <datalist id="names">{preview.names.slice(0, 500).map((name) => <option value={name} />)}</datalist>
-        <details open={["class_names", "normalise", "separator"].includes(shownAt) || undefined}><summary class="small">More about the file</summary>
+        <details open={["class_names", "normalise", "separator", "missing"].includes(shownAt) || Boolean(given.missing) || undefined}><summary class="small">More about the file</summary>
           <div class="fields">
             {!top && text("class_names", "cat,dog,… in the order of the scores")}
             {/csv|tsv|gz/.test(preview.suffix) && text("separator", "comma; ; or | or tab")}
             {!top && kind !== "logits" && <div class="field"><label class="check"><input type="checkbox" checked={Boolean(given.normalise)} onChange={() => change({ normalise: !given.normalise })} /> {controls.normalise} <small>percentages, rounded numbers</small></label>{at("normalise")}</div>}
+            <div class="field"><label class="check"><input type="checkbox" checked={Boolean(given.missing)} onChange={() => change({ missing: given.missing ? undefined : "drop" })} /> {controls.missing} <small>null, NaN, empty fields</small></label>{at("missing")}</div>
           </div></details></>}
-      <div class="fields">
+      {!of && <div class="fields">
         {!preview.is_split && !isPair && <div class="field"><label>{controls.by}<select value="" onChange={(event) => { if (event.currentTarget.value) change({ by: [...(given.by ?? []), event.currentTarget.value] }); }}><option value="">add a column, such as a region</option>{preview.names.slice(0, 500).filter((name) => !given.by?.includes(name) && !chosen?.scores.includes(name)).map((name) => <option>{name}</option>)}</select></label>
           {given.by && <ul class="files" aria-label={controls.by}>{given.by.map((name) => <li key={name}><button type="button" aria-label={`No slices by ${name}`} onClick={() => change({ by: given.by!.filter((one) => one !== name) })}>{name} ×</button></li>)}</ul>}{at("by")}</div>}
         {!top && <div class="field"><label class="check"><input type="checkbox" checked={Boolean(given.classes)} onChange={() => change({ classes: !given.classes })} /> {controls.classes}</label>{at("classes")}</div>}
-      </div>
-      {preview.is_split ? <p class="legend">This example has calibration samples of its own; those shown are the test samples.</p> : <SplitChoice preview={preview} others={others} split={given.split} onChange={(split) => change({ split })} />}
+      </div>}
+      {of ? null : preview.is_split ? <p class="legend">This example has calibration samples of its own; those shown are the test samples.</p> : <SplitChoice preview={preview} others={others} split={given.split} onChange={(split) => change({ split })} />}
       {at("split")}
-      {trouble && !shownAt && <Trouble message={trouble.message} />}
-      <p><button type="submit" class="primary" disabled={!chosen || checking}>{checking ? "Reading …" : "Evaluate"}</button></p>
+      {!shownAt && said}
+      <p><button type="submit" class="primary" disabled={!chosen || checking}>{checking ? "Reading …" : of ? "Compare" : "Evaluate"}</button></p>
     </form>
   );
 }

@@ -17,7 +17,7 @@ function mark(shape: number, [x, y]: Point): string {
   ][shape % 4];
 }
 
-export function Overlay({ views, start, chosen, onChoose }: { views: View[]; start: number; chosen: string[]; onChoose: (names: string[]) => void }) {
+export function Overlay({ title = "Curves of several methods", views, start, chosen, onChoose }: { title?: string; views: View[]; start: number; chosen: string[]; onChoose: (names: string[]) => void }) {
   const [bins, setBins] = useState(Math.min(MOST_BINS, Math.max(2, start))), [kind, setKind] = useState<Kind>("width");
   const sums = useMemo(() => views.map((view) => runningSums(view.cells)), [views]);
   const curves = views.flatMap((view, place) => {
@@ -29,10 +29,10 @@ export function Overlay({ views, start, chosen, onChoose }: { views: View[]; sta
   const errors = new Map(curves.map(({ view, error }) => [view.name, error])), what = { width: "ECE", mass: "ACE", free: "miscalibration" }[kind];
   const toggle = (name: string) => onChoose(views.map((view) => view.name).filter((one) => (one === name) !== chosen.includes(one)));
   return (
-    <section class="overlay"><h2>Curves of several methods</h2>
+    <section class="overlay"><h2>{title}</h2>
       <div class="columns">
         <Figure name="overlay" title="Accuracy at each confidence" ratio={RATIO}
-          alt={`Reliability curves of ${curves.length} methods. ${curves.map(({ view, error }) => `${view.title}: ${what} ${number(error)}`).join("; ")}.`}
+          alt={`${curves.length} reliability curves. ${curves.map(({ view, error }) => `${view.title}: ${what} ${number(error)}`).join("; ")}.`}
           below={<>
             <p class="reading">The nearer to the diagonal, the better calibrated. {kind === "width" && "Bins of fewer than 10 samples are left out."}</p>
             <div class="controls"><Slider label="Bins" min={2} max={MOST_BINS} value={bins} text={String(bins)} onMove={setBins} disabled={kind === "free"} />

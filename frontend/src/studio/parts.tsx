@@ -2,12 +2,12 @@
 import { type ComponentChildren, render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Charts } from "../data";
-import { Explorer } from "../explorer";
+import { Explorer, markPlace } from "../explorer";
 import { Pick as Picked, type Picks } from "../pick";
 import { type Answer, type Job, run } from "./client";
 
-export function Trouble({ message, onAgain }: { message: string; onAgain?: () => void }) {
-  return <p class="trouble" role="alert">{message}{onAgain && <> <button type="button" onClick={onAgain}>Try again</button></>}</p>;
+export function Trouble({ message, onAgain, children }: { message: string; onAgain?: () => void; children?: ComponentChildren }) {
+  return <p class="trouble" role="alert">{message}{onAgain && <> <button type="button" onClick={onAgain}>Try again</button></>}{children}</p>;
 }
 
 /** What a job does, how far it is, and a button to end it. */
@@ -46,7 +46,7 @@ export function Rendered({ html, charts, picks, children }: { html: string; char
   useEffect(() => {
     const now = page.current?.querySelector("#calibrant-charts") ?? null;
     now?.replaceChildren();
-    now?.classList.toggle("has-methods", charts.methods.length > 0);
+    if (now) markPlace(now, charts);
     place.current = now;
     return () => { if (now) render(null, now); };
   }, [html]);

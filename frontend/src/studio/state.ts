@@ -4,8 +4,8 @@ import { PARTS } from "../clamping";
 import type { Part } from "../data";
 import { type Kind, type Source, type Split, TEXTS } from "./client";
 
-export type Screen = "open" | "evaluate" | "calibrate" | "clamp" | "learn";
-export interface State { screen: Screen; source: Source | null; bins: number; seed: number; methods: string[]; fitted: string[] | null; curves: string[]; network: string; sample: number; part: Part }
+export type Screen = "open" | "evaluate" | "models" | "calibrate" | "clamp" | "learn";
+export interface State { screen: Screen; source: Source | null; baseline: Source | null; bins: number; seed: number; methods: string[]; fitted: string[] | null; curves: string[]; network: string; sample: number; part: Part }
 export const needsFile = (screen: Screen): boolean => screen !== "open" && screen !== "clamp";
 
 const FLAGS = ["normalise", "classes"] as const;
@@ -13,6 +13,7 @@ const FLAGS = ["normalise", "classes"] as const;
 export function parse(hash: string): State {
   const given = new URLSearchParams(hash.replace(/^#/, "")), file = given.get("file");
   const source: Source | null = file ? { file } : null;
+  const held = <T,>(name: string): T | null => { const text = given.get(name); try { return text ? (JSON.parse(text) as T) : null; } catch { return null; /* an address that was edited */ } };
   if (source) {
     const kind = given.get("kind");
     if (kind) source.kind = kind as Kind;
@@ -21,12 +22,11 @@ export function parse(hash: string): State {
     if (given.has("by")) source.by = given.getAll("by");
     const labels = given.get("labels_file");
     if (labels) source.labels_file = { file: labels };
-    const split = given.get("split");
-    if (split) try { source.split = JSON.parse(split) as Split; } catch { /* an address that was edited */ }
+    source.split = held<Split>("split") ?? undefined;
   }
   const screen = given.get("screen") as Screen | null, count = (name: string, least: number, usual: number) => Math.max(least, Math.round(Number(given.get(name) ?? usual)) || usual);
   const part = given.get("part") as Part | null, list = (name: string) => (given.get(name) ?? "").split(",").filter(Boolean), fitted = list("fitted");
-  return { screen: screen && (source || !needsFile(screen)) ? screen : "open", source, network: given.get("network") ?? "", sample: count("sample", 0, 0), part: part && PARTS.includes(part) ? part : "both", bins: count("bins", 2, 15), seed: Number(given.get("seed") ?? 0) || 0, methods: list("methods"), fitted: !fitted.length ? null : fitted[0] === "default" ? [] : fitted, curves: list("curves") };
+  return { screen: screen && (source || !needsFile(screen)) ? screen : "open", source, baseline: source && held<Source>("baseline"), network: given.get("network") ?? "", sample: count("sample", 0, 0), part: part && PARTS.includes(part) ? part : "both", bins: count("bins", 2, 15), seed: Number(given.get("seed") ?? 0) || 0, methods: list("methods"), fitted: !fitted.length ? null : fitted[0] === "default" ? [] : fitted, curves: list("curves") };
 }
 
 export function format(state: State): string {
@@ -40,6 +40,7 @@ export function format(state: State): string {
     if (state.source.labels_file) given.set("labels_file", state.source.labels_file.file);
     if (state.source.split) given.set("split", JSON.stringify(state.source.split));
   }
+  if (state.source && state.baseline) given.set("baseline", JSON.stringify(state.baseline));
   if (state.bins !== 15) given.set("bins", String(state.bins));
   if (state.seed) given.set("seed", String(state.seed));
   if (state.methods.length) given.set("methods", state.methods.join(","));

@@ -140,7 +140,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         for gate in conditions:
             known = [metric.name for metric in metrics]
             gate.check_is_reported(known, has_baseline=baseline is not None, columns=columns)
-        differences = None
+        differences, baseline_name = None, None if baseline is None else baseline.name
         if baseline is not None:
             stage(f"comparing with {baseline}")
             differences = opened.differences(metrics, resamples=resamples, seed=seed)
@@ -162,10 +162,10 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         def charts() -> dict[str, Any]:
             from calibrant.report.interactive import evaluation_charts
 
-            return evaluation_charts(evaluation, predictions, name=name, slices=slices, by=columns)
+            compared: dict[str, Any] = {"comparison": differences, "baseline": baseline_name, "other": opened.other}
+            return evaluation_charts(evaluation, predictions, name=name, slices=slices, by=columns, **compared)
 
         drawn = reports.draw(draw, in_html=False)
-    baseline_name = None if baseline is None else baseline.name
     page = evaluation_page(evaluation, source=name, comparison=differences, baseline=baseline_name, slices=slices)
     quantities = quantities_of(evaluation.metrics, differences, worst_slices(slices)) if conditions else {}
     page = gates.with_gates(replace(page, charts=charts), conditions, quantities).with_dropped(dropped)

@@ -301,6 +301,13 @@ class Opened(NamedTuple):
             raise InputError(f"states must be gathered with --by {unknown[0]} to be sliced so; these are by {known}.")
         return cls(state.sample.predictions, {name: held[name] for name in slicing.names}, gathered, baseline)
 
+    @property
+    def other(self) -> "Predictions | TopLabel | None":
+        """Predictions of the baseline, or a uniform sample of them."""
+        from calibrant.scale.state import EvaluationState
+
+        return self.baseline.sample.predictions if isinstance(self.baseline, EvaluationState) else self.baseline
+
     def evaluate(
         self, *, n_bins: int, resamples: int, seed: int, error_rates: Sequence[float], progress: Progress
     ) -> "Evaluation":

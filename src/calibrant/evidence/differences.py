@@ -38,6 +38,7 @@ __all__ = [
     "Resampled",
     "Side",
     "apply_holm",
+    "check_pair",
     "difference",
     "holm",
     "side_of",
@@ -161,7 +162,7 @@ def difference(
         >>> change.high < 0, change.p < 0.01, change.side
         (True, True, 'better')
     """
-    _check_pair(baseline, candidate)
+    check_pair(baseline, candidate)
     bootstrap = PairedBootstrap(baseline, metrics, resamples=resamples, seed=seed)
     return bootstrap.differences(bootstrap.values(baseline), bootstrap.values(candidate))
 
@@ -192,7 +193,7 @@ class PairedBootstrap:
         self, samples: Predictions | TopLabel, estimates: Mapping[str, Estimate] | None = None
     ) -> dict[str, "Resampled"]:
         """Compute each metric of the samples and of every resample; ``estimates`` of the same save some of the work."""
-        _check_pair(self._samples, samples)
+        check_pair(self._samples, samples)
         samples = counted_samples(samples)
         if estimates is None:
             errors = errors_with_floor(self.metrics)
@@ -339,7 +340,8 @@ def holm(p: Mapping[str, float]) -> dict[str, float]:
     return corrected
 
 
-def _check_pair(first: Predictions | TopLabel, second: Predictions | TopLabel) -> None:
+def check_pair(first: Predictions | TopLabel, second: Predictions | TopLabel) -> None:
+    """Raise unless two sets can be of the same samples: of one kind and length, with the same weights and labels."""
     if type(first) is not type(second):
         raise InputError("both sets must be of one kind; got predictions over classes and a top-label table.")
     if len(first) != len(second):

@@ -24,9 +24,12 @@ FAMILIES: dict[Family, str] = {
     "refinement": "Refinement: does confidence separate right from wrong?",
 }
 
-# Metrics of the brief form, and those in their place where only top labels are known.
-_BRIEF_METRICS = ("accuracy", "confidence", "ece", "smece", "nll", "brier", "auroc")
-_TOP_LABEL_FALLBACKS = ("top_brier", "aurc")
+# Metrics of the brief form, as a sentence names them, and those in their place where only top labels are known.
+_BRIEF_METRICS = {
+    "accuracy": "accuracy", "confidence": "mean confidence", "ece": "ECE", "smece": "smooth ECE", "nll": "log-loss",
+    "brier": "Brier score", "auroc": "AUROC",
+}  # fmt: skip
+_TOP_LABEL_FALLBACKS = {"top_brier": "Brier score of the confidence", "aurc": "area under risk-coverage"}
 
 _HEADER = ("value", "95 % interval", "noise floor", "p")
 
@@ -77,13 +80,14 @@ def evaluation_page(
         slices: Slices of the samples, the worst first.
     """
     classes = counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"
-    names = _brief_names(evaluation.metrics)
+    names = brief_names(evaluation.metrics)
+    compared = comparison_text(comparison, baseline) if comparison else None
     main = [[catalogue.metrics[name].title, _arrow(name), *_cells(evaluation.metrics[name])] for name in names]
     return Page(
         title="Calibration report",
         source=source,
         facts=f"{page.samples_text(evaluation.n, evaluation.effective_n)}, {classes}{_shards(evaluation)}",
-        verdict=verdict(evaluation, slices),
+        verdict=verdict(evaluation, slices, compared),
         tone=_TONES.get(evaluation.advice.step, "bad"),
         number=_number(evaluation.metrics, "tl_ece" if evaluation.is_off_by_class else "ece"),
         brief=(
@@ -91,7 +95,7 @@ def evaluation_page(
             *_threshold_sections(evaluation, has_slices=bool(slices)),
             *_slice_sections(slices, most=_BRIEF_SLICES),
             *_slice_threshold_sections(slices, most=_BRIEF_SLICES),
-            *_baseline_section(comparison, baseline, _brief_names(comparison or ())),
+            *_baseline_section(comparison, baseline, brief_names(comparison or ())),
         ),
         full_hint=f"All {len(evaluation.metrics)} numbers and the decompositions of the scores",
         sections=(
@@ -106,7 +110,7 @@ def evaluation_page(
         settings=f"{evaluation.n_bins} bins; seed {evaluation.seed}",
         footer="Noise floor: what a perfectly calibrated model with these confidences would score on average; p: how "
         "often such a model would score as much.",
-        data=lambda: _document(evaluation, source, comparison, slices),
+        data=lambda: _document(evaluation, source, comparison, slices, compared),
     )
 
 
@@ -169,7 +173,11 @@ def _number(metrics: Mapping[str, Estimate], name: str) -> page.KeyNumber:
 
 
 def _document(
-    evaluation: Evaluation, source: str | None, comparison: Mapping[str, Difference] | None, slices: Sequence[Slice]
+    evaluation: Evaluation,
+    source: str | None,
+    comparison: Mapping[str, Difference] | None,
+    slices: Sequence[Slice],
+    compared: str | None,
 ) -> dict[str, Any]:
     """Return the fields of the JSON report.
 
@@ -186,7 +194,7 @@ def _document(
         fields["comparison"] = comparison
     if slices:
         fields["slices"] = [page.to_plain(one) | {"metrics": plain_estimates(one.metrics)} for one in slices]
-    words = {"verdict": verdict(evaluation, slices), "advice": evaluation.advice}
+    words = {"verdict": verdict(evaluation, slices, compared), "advice": evaluation.advice}
     return page.document("calibrant.evaluation/1", {"source": source, **first, **words, **fields})
 
 
@@ -199,7 +207,8 @@ def plain_estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, floa
     return plain
 
 
-def _brief_names(known: Collection[str]) -> list[str]:
+def brief_names(known: Collection[str]) -> list[str]:
+    """Return the main metrics among those known."""
     return [name for name in (*_BRIEF_METRICS, *_TOP_LABEL_FALLBACKS) if name in known][: len(_BRIEF_METRICS)]
 
 
@@ -250,6 +259,18 @@ def _parts(evaluation: Evaluation) -> list[str]:
         f"{abs(terms.confidence_minus_accuracy):.4f}"
     )
     return lines
+
+
+def comparison_text(comparison: Mapping[str, Difference], baseline: str | None) -> str:
+    """Return in a sentence in which main metrics predictions are better or worse than those of a baseline."""
+    sides: dict[Side, list[str]] = {"better": [], "worse": [], "alike": []}
+    for name in brief_names(comparison):
+        title, change = (_BRIEF_METRICS | _TOP_LABEL_FALLBACKS)[name], comparison[name]
+        if catalogue.metrics[name].lower_is_better is not None:
+            sides[change.side].append(title if change.side == "alike" else f"{title} ({change.value:+.4f})")
+    words = {"better": "better in", "worse": "worse in", "alike": "no clear difference in"}
+    parts = [f"{words[side]} {', '.join(titles)}" for side, titles in sides.items() if titles]
+    return f"Compared with {baseline or 'the baseline'} on the same samples: {'; '.join(parts)}."
 
 
 def _baseline_section(
@@ -346,9 +367,10 @@ def _worst_slice(slices: Sequence[Slice]) -> list[str]:
     return [f"{named}, {counted(worst.n, 'sample')}); {of} have an error beyond noise."]
 
 
-def verdict(evaluation: Evaluation, slices: Sequence[Slice] = ()) -> Verdict:
-    """Put an evaluation into words."""
+def verdict(evaluation: Evaluation, slices: Sequence[Slice] = (), compared: str | None = None) -> Verdict:
+    """Put an evaluation into words; ``compared`` says how it differs from a baseline."""
     findings = [
+        *filter(None, [compared]),
         _noise(evaluation.metrics, page.samples_text(evaluation.n, evaluation.effective_n)),
         *_by_class(evaluation),
         *(

@@ -16,16 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant import catalogue
 from calibrant.comparison import UNCALIBRATED, Comparison
 from calibrant.diagrams import comparison_diagram, confidence_density, risk_coverage
 from calibrant.errors import FitError, terminal_text
 from calibrant.evaluation import Evaluation
-from calibrant.evidence import corp
+from calibrant.evidence import Difference, corp
 from calibrant.metrics.states import BinnedByPrediction, RankedSamples, as_divisor, weighted
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
 from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel, counted_samples
-from calibrant.report.evaluation import slice_side
+from calibrant.report.evaluation import brief_names, comparison_text, slice_side
 from calibrant.report.page import to_plain
 from calibrant.slices import Slice, samples_of
 
@@ -44,10 +45,34 @@ def evaluation_charts(
     name: str = "",
     slices: Sequence[Slice] = (),
     by: Mapping[str, Any] | None = None,
+    other: Predictions | TopLabel | None = None,
+    comparison: Mapping[str, Difference] | None = None,
+    baseline: str | None = None,
 ) -> dict[str, Any]:
-    """Return the numbers behind the charts of an evaluation, and of slices by these columns."""
-    charts = charts_of(evaluation.n_bins, [view_of(predictions, name or "predictions", "as given", temperatures=True)])
+    """Return the numbers behind the charts of an evaluation, of slices by these columns, and of both of two models.
+
+    ``other`` are the predictions of the ``baseline`` for the same samples, ``comparison`` the differences to them.
+    """
+    views = [view_of(predictions, name or "predictions", "as given", temperatures=True)]
+    compared = {}
+    if other is not None and comparison is not None:
+        title = terminal_text(baseline or "baseline")
+        views = [view_of(other, "baseline", title), views[0] | {"name": "this", "title": terminal_text(name or "this")}]
+        compared = {"comparison": _comparison(comparison, title)}
+    charts = charts_of(evaluation.n_bins, views) | compared
     return charts | ({"slices": _slices(predictions, slices, by or {})} if slices else {})
+
+
+def _comparison(comparison: Mapping[str, Difference], baseline: str) -> dict[str, Any]:
+    """Return the differences of all metrics from a baseline, the main ones first, and what they say in a sentence."""
+    main = brief_names(comparison)
+    metrics = {name: catalogue.metrics[name] for name in (*main, *(name for name in comparison if name not in main))}
+    facts = {"baseline": baseline, "words": comparison_text(comparison, baseline), "main": len(main)}
+    rows = [
+        {"name": name, "title": metric.title, "lower_is_better": metric.lower_is_better} | to_plain(comparison[name])
+        for name, metric in metrics.items()
+    ]
+    return facts | {"metrics": rows}
 
 
 _MOST_PANELS = 12  # slices of a column that are drawn

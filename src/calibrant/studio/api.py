@@ -11,7 +11,7 @@ from functools import lru_cache
 from json import dumps, loads
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,8 +21,19 @@ from calibrant.checks import check_known
 from calibrant.clamping import NetworkPredictions, NeuralClamping, evaluate_clamping, save_clamped
 from calibrant.comparison import compare as compare_methods
 from calibrant.comparison import default_methods
-from calibrant.errors import CalibrantError, FileError, InputError, caught_warnings, ours_in, reading, terminal_text
+from calibrant.errors import (
+    CalibrantError,
+    Caveat,
+    FileError,
+    InputError,
+    caught_warnings,
+    ours_in,
+    reading,
+    terminal_text,
+)
 from calibrant.evaluation import evaluate as evaluate_predictions
+from calibrant.evaluation import metrics_for
+from calibrant.evidence import difference
 from calibrant.files import read_map_file, save, save_map
 from calibrant.files.choose import choose
 from calibrant.labels import Words
@@ -33,7 +44,7 @@ from calibrant.report.comparison import comparison_page
 from calibrant.report.evaluation import evaluation_page
 from calibrant.report.interactive import comparison_charts, evaluation_charts
 from calibrant.report.network_charts import CLAMPING_RECORD, clamping_charts, clamping_record
-from calibrant.report.page import Page, sentence
+from calibrant.report.page import Page, sentence, short
 from calibrant.slices import GapToRest, Slice, evaluate_slices, samples_of
 from calibrant.studio.sources import (
     CONTROLS,
@@ -41,8 +52,10 @@ from calibrant.studio.sources import (
     SMALL,
     Parts,
     Source,
+    baseline_lines,
     in_known_names,
     lines_of,
+    load_pair,
     load_parts,
     on_page,
     opened,
@@ -54,6 +67,7 @@ from calibrant.training import DIGITS, DIGITS_EPOCHS, train_on_digits
 _SHOWN_ROWS, _SHOWN_COLUMNS, _MOST_SAMPLES, _TOP = 5, 12, 200, 3
 _STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01)  # of δ: few, to save time; of weaker ones it would dominate these images
 _LARGEST = 1 << 26  # bytes of a record
+_RESAMPLES = 1000  # as on the command line
 
 
 def preview(source: Source, *, progress: Progress) -> dict[str, Any]:
@@ -102,9 +116,10 @@ def _about(text: str, beyond: tuple[str, ...] = ()) -> dict[str, Any]:
     return {"names": names, "noun": content.noun, "columns": columns}
 
 
-def check(source: Source, *, progress: Progress) -> dict[str, Any]:
-    """Load the samples as they would be evaluated, and return how many there are."""
-    return {"n": _sizes(load_parts(source, progress))}
+def check(source: Source, *, baseline: Source | None = None, progress: Progress) -> dict[str, Any]:
+    """Load the samples as they would be evaluated, and return how many there are, and how many rows are left out."""
+    parts, _ = load_pair(source, baseline, progress)
+    return {"n": _sizes(parts), "dropped": parts.dropped}
 
 
 def _sizes(parts: Parts) -> dict[str, int | None]:
@@ -126,52 +141,97 @@ def _described(values: Words | Tensor) -> dict[str, Any]:
     }
 
 
-def evaluate(source: Source, *, n_bins: int = 15, seed: int = 0, progress: Progress) -> dict[str, Any]:
-    """Evaluate the test samples: report as HTML, its numbers, and what its charts need."""
-    parts = load_parts(source, progress)
-    page, notes, charts, _ = _evaluated(parts, source, n_bins, seed, progress)
-    return _answer(page, charts, notes, lines=lines_of(source, "evaluate", n_bins=n_bins, seed=seed), n=_sizes(parts))
+def evaluate(
+    source: Source, *, baseline: Source | None = None, n_bins: int = 15, seed: int = 0, progress: Progress
+) -> dict[str, Any]:
+    """Evaluate the test samples, also against a baseline: report as HTML, its numbers, and what its charts need."""
+    made = _evaluated(source, baseline, n_bins, seed, progress)
+    if baseline is None:
+        lines = lines_of(source, "evaluate", n_bins=n_bins, seed=seed)
+    else:
+        lines = baseline_lines(source, baseline, n_bins=n_bins, seed=seed, resamples=_RESAMPLES)
+    return _answer(made.page, made.charts, made.notes, lines=lines, n=_sizes(made.parts))
 
 
 def take_home(
-    source: Source, *, n_bins: int = 15, seed: int = 0, form: str = "png", folder: str, progress: Progress
+    source: Source,
+    *,
+    baseline: Source | None = None,
+    n_bins: int = 15,
+    seed: int = 0,
+    form: str = "png",
+    folder: str,
+    progress: Progress,
 ) -> dict[str, Any]:
-    """Save the report of the test samples, its figures as png, svg or pdf, and the samples of both parts of a split."""
+    """Save the report of the test samples, its figures as png, svg or pdf, and the samples of a split or a pair."""
     from calibrant.plots import figures, save_figures, slice_figures  # loads matplotlib
 
-    parts, out = load_parts(source, progress), Path(folder)
-    page, _, charts, slices = _evaluated(parts, source, n_bins, seed, progress)
-    (out / "report.html").write_text(to_html(replace(page, charts=lambda: charts)), encoding="utf-8")
-    saved = {"report.html": "report"} | (_save_parts(parts, out) if parts.calibration is not None else {})
+    made, out = _evaluated(source, baseline, n_bins, seed, progress), Path(folder)
+    parts = made.parts
+    (out / "report.html").write_text(to_html(replace(made.page, charts=lambda: made.charts)), encoding="utf-8")
+    saved = {"report.html": "report"}
+    if parts.calibration is not None or made.other is not None:
+        saved |= _save_parts(parts, out, made.other)
     progress("drawing the figures", None)
     drawn = figures(parts.test, n_bins=n_bins, seed=seed, name=source["name"])
-    drawn |= slice_figures(parts.test, slices, parts.columns, n_bins=n_bins, name=source["name"])
+    drawn |= slice_figures(parts.test, made.slices, parts.columns, n_bins=n_bins, name=source["name"])
     paths = save_figures(drawn, out, formats=[form])
     return {"files": saved | {path.name: path.stem.replace("_", " ") for path in paths}}
 
 
-def _evaluated(
-    parts: Parts, source: Source, n_bins: int, seed: int, progress: Progress
-) -> tuple[Page, list[str], dict[str, Any], list[Slice]]:
+class _Evaluated(NamedTuple):
+    parts: Parts
+    other: Predictions | TopLabel | None  # of the baseline
+    slices: list[Slice]
+    page: Page
+    charts: dict[str, Any]
+    notes: list[str]
+
+
+def _evaluated(source: Source, baseline: Source | None, n_bins: int, seed: int, progress: Progress) -> _Evaluated:
     def stage(words: str) -> None:
         progress(words, None)
 
+    parts, other = load_pair(source, baseline, progress)
+    by, slices, compared = parts.columns, list[Slice](), dict[str, Any]()
     with caught_warnings() as caught:
-        evaluation = evaluate_predictions(parts.test, n_bins=n_bins, seed=seed, progress=stage)
-        by, slices = parts.columns, []
+        if baseline is not None and other is not None:
+            stage(f"comparing with {baseline['name']}")
+            metrics = metrics_for(parts.test, n_bins=n_bins)
+            differences = difference(other, parts.test, metrics, resamples=_RESAMPLES, seed=seed)
+            compared = {"comparison": differences, "baseline": _title(baseline, source)}
+        evaluation = evaluate_predictions(parts.test, n_bins=n_bins, resamples=_RESAMPLES, seed=seed, progress=stage)
         if by:
-            slices = evaluate_slices(parts.test, by=by, n_bins=n_bins, seed=seed, progress=stage)
-    page = evaluation_page(evaluation, source=source["name"], slices=slices)
-    charts = evaluation_charts(evaluation, parts.test, name=source["name"], slices=slices, by=by)
-    return page, ours_in(caught), charts, slices
+            slices = evaluate_slices(parts.test, by=by, n_bins=n_bins, resamples=_RESAMPLES, seed=seed, progress=stage)
+    page = evaluation_page(evaluation, source=source["name"], slices=slices, **compared)
+    page, notes = _with_cautions(page, parts)
+    charts = evaluation_charts(
+        evaluation, parts.test, name=source["name"], slices=slices, by=by, other=other, **compared
+    )
+    return _Evaluated(parts, other, slices, page, charts, [*notes, *ours_in(caught)])
 
 
-def _save_parts(parts: Parts, out: Path) -> dict[str, str]:
-    """Save calibration and test samples as they were used; return the names of the files."""
-    for part, predictions in (("calibration", parts.calibration), ("test", parts.test)):
-        if predictions is not None:
-            save(predictions, out / f"{part}.npz")
-    return {"calibration.npz": "calibration samples", "test.npz": "test samples"}
+def _title(baseline: Source, source: Source) -> str:
+    """Return the name of the baseline's file, with its columns where both are of one file."""
+    columns = next((baseline[name] for name in ("scores", "positive", "confidence") if baseline.get(name)), "")
+    return (
+        f"{baseline['name']} ({short(columns)})" if columns and baseline["name"] == source["name"] else baseline["name"]
+    )
+
+
+def _with_cautions(page: Page, parts: Parts) -> tuple[Page, list[str]]:
+    """Return a page with the rows that were left out, and the other cautions of reading."""
+    dropped = [caution for caution in parts.cautions if caution.caveat is Caveat.rows_dropped]
+    return page.with_dropped(dropped), [str(caution) for caution in parts.cautions if caution not in dropped]
+
+
+def _save_parts(parts: Parts, out: Path, other: Predictions | TopLabel | None = None) -> dict[str, str]:
+    """Save calibration and test samples, and those of a baseline, as they were used; return the names of the files."""
+    named = {"calibration": parts.calibration, "test": parts.test, "baseline": other}
+    kept = {part: predictions for part, predictions in named.items() if predictions is not None}
+    for part, predictions in kept.items():
+        save(predictions, out / f"{part}.npz")
+    return {f"{part}.npz": f"{part} samples" for part in kept}
 
 
 def samples(
@@ -268,13 +328,15 @@ def compare(
             files[f"map-{number}.safetensors"] = method.name
     drawn = comparison_figures(comparison, test, n_bins=n_bins, name=source["name"])
     files |= {path.name: path.stem.replace("_", " ") for path in save_figures(drawn, out)}
-    page = comparison_page(comparison, calibration=Path("calibration.npz"), test=Path("test.npz"))
+    page, notes = _with_cautions(
+        comparison_page(comparison, calibration=Path("calibration.npz"), test=Path("test.npz")), parts
+    )
     charts = comparison_charts(comparison, test)
     (out / "report.html").write_text(to_html(replace(page, charts=lambda: charts)), encoding="utf-8")
     return _answer(
         page,
         comparison_charts(comparison, test, shown=[method.name for method in comparison.fitted]),
-        ours_in(caught),
+        [*notes, *ours_in(caught)],
         lines=lines_of(source, "compare", n_bins=n_bins, seed=seed, methods=methods or ()),
         n=_sizes(parts),
         files=files | {"report.html": "report"},

@@ -281,7 +281,7 @@ class Studio:
             if job is None or job.task != "compare" or name not in (job.answer or {}).get("files", {}):
                 raise KeyError(name)
             arguments["map_file"] = str(Path(job.arguments["folder"]) / name)
-        return arguments | ({"source": self._source(arguments["source"])} if "source" in arguments else {})
+        return arguments | {name: self._source(arguments[name]) for name in ("source", "baseline") if name in arguments}
 
     def _source(self, given: dict[str, Any]) -> dict[str, Any]:
         dataset = {**self.datasets, **self.clamped}[given["file"]]

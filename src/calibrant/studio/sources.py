@@ -10,7 +10,8 @@ and how to ``split`` its samples:
 - ``{"by": "column", "column": "split", "calibration": "val", "test": "test"}``: by the values of a column;
 - ``{"by": "file", "source": {...}}``: another source to calibrate on, with the same options unless it has its own.
 
-The examples of :data:`EXAMPLES` have no path on the disk, and are split already, whatever ``split`` says.
+The examples of :data:`EXAMPLES` have no path on the disk, and are split already, whatever ``split`` says. A *baseline*
+is another source of the same samples: another file, or other columns of the same one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +26,17 @@ import torch
 from torch import Tensor
 
 from calibrant.datasets import load_resnet110
-from calibrant.errors import Argument, CalibrantError, FileError, InputError, UnknownNameError
+from calibrant.errors import (
+    Argument,
+    CalibrantError,
+    CalibrantWarning,
+    FileError,
+    InputError,
+    UnknownNameError,
+    caught_warnings,
+    ours_in,
+)
+from calibrant.evidence import check_pair
 from calibrant.files.choose import LoadOptions, shown_names
 from calibrant.files.load import load_detailed, open_source, rows_with
 from calibrant.files.source import Arrays, Content, open_mapping
@@ -49,6 +60,7 @@ CONTROLS = {  # what the page calls an option: the names of load, and those of t
     "normalise": "Divide each row by its sum",
     "separator": "Separator",
     "weights": "Weights",
+    "missing": "Leave out rows without values",
     "by": "Slices by",
     "classes": "Slices by predicted class",
     "split": "Samples to calibrate on",
@@ -63,7 +75,14 @@ class Parts(NamedTuple):
     calibration: Predictions | TopLabel | None
     test: Predictions | TopLabel
     places: Tensor  # (n,) row of each test sample in its file
+    rows: int  # of that file, those that were left out included
     columns: dict[str, Any]  # of the test samples, to slice by
+    cautions: tuple[CalibrantWarning, ...] = ()  # of reading
+
+    @property
+    def dropped(self) -> int:
+        """The number of rows that were left out."""
+        return sum(caution.facts.get("dropped", 0) for caution in self.cautions)
 
 
 def options_of(source: Source) -> dict[str, Any]:
@@ -124,9 +143,8 @@ def on_page(error: CalibrantError, source: Source) -> FileError:
     """Return an error with the names of files and controls that the user knows, and the control it is about."""
 
     def shown(argument: Argument) -> str:
-        if argument.name == "missing":
-            return "--missing drop on the command line"
-        value = f": {argument.value}" if argument.value is not None and argument.is_literal else ""
+        has_value = argument.value is not None and argument.is_literal and argument.name != "missing"
+        value = f": {argument.value}" if has_value else ""
         return f"‘{CONTROLS.get(argument.name, argument.name)}{value}’"
 
     return FileError(in_known_names(error.message(shown), source), argument=error.argument)
@@ -141,6 +159,39 @@ def in_known_names(text: str, source: Source) -> str:
     return text
 
 
+def load_pair(
+    source: Source, baseline: Source | None, progress: Progress
+) -> tuple[Parts, Predictions | TopLabel | None]:
+    """Load the samples of a source, and those of a baseline, if there is one, for the same test samples.
+
+    Files of equally many rows are matched by them: where rows are left out or split off, samples that both have stay.
+
+    Raises:
+        InputError: If the two differ in the number of samples, in labels, weights or kind.
+    """
+    parts = load_parts(source, progress)
+    if baseline is None:
+        return parts, None
+    second = load_parts(baseline, progress)
+    other = second.test
+    if second.rows == parts.rows:
+        rows = torch.isin(parts.places, second.places).nonzero()[:, 0]
+        if not len(rows):
+            raise InputError("both tables must have samples in common; every row is left out of one of them.")
+        other, test = other[torch.isin(second.places, parts.places)], parts.test[rows]
+        kept = {name: parts.columns[name][rows] for name in source.get("by") or () if name in parts.columns}
+        parts = parts._replace(test=test, places=parts.places[rows], columns=_columns(source, test, kept))
+    check_pair(other, parts.test)
+    return parts._replace(cautions=(*parts.cautions, *second.cautions)), other
+
+
+def _caution(warning: CalibrantWarning, source: Source) -> CalibrantWarning:
+    """Return a warning about a file with the name that the user knows."""
+    stored = str(warning.facts.get("source", source["path"]))
+    facts = warning.facts | {"source": source["name"]} if warning.facts else {}
+    return CalibrantWarning(str(warning).replace(stored, source["name"]), caveat=warning.caveat, facts=facts)
+
+
 @lru_cache(maxsize=4)
 def _loaded(text: str) -> Parts:
     """Load and split a source; a worker keeps the last few, since most requests are about the same."""
@@ -148,25 +199,31 @@ def _loaded(text: str) -> Parts:
     by, split = tuple(source.get("by") or ()), source.get("split") or {}
     if source["path"] in EXAMPLES:
         calibration, test = example(source["path"])
-        return Parts(calibration, test, torch.arange(len(test)), _columns(source, test, {}))
+        return Parts(calibration, test, torch.arange(len(test)), len(test), _columns(source, test, {}))
     column = (split["column"],) if split.get("by") == "column" else ()
     reading = LoadOptions(**options_of(source), extra=tuple(dict.fromkeys((*by, *column))))
-    try:
-        whole, _, _, read = load_detailed(source["path"], reading)
-    except InputError as error:
-        if reading.weights is None or error.argument is not None:
-            raise
-        load_detailed(source["path"], replace(reading, weights=None))  # an error that stays is not about them
-        raise InputError(*error.args, argument="weights") from error
-    rows = torch.arange(len(whole))
+    with caught_warnings() as caught:
+        try:
+            whole, _, content, read = load_detailed(source["path"], reading)
+        except InputError as error:
+            if reading.weights is None or error.argument is not None:
+                raise
+            load_detailed(source["path"], replace(reading, weights=None))  # an error that stays is not about them
+            raise InputError(*error.args, argument="weights") from error
+    ours_in(caught)  # others go on
+    cautions = tuple(_caution(one.message, source) for one in caught if isinstance(one.message, CalibrantWarning))
+    kept = torch.ones(len(whole), dtype=torch.bool) if content.kept is None else content.kept
+    n, rows = len(kept), kept.nonzero()[:, 0]
     if split and split["by"] == "file":
         other = {name: source[name] for name in _OPTIONS if source.get(name)} | split["source"]
-        return Parts(_loaded(dumps(other, sort_keys=True)).test, whole, rows, _columns(source, whole, read))
+        second = _loaded(dumps(other, sort_keys=True))
+        columns, cautions = _columns(source, whole, read), (*second.cautions, *cautions)
+        return Parts(second.test, whole, rows, n, columns, cautions)
     if not split:
-        return Parts(None, whole, rows, _columns(source, whole, read))
-    calibration_rows, rows = _split_rows(split, len(whole), read)
-    read = {name: values[rows] for name, values in read.items()}
-    return Parts(whole[calibration_rows], whole[rows], rows, _columns(source, whole[rows], read))
+        return Parts(None, whole, rows, n, _columns(source, whole, read), cautions)
+    calibration_rows, test_rows = _split_rows(split, len(whole), read)
+    columns = _columns(source, whole[test_rows], {name: values[test_rows] for name, values in read.items()})
+    return Parts(whole[calibration_rows], whole[test_rows], rows[test_rows], n, columns, cautions)
 
 
 def _columns(source: Source, test: Predictions | TopLabel, read: Arrays) -> dict[str, Any]:
@@ -234,6 +291,40 @@ def lines_of(source: Source, function: str, *, n_bins: int, seed: int, methods: 
         *_loading_lines(source, both),
         *([] if function == "compare" else _slicing_lines(source, n_bins, seed)),
         f"{function}({', '.join(both)}{chosen}, n_bins={n_bins}, seed={seed})",
+    ]
+    return {"cli": "\n".join([*before, " ".join(cli)]), "python": "\n".join(python)}
+
+
+_COMPARED = "# test.npz and baseline.npz are under Take home."
+
+
+def baseline_lines(source: Source, baseline: Source, *, n_bins: int, seed: int, resamples: int) -> dict[str, str]:
+    """Return command and Python lines that give the same numbers of two models.
+
+    They read the user's files where all rows of both are test samples; the command has the same options for both.
+    """
+    both, words, before = [source["name"], baseline["name"]], _option_words(source), [_COMPARED]
+    is_whole = all(one["path"] not in EXAMPLES and not one.get("missing") for one in (source, baseline))
+    is_whole &= (source.get("split") or {}).get("by") in {None, "file"}
+    python = [f"test = {_load_line(source)}", f"baseline = {_load_line(baseline)}"]
+    if is_whole and _named(source) == _named(baseline):
+        words += [f"--by {quote(column)}" for column in source.get("by") or ()]
+        before = []
+    else:
+        both, words = ["test.npz", "baseline.npz"], ["--weights weights"] * bool(source.get("weights"))
+    if not is_whole:
+        weights = ", weights='weights'" * bool(source.get("weights"))
+        python = [_COMPARED, *(f"{part} = load('{part}.npz'{weights})" for part in ("test", "baseline"))]
+    words += ["--classes"] * bool(source.get("classes"))
+    test, other = map(quote, both)
+    cli = ["calibrant evaluate", test, "--baseline", other, *words, f"--bins {n_bins}", f"--seed {seed}"]
+    python = [
+        "from calibrant import load",
+        "from calibrant.evaluation import metrics_for",
+        "from calibrant.evidence import difference",
+        *python,
+        f"metrics = metrics_for(test, n_bins={n_bins})",
+        f"difference(baseline, test, metrics, resamples={resamples}, seed={seed})",
     ]
     return {"cli": "\n".join([*before, " ".join(cli)]), "python": "\n".join(python)}
 

@@ -1,5 +1,6 @@
 """The command line as a person meets it: every option, every exit code, every bad file."""
 
+import base64
 import hashlib
 import json
 import os
@@ -7,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import zlib
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -64,6 +66,10 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     assert "(figures/reliability.svg)" in (tmp_path / "r.md").read_text()
     page = (tmp_path / "r.html").read_text()
     assert 'id="calibrant-data"' in page  # charts instead of pictures
+    packed = re.search(r'id="calibrant-data">([^<]*)<', page)[1]
+    charts = json.loads(zlib.decompress(base64.b64decode(packed)))
+    assert [view["title"] for view in charts["views"]] == ["cooler.npz", "model.npz"]
+    assert charts["comparison"]["words"] in report["verdict"]["findings"]
     assert "data:image/png;base64" not in page
     assert f"sha256:{hashlib.sha256((files / 'model.npz').read_bytes()).hexdigest()}" in page
     assert summary.read_text().startswith("before\n# Calibration report: model.npz")

@@ -11,7 +11,7 @@ import pytest
 
 from calibrant import evaluate, training
 from calibrant.cli.main import app
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantWarning, InputError
 from calibrant.files import load, load_map
 from calibrant.metrics import nll
 from calibrant.studio import api, sources
@@ -210,7 +210,8 @@ def test_report_and_figures_are_taken_home(table, tmp_path):
     assert all((tmp_path / name).stat().st_size > 1000 for name in answer["files"])
     assert "test.npz" not in answer["files"]  # all samples are the test samples
     with pytest.raises(InputError, match="gif"):
-        api.take_home(source_of(table), form="gif", folder=str(tmp_path), progress=quiet)
+        api.take_home(source_of(table), baseline=source_of(table), form="gif", folder=str(tmp_path), progress=quiet)
+    assert [len(load(tmp_path / f"{part}.npz")) for part in ("test", "baseline")] == [400, 400]  # of two models
 
 
 def test_a_file_that_is_written_anew_is_read_anew(table):
@@ -394,3 +395,150 @@ def test_a_wide_table_is_previewed_with_its_label_and_its_last_score(tmp_path):
     shown = [column["name"] for column in found["columns"]]
     assert shown == ["label", "prob_19", *header[:12]]
     assert found["columns"][0]["first"] == [0, 1, 2, 3, 4]
+
+
+@pytest.fixture
+def milder(table):
+    """The table with milder probabilities, those of another model, also as columns q_a, q_b and q_c."""
+    header, *rows = (line.split(",") for line in table.read_text().splitlines())
+    probs = np.array([[float(cell) for cell in row[:3]] for row in rows]) ** 0.5
+    rows_of_probs = [list(map(repr, row.tolist())) for row in probs / probs.sum(1, keepdims=True)]
+    path = table.with_name("milder.csv")
+    lines = [
+        [*header, "q_a", "q_b", "q_c"],
+        *([*one, *row[3:], *one] for one, row in zip(rows_of_probs, rows, strict=True)),
+    ]
+    path.write_text("\n".join(map(",".join, lines)) + "\n")
+    return path
+
+
+def emptied(path, rows):
+    """Leave a score of these rows empty."""
+    header, *lines = path.read_text().splitlines()
+    path.write_text(
+        "\n".join([header, *(f",{one.partition(',')[2]}" if i in rows else one for i, one in enumerate(lines))]) + "\n"
+    )
+    return path
+
+
+BY_PART = {"by": "column", "column": "part", "calibration": "val", "test": "test"}
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "n"),
+    [({}, {}, 400), ({"split": BY_PART}, {}, 300), ({"split": {"by": "half", "seed": 1}}, {}, 200),
+     ({}, {"scores": "q_"}, 400), ({"missing": "drop"}, {"missing": "drop"}, 397)],
+)  # fmt: skip
+def test_two_models_have_the_numbers_of_the_command_line(table, milder, monkeypatch, own, others, n):
+    monkeypatch.chdir(table.parent)
+    if own.get("missing"):
+        emptied(table, {3, 7})
+        emptied(milder, {7, 9})
+    (table.parent / "mine.csv").write_text(table.read_text())
+    source, baseline = source_of(table, **own), source_of(milder, **others) | {"name": "milder.csv"}
+    answer = api.evaluate(source, baseline=baseline, n_bins=12, seed=2, progress=quiet)
+    assert answer["n"]["test"] == n
+    compared = answer["document"]["comparison"]
+    assert compared["nll"]["low"] > 0  # the baseline is better
+    parts, other = sources.load_pair(source, baseline, quiet)
+    api._save_parts(parts, table.parent, other)  # to be downloaded; the lines may name them
+    again = run_cli(answer["lines"], monkeypatch, table.parent)["comparison"]
+    again_in_python = value_of(answer["lines"]["python"])
+    for name in ("nll", "ece", "accuracy", "aurc"):
+        for field in ("baseline", "value", "low", "high", "p"):
+            assert again[name][field] == pytest.approx(compared[name][field], abs=1e-9), (name, field)
+            assert getattr(again_in_python[name], field) == pytest.approx(compared[name][field], abs=1e-9)
+    views, shown = answer["charts"]["views"], answer["charts"]["comparison"]
+    assert [(view["name"], view["title"], view["n"]) for view in views] == [
+        ("baseline", "milder.csv", n),
+        ("this", "mine.csv", n),
+    ]
+    assert {one["name"]: one["p"] for one in shown["metrics"]} == {name: one["p"] for name, one in compared.items()}
+    assert "worse in ECE" in shown["words"]
+    assert answer["document"]["verdict"]["findings"][0] == shown["words"]
+
+
+def test_other_columns_of_one_file_are_named_in_the_comparison(milder):
+    baseline = source_of(milder, scores="q_")
+    shown = api.evaluate(source_of(milder), baseline=baseline, progress=quiet)["charts"]["comparison"]
+    assert shown["baseline"] == "mine.csv (q_)"
+    assert all(one["value"] == 0 for one in shown["metrics"])
+    assert "no clear difference in accuracy" in shown["words"]
+
+
+def test_tables_of_other_samples_are_refused(table, milder, tmp_path):
+    header, *rows = milder.read_text().splitlines()
+    emptied(table, {0})
+    changes = {
+        "got 399 and 400 samples": [header, *rows[1:]],
+        "same labels in the same order": [header, *rows[200:], *rows[:200]],
+    }
+    with pytest.raises(InputError, match="Leave out rows without values"):
+        api.check(source_of(table), baseline=source_of(milder), progress=quiet)
+    source = source_of(milder, written=1)
+    for number, (words, lines) in enumerate(changes.items()):
+        other = tmp_path / f"other-{number}.csv"
+        other.write_text("\n".join(lines) + "\n")
+        for task in (api.check, api.evaluate):
+            with pytest.raises(InputError, match=words) as caught:
+                task(source, baseline=source_of(other), progress=quiet)
+            assert str(tmp_path) not in str(caught.value)
+    top = {"kind": "top-label", "scores": None, "labels": None, "confidence": "p_a", "correct": "right"}
+    lines = [f"{header},right", *(f"{row},{i % 2}" for i, row in enumerate(rows))]
+    (tmp_path / "top.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match="of one kind"):
+        api.check(source, baseline=source_of(tmp_path / "top.csv", **top), progress=quiet)
+    halves = []
+    for name, rows in (("first", range(200)), ("second", range(200, 400))):
+        path = milder.with_name(f"{name}.csv")
+        path.write_text(milder.read_text())
+        halves.append(source_of(emptied(path, rows), missing="drop"))
+    with pytest.raises(InputError, match="samples in common"):
+        api.check(halves[0], baseline=halves[1], progress=quiet)
+
+
+@pytest.mark.parametrize("split", [None, {"by": "half", "seed": 0}, BY_PART])
+def test_rows_without_values_are_left_out_on_request_and_counted(table, tmp_path, split):
+    emptied(table, {3, 8})
+    changed(table, "y", "")
+    with pytest.raises(InputError, match="‘Leave out rows without values’") as caught:
+        api.check(source_of(table, split=split), progress=quiet)
+    assert caught.value.argument == "missing"
+    source = source_of(table, split=split, missing="drop")
+    n = {None: (None, 397), "half": (198, 199), "column": (98, 299)}[(split or {}).get("by")]
+    expected = {"n": {"calibration": n[0], "test": n[1]}, "dropped": 3}
+    assert api.check(source, progress=quiet) == expected
+    for _ in range(2):  # also of what a worker has kept
+        answer = api.evaluate(source, progress=quiet)
+        assert answer["n"] == expected["n"]
+        assert answer["document"]["dropped_rows"] == [
+            {"source": "mine.csv", "dropped": 3, "of": 400, "lines": [2, 5, 10]}
+        ]
+        assert "3 rows left out" in answer["html"]
+        assert table.name not in answer["html"]
+    shown = api.samples(source, progress=quiet)["samples"]
+    with pytest.warns(CalibrantWarning, match="3 of 400 rows"):
+        whole = load(table, kind="probs", scores="p_", labels="y", missing="drop")
+    places = [row for row in range(400) if row not in {0, 3, 8}]
+    for sample in shown[:20]:
+        assert sample["confidence"] == float(whole.top.confidence[places.index(sample["row"])])
+    if split is not None:
+        compared = api.compare(source, methods=["temperature"], folder=str(tmp_path), progress=quiet)
+        assert compared["document"]["dropped_rows"][0]["dropped"] == 3
+        assert len(load(tmp_path / "test.npz")) == n[1]
+
+
+def test_a_weight_that_is_missing_can_be_left_out_too(weighted):
+    changed(weighted, "w", "nan")
+    with pytest.raises(InputError) as caught:
+        api.check(source_of(weighted, weights="w"), progress=quiet)
+    assert caught.value.argument == "weights"
+    assert api.check(source_of(weighted, weights="w", missing="drop"), progress=quiet)["dropped"] == 1
+
+
+def test_cautions_of_reading_are_on_the_page(table):
+    changed(table, "y", "0")
+    header, *rows = table.read_text().splitlines()
+    table.write_text("\n".join([header, "0.0,0.5,0.5,0,test", *rows[1:]]) + "\n")
+    for _ in range(2):
+        assert any("probability 0" in note for note in api.evaluate(source_of(table), progress=quiet)["notes"])

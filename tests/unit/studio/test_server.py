@@ -287,6 +287,21 @@ def test_a_client_cannot_name_a_path(client, uploaded):
     assert job["answer"]["document"]["source"] == "mine.npz"
 
 
+def test_a_baseline_is_a_file_of_the_studio_as_the_source_is(client, uploaded):
+    probs, labels = probabilities()
+    other = client.upload("other.npz", archive(probs=(probs + 0.25) / 2, labels=labels))[1]["id"]
+    source = {"file": uploaded, "kind": "probs"}
+    answer = client.run("evaluate", source=source, baseline={"file": other, "kind": "probs", "path": "/etc/passwd"})
+    assert answer["answer"]["charts"]["comparison"]["baseline"] == "other.npz"
+    assert client.start("evaluate", source=source, baseline={"file": "absent"})[0] == 404
+    assert client.start("evaluate", source=source, baseline="/etc/passwd")[0] == 400
+    short = client.upload("short.npz", archive(probs=probs[1:], labels=labels[1:]))[1]["id"]
+    refused = client.run("check", source=source, baseline={"file": short, "kind": "probs"})
+    assert "got 599 and 600 samples" in refused["error"]
+    large = np.random.default_rng(0).bytes(1_100_000)
+    assert client.upload("large.npz", large)[0] == 413
+
+
 def test_a_job_can_be_cancelled_and_the_next_one_runs(client, uploaded):
     source = {"file": uploaded, "kind": "probs", "split": {"by": "half", "seed": 0}}
     _, job = client.start("compare", source=source, methods=["auto", "dirichlet_odir", "order_preserving"])
