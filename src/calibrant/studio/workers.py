@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, TypeAlias, final
 
-from calibrant.errors import CalibrantError, free_memory, is_out_of_memory
+from calibrant.errors import CalibrantError, free_memory, is_out_of_memory, one_line
 
 Progress: TypeAlias = Callable[[str, float | None], None]  # a message, and the share done if it is known
 Status = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -118,10 +118,15 @@ class Workers:
         worker: tuple[BaseProcess, Connection] | None = None
         while (job := self._queue.get()) is not None:
             if not job.is_cancelled:
-                if worker is None or not worker[0].is_alive():
-                    worker = self._start(size)
-                job.status = "running"
-                if not self._follow(job, worker[1]):
+                is_usable = False
+                try:
+                    if worker is None or not worker[0].is_alive():
+                        worker = self._start(size)
+                    job.status = "running"
+                    is_usable = self._follow(job, worker[1])
+                except Exception as error:  # noqa: BLE001  # no memory for a process, no file for a pipe: others may run
+                    job.error, job.status = f"No worker could be started: {one_line(error)}. Try again later.", "failed"
+                if worker is not None and not is_usable:
                     worker[0].kill()
                     worker[0].join()
                     worker = None
@@ -135,8 +140,12 @@ class Workers:
     def _start(self, size: int) -> tuple[BaseProcess, Connection]:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_work, args=(self._module, theirs, size), daemon=True)
-        process.start()
-        theirs.close()
+        with theirs:
+            try:
+                process.start()
+            except BaseException:
+                ours.close()
+                raise
         return process, ours
 
     def _follow(self, job: Job, pipe: Connection) -> bool:

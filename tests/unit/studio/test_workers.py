@@ -53,6 +53,21 @@ def test_what_goes_wrong_is_told_and_the_next_job_runs(workers, task, words):
     assert run(workers, "double", number=1).status == "done"
 
 
+def test_a_worker_that_cannot_be_started_fails_its_job_alone(monkeypatch):
+    def refuse(**_options):
+        raise OSError(12, "Cannot allocate memory")
+
+    pool = Workers(MODULE, size=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(pool._context, "Process", refuse)
+        job = pool.submit("double", {"number": 1})
+        assert job.finished.wait(60)
+    assert job.status == "failed"
+    assert "Cannot allocate memory" in job.error
+    assert run(pool, "double", number=2).answer == {"number": 4}
+    pool.close()
+
+
 def test_an_overdue_job_is_ended(workers):
     run(workers, "double", number=1)  # the worker has started
     job = run(workers, "sleep", seconds=3600, limit=0.5)
