@@ -7,12 +7,11 @@ draw on, a new one by default; ``theme``, "light" or "dark", whose background th
 Global style is neither changed nor relied on, and pyplot is not used.
 """
 
-from calibrant.plots.comparison import comparison_figures, plot_comparison
+from calibrant.plots.comparison import comparison_figures, plot_comparison, plot_trend
 from calibrant.plots.delta import plot_delta
 from calibrant.plots.evaluation import figures, plot_bins_sweep, plot_bins_sweeps, plot_density, plot_risk_coverage
 from calibrant.plots.layout import THEMES, Theme, ThemeName, method_title, save_figure, save_figures
 from calibrant.plots.reliability import plot_classwise, plot_reliability, plot_slices, slice_figures
-from calibrant.plots.trend import plot_trend
 
 __all__ = [
     "THEMES", "Theme", "ThemeName", "comparison_figures", "figures", "method_title", "plot_bins_sweep",

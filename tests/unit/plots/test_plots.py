@@ -26,10 +26,10 @@ from calibrant.plots import (
     plot_density,
     plot_reliability,
     plot_risk_coverage,
+    plot_trend,
     save_figure,
 )
 from calibrant.plots.reliability import slice_figures
-from calibrant.plots.trend import plot_trend
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.scale.trend import Period, Trend
 
