@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from calibrant import compare, errors, evaluate, evaluate_slices
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import DensityRatioCalibration, TemperatureScaling, venn_abers_interval
 from calibrant.checks import (
     as_tensor,
     check_at_least,
@@ -26,7 +26,7 @@ from calibrant.checks import (
     check_seed,
     check_unit_interval,
 )
-from calibrant.confidence import TrustScore
+from calibrant.confidence import ConfidenceHead, ConfidNet, TrustScore, compare_confidences
 from calibrant.errors import (
     Argument,
     CalibrantError,
@@ -395,3 +395,38 @@ def test_a_warning_is_about_the_line_of_the_caller_also_through_torch():
         with pytest.warns(CalibrantWarning, match="without reference samples") as caught:
             call(*inputs)
         assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name]
+
+
+ROWS = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda wrong: DensityRatioCalibration().fit(wrong, ROWS),
+        lambda wrong: venn_abers_interval(wrong, SAMPLES),
+        lambda wrong: venn_abers_interval(SAMPLES, wrong),
+        lambda wrong: ConfidNet(epochs=1).fit_features(wrong, ROWS),
+        lambda wrong: ConfidenceHead(4).top_label(wrong, ROWS),
+        lambda wrong: TrustScore().fit(ROWS, SAMPLES.labels).top_label(wrong, ROWS),
+    ],
+    ids=["features", "venn_abers", "venn_abers_of", "confidnet", "head", "trust_score"],
+)
+@pytest.mark.parametrize("wrong", [SAMPLES.logits.numpy(), (SAMPLES.logits, SAMPLES.labels), SAMPLES.top])
+def test_what_needs_predictions_of_all_classes_says_so(call, wrong):
+    with pytest.raises(InputError, match=r"must be given Predictions; got .*from_logits"):
+        call(wrong)
+
+
+@pytest.mark.parametrize("wrong", [[1], {"head": ConfidenceHead(4)}])
+def test_confidences_are_compared_with_their_network(wrong):
+    network = torch.nn.Linear(4, 3)
+    with pytest.raises(InputError, match=r"LearnedConfidence\(model, head\)"):
+        compare_confidences(network, wrong, (ROWS, SAMPLES.labels))
+
+
+def test_a_head_takes_features_as_arrays_and_lists_too():
+    head = ConfidenceHead(4)
+    expected = head.confidence(ROWS)
+    assert torch.equal(head.confidence(ROWS.numpy()), expected)
+    assert torch.allclose(head.confidence(ROWS.tolist()), expected)

@@ -1,6 +1,7 @@
 """Curves of the score: spline calibration, scaling-binning, and inductive Venn-Abers predictors."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, final
 
@@ -26,7 +27,7 @@ from calibrant.numerics.isotonic import Blocks, equal_mass_edges, fits_with_one_
 from calibrant.numerics.logistic import Targets, fit_logistic
 from calibrant.numerics.newton import Certificate
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, check_predictions
 
 # The curve is straight between so many scores, evenly spread over the ranks; the spline has only a few bends.
 _KNOTS_KEPT = 2048
@@ -133,11 +134,9 @@ class VennAbers(Calibrator, name="venn_abers", title="Inductive Venn-Abers", fam
 
     def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_missing_classes(predictions, self.title)
-        k, labels, weights = predictions.n_classes, predictions.labels.cpu(), predictions.sample_counts
-        bounds, lines = log_odds_bounds(predictions.effective_size, k), []
-        weights = None if weights is None else weights.cpu()
-        for scores, label in zip(*(part.cpu() for part in one_vs_rest_log_odds(predictions)), strict=True):
-            cells = _cells(tie_blocks(scores, labels == label, weights))
+        k, lines = predictions.n_classes, []
+        bounds = log_odds_bounds(predictions.effective_size, k)
+        for cells in _class_cells(predictions):
             log_odds = cells.upper.log() - torch.log1p(-cells.lower)
             if k > 2:
                 log_odds = (log_odds / _RESOLUTION).round() * _RESOLUTION
@@ -168,19 +167,18 @@ def venn_abers_interval(calibration: Predictions, predictions: Predictions) -> V
         calibration: Held-out samples.
         predictions: Samples to compute the pair for; their labels are not used.
     """
+    for given in (calibration, predictions):
+        check_predictions(given, "venn_abers_interval")
     if calibration.n_classes != predictions.n_classes:
         raise InputError(
             f"both must have the same classes; got {calibration.n_classes} to calibrate and {predictions.n_classes}."
         )
-    calibration = calibration.with_positive_weights()
-    known, classes = one_vs_rest_log_odds(calibration)
-    scores, _ = one_vs_rest_log_odds(predictions)
+    scores = one_vs_rest_log_odds(predictions)[0].cpu()
     lower, upper = (torch.empty_like(scores, dtype=torch.float64) for _ in range(2))
-    for column, (line, label) in enumerate(zip(known, classes, strict=True)):
-        cells = _cells(tie_blocks(line, calibration.labels == label, calibration.sample_counts))
-        place = torch.searchsorted(cells.edges, scores[column].double())
-        lower[column], upper[column] = cells.lower[place].to(lower), cells.upper[place].to(upper)
-    return VennAbersInterval(lower.T, upper.T)
+    for column, (cells, line) in enumerate(zip(_class_cells(calibration.with_positive_weights()), scores, strict=True)):
+        place = torch.searchsorted(cells.edges, line.double())
+        lower[column], upper[column] = cells.lower[place], cells.upper[place]
+    return VennAbersInterval(*(part.T.to(predictions.logits.device) for part in (lower, upper)))
 
 
 class _Cells(NamedTuple):
@@ -189,6 +187,14 @@ class _Cells(NamedTuple):
     edges: Tensor  # (2m,)
     lower: Tensor  # (2m + 1,)
     upper: Tensor  # (2m + 1,)
+
+
+def _class_cells(predictions: Predictions) -> Iterator[_Cells]:
+    """Yield both fits of every class against the rest; of two classes, those of class 1. On the CPU."""
+    labels, weights = predictions.labels.cpu(), predictions.sample_counts
+    weights = None if weights is None else weights.cpu()
+    for scores, label in zip(*(part.cpu() for part in one_vs_rest_log_odds(predictions)), strict=True):
+        yield _cells(tie_blocks(scores, labels == label, weights))
 
 
 def _cells(ties: Blocks) -> _Cells:

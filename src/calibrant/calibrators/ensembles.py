@@ -204,7 +204,7 @@ def _beta_by_brier(predictions: Predictions) -> tuple[float, float, float]:
         calls += 1
         return _brier_score(predictions, at)[1]
 
-    left, right = (min(max(lowest + width * each, lowest), highest) for each in (place - 1, place + 1))
+    left, right = (min(max(lowest + width * end, lowest), highest) for end in (place - 1, place + 1))
     while left > lowest and slope(left) > 0:  # the minimum of all samples is outside the bracket
         left, right = max(left - width, lowest), left
     while right < highest and slope(right) < 0:

@@ -12,12 +12,12 @@ from torch import Tensor
 from calibrant.calibrators.base import Method, gathered_warnings, log_odds_bounds, top_label, with_scores
 from calibrant.calibrators.binning import padded
 from calibrant.checks import AtLeastOne, PositiveShare, as_features, with_devices_of_inputs
-from calibrant.errors import FitError, InputError, warn
+from calibrant.errors import FitError, warn
 from calibrant.maps import Bands, FitSummary, ProximityMap, Surface, Table
 from calibrant.numerics.isotonic import equal_mass_edges
 from calibrant.numerics.neighbours import Closeness, proximity, unit_rows
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, check_predictions
 
 _XIONG = Paper(
     "Xiong et al.", 2023, "Proximity-Informed Calibration for Deep Neural Networks", "arXiv:2306.04590", "Section 5.1"
@@ -47,8 +47,7 @@ class FeatureCalibrator(Method):
             predictions: Samples that the model was not trained on, and on which the map will not be evaluated.
             features: Features of the same samples, (n, d): the inputs of the last layer.
         """
-        if not isinstance(predictions, Predictions):
-            raise InputError(f"{self.name} must be fitted on Predictions; got {type(predictions).__name__}.")
+        check_predictions(predictions, f"{type(self).__name__}().fit")
         given = as_features(features, rows=len(predictions)).to(predictions.logits.device)
         if predictions.weights is not None:
             given, predictions = given[predictions.weights > 0], predictions.with_positive_weights()

@@ -45,7 +45,7 @@ from calibrant.maps import FitSummary
 from calibrant.metrics import aupr_error, auroc
 from calibrant.numerics.softmax import to_working_precision
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, check_predictions
 
 Progress: TypeAlias = Callable[[str, float], None]
 Augment: TypeAlias = Callable[[Tensor], Tensor]
@@ -240,6 +240,7 @@ class ConfidNet:
         """
         if self.fine_tune_epochs:
             raise InputError("fine_tune_epochs must be 0 where there is no network; use fit(model, data).")
+        check_predictions(predictions, "fit_features")
         return self._fit(lambda: _gathered(predictions, features), progress)[0]
 
     def settings(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from calibrant.inference import (
 from calibrant.maps import FitSummary
 from calibrant.metrics import AURC, AUROC, FPR95, AUPRError
 from calibrant.numerics.softmax import sigmoid
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, check_predictions
 
 ChooseEpochBy: TypeAlias = Literal["aupr_error", "auroc", "mse"]
 
@@ -150,13 +150,14 @@ class ConfidenceHead(FeatureConfidence):
         return log_odds
 
     @torch.no_grad()
-    def confidence(self, features: Tensor) -> Tensor:
+    def confidence(self, features: object) -> Tensor:
         """Return the confidence, (n, d) -> (n,), float64: samples that float32 would round to 1.0 still differ."""
-        return sigmoid(self(features).double())
+        return sigmoid(self(as_features(features).to(next(self.parameters()).device)).double())
 
     @torch.no_grad()
     def top_label(self, predictions: Predictions, features: object) -> TopLabel:
         """Return the classifier's predictions with this confidence; features are (n, d), from the layer of the fit."""
+        check_predictions(predictions, "top_label")
         checked = as_features(features, rows=len(predictions)).to(next(self.parameters()).device)
         log_odds = torch.cat([self(part) for part in checked.split(_BLOCK)]).double().to(predictions.logits.device)
         return TopLabel(sigmoid(log_odds), predictions.correct, log_odds, predictions.weights)
@@ -344,6 +345,12 @@ def compare_confidences(
         >>> list(compared.metrics), list(compared.metrics["trust"])
         (['softmax', 'trust'], ['auroc', 'aupr_error', 'fpr95', 'aurc'])
     """
+    for given in confidences.values() if isinstance(confidences, Mapping) else [confidences]:
+        if not isinstance(given, LearnedConfidence):
+            raise InputError(
+                "confidences must be a dictionary, by name, of what ConfidNet.fit or TrustScore.fit_network made; got "
+                f"{type(given).__name__}. A head on features needs its network: LearnedConfidence(model, head)."
+            )
     if SOFTMAX in confidences:
         raise InputError(f"the name of a confidence must not be {SOFTMAX!r}, which is the network's own.")
     progress("running the network on the test samples")

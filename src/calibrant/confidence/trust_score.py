@@ -25,7 +25,7 @@ from calibrant.maps import FitSummary
 from calibrant.numerics.neighbours import blocks_of, nearest_distances
 from calibrant.numerics.softmax import sigmoid
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, check_predictions
 
 
 def dense_samples(points: Tensor, *, neighbours: int, alpha: float) -> Tensor:
@@ -159,6 +159,7 @@ class NeighbourConfidence(FeatureConfidence):
         does and is above one half where the predicted class is nearest, but it is **no probability**: its calibration
         errors mean nothing unless a map is fitted on it; refinement (AUROC, AUPR, AURC) is meaningful.
         """
+        check_predictions(predictions, "top_label")
         checked = as_features(features, rows=len(predictions))
         log_odds = self(checked, predictions.predicted).to(predictions.logits.device)
         return TopLabel(sigmoid(log_odds), predictions.correct, log_odds, predictions.weights)

@@ -132,8 +132,8 @@ def _of_one_array(content: Content, options: LoadOptions) -> LoadOptions:
     if options.labels is None and options.labels_needed:
         also = (" and ", *either) if unknown else ()
         labels = Argument("labels", "labels.npy")
-        found = f"{content.title} must come with its labels; it holds one array, {shown_names(content)}. Pass "
-        raise content.error(found, labels, *also, ".")
+        lacks = f"{content.title} must come with its labels; it holds one array, {shown_names(content)}. Pass "
+        raise content.error(lacks, labels, *also, ".")
     if unknown:
         raise content.error(f"{content.title} needs ", *either, ", because its name does not tell which.")
     return options if is_one_column else replace(options, scores=options.scores or name)
@@ -405,10 +405,10 @@ def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_ne
         if "probs" in kinds and is_table:
             column = _suggested("positive", others[0] if len(others) == 1 else None)
             one_column = (" If one column has the scores of two classes: ", column, ".")
-    found = f"{content.title} must have {content.noun}s {needed}; found {shown_names(content)}. {content.hint}".rstrip()
+    must = f"{content.title} must have {content.noun}s {needed}; found {shown_names(content)}. {content.hint}".rstrip()
     if any(re.fullmatch(r"(.*\.)?(choices|logprobs\.content|top_logprobs)", name) for name in content.names):
-        return content.error(found + CHAT_HINT)
-    return content.error(found, " Rename the intended one, or pass ", *options[1:], ".", *one_column)
+        return content.error(must + CHAT_HINT)
+    return content.error(must, " Rename the intended one, or pass ", *options[1:], ".", *one_column)
 
 
 def shown_names(content: Content) -> str:

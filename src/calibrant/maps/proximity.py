@@ -13,9 +13,7 @@ from calibrant.maps.base import FitSummary, FittedModule, Setting, as_result, ch
 from calibrant.maps.curves import top_log_odds, with_top_log_odds
 from calibrant.numerics.neighbours import Closeness, blocks_of, closeness_of, nearest_distances, unit_rows
 from calibrant.numerics.softmax import Normalised, to_working_precision
-from calibrant.predictions import Predictions
-
-_FOR_ARRAYS = "Make Predictions of arrays: Predictions.from_logits(z, y)."
+from calibrant.predictions import Predictions, check_predictions
 
 
 class Surface(FittedModule, ABC):
@@ -163,7 +161,7 @@ class ProximityMap(FittedModule, kind="proximity"):
 
     def apply_as(self, logits: Tensor, features: Tensor, normalised: Normalised) -> Tensor:
         """Return the same as the call of logits that may be known to be log-probabilities, as maps do."""
-        check_logits(logits, self.n_classes, _FOR_ARRAYS)
+        check_logits(logits, self.n_classes, "For arrays there is transform, with Predictions.from_logits(z, y).")
         if logits.shape[:-1] != features.shape[:-1]:
             raise InputError(
                 f"logits and features must describe the same samples; got shapes {tuple(logits.shape)} and "
@@ -183,8 +181,7 @@ class ProximityMap(FittedModule, kind="proximity"):
             predictions: Predictions of the model that the map was fitted for.
             features: Features of the same samples, from the same layer, (n, d).
         """
-        if not isinstance(predictions, Predictions):
-            raise InputError(f"transform must be given Predictions; got {type(predictions).__name__}. {_FOR_ARRAYS}")
+        check_predictions(predictions, "transform")
         self.check_class_names(predictions.class_names)
         given = as_features(features, rows=len(predictions)).to(predictions.logits.device)
         blocks = blocks_of(len(predictions), self.reference, self.neighbours)

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, final
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import check_at_least, check_known
+from calibrant.checks import check_at_least, check_known, check_seed
 from calibrant.errors import InputError
 from calibrant.models.convolutional import VGG, CifarResNet, DenseNet, DigitsCNN, ResNet, WideResNet
 from calibrant.models.sequences import MLPMixer, TextCNN, VisionTransformer
@@ -138,7 +138,7 @@ def _build(name: str, seed: int, n_classes: int, in_channels: int, image_size: i
         check_at_least(image_size, spec.smallest_side, f"image_size for {name}")
     # torch.manual_seed would also seed the GPUs, whose state fork_rng does not restore here.
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(check_seed(seed))
         return spec.build(Sizes(n_classes, in_channels, image_size, n_words or 0))
 
 

@@ -348,7 +348,7 @@ class _Search:
 
 
 def beta_range(logits: Tensor) -> tuple[float, float]:
-    """Return the hottest and the coldest inverse temperature worth trying, from the gaps below the top logit."""
+    """Return the lowest and the highest inverse temperature worth trying, from the gaps below the top logit."""
     some = logits[:: max(1, len(logits) // 200)].double() / 2  # halves, whose differences are finite
     wide = float((some.amax(dim=1) - some.mean(dim=1)).mean())
     first, second = some.topk(2, dim=1).values.unbind(dim=1)

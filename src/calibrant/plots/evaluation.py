@@ -236,7 +236,7 @@ def plot_bins_sweeps(
     """Draw the ECE or MCE of several sets over the number of bins, such as the same samples after several methods."""
     if not predictions or metric not in {"ece", "mce"}:
         raise InputError(f"there must be a set to draw, and metric must be ece or mce; got {metric!r}.")
-    sweeps = [each if isinstance(each, BinsSweep) else diagrams.bins_sweep(each) for each in predictions.values()]
+    sweeps = [one if isinstance(one, BinsSweep) else diagrams.bins_sweep(one) for one in predictions.values()]
     curves = [getattr(sweep, metric) for sweep in sweeps]
     ax, colours = layout.open_axes(ax, theme)
     top = max(0.001, 1.08 * max(float(curve.max()) for curve in curves))

@@ -27,7 +27,7 @@ from calibrant.numerics.uniform_share import choose_share, floored
 from calibrant.predictions import scores
 from calibrant.predictions.samples import ROWS_AT_ONCE, Samples, TopLabel, check_rows_are_samples, select, set_fields
 
-__all__ = ["Arrays", "Predictions", "as_predictions"]
+__all__ = ["Arrays", "Predictions", "as_predictions", "check_predictions"]
 
 _GPU_ROWS_AT_ONCE = 1 << 22  # in a block: starting its kernels costs more than one of the usual size
 _FEWEST_ROWS = 256  # in a small block: products of matrices stay efficient
@@ -449,6 +449,15 @@ class Arrays(TypedDict, total=False):
     correct: Any  # (n,)
     weights: Any  # (n,), beside any of these
     class_names: Any  # (k,), beside labels
+
+
+def check_predictions(given: object, caller: str) -> None:
+    """Check that the function ``caller``, which needs the scores of all classes, received Predictions."""
+    if not isinstance(given, Predictions):
+        raise InputError(
+            f"{caller} must be given Predictions; got {type(given).__name__}. Predictions.from_logits(z, y) makes them "
+            "of arrays."
+        )
 
 
 def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Predictions | TopLabel:

@@ -117,8 +117,8 @@ def compare_streamed(
         if trial.map is not None:
             progress(f"resampling {name}", done, len(methods))
             state, mapped = states[name], trial.map.transform(drawn)
-            found = estimate_state(state, mapped, resamples=resamples)
-            estimated = {metric.name: found[metric.name] for metric in state.metrics}
+            estimates = estimate_state(state, mapped, resamples=resamples)
+            estimated = {metric.name: estimates[metric.name] for metric in state.metrics}
             values[name] = _resampled(state, estimated, resamples, state.metrics)
             total = float(state.cells.total.sum())
             result = replace(result, metrics=estimated, changed=changed[name] / total, map=trial.map)

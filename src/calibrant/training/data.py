@@ -388,9 +388,10 @@ class Mixup:
 
     def __call__(self, inputs: Tensor, labels: Tensor, *, generator: torch.Generator | None = None) -> MixedBatch:
         """Mix a batch of floating inputs (n, ...) and labels (n,); torch's own generator draws if none is given."""
-        if not inputs.is_floating_point():
-            got = f"got {inputs.dtype}. Scale pixels to floating point; of tokens mix the embeddings"
-            raise InputError(f"inputs must be floating-point numbers to be mixed; {got}.")
+        if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
+            got = f"got {inputs.dtype}" if isinstance(inputs, Tensor) else f"got {type(inputs).__name__}"
+            advice = "Scale pixels to floating point; of tokens mix the embeddings."
+            raise InputError(f"inputs must be a tensor of floating-point numbers to be mixed; {got}. {advice}")
         generator = torch.default_generator if generator is None else generator
         partners = torch.randperm(len(inputs), generator=generator).to(inputs.device)
         share = mixing_shares(1, self.alpha, generator)[0].to(inputs.device)

@@ -13,6 +13,7 @@
 """
 
 import json
+import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,9 +44,9 @@ _DAMAGED = (SafetensorError, CalibrantError, LookupError, TypeError, ValueError,
 class RunFolder:
     """The folder of one run; it is created when the run begins."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._folder = SettingsFolder(path, _FORMAT, work="run", command="calibrant train")
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._folder = SettingsFolder(self.path, _FORMAT, work="run", command="calibrant train")
 
     @property
     def is_finished(self) -> bool:

@@ -10,7 +10,16 @@ from typing import Any, Literal, TypeAlias, final, get_args
 import torch
 from torch import Tensor
 
-from calibrant.checks import AtLeastOne, AtLeastZero, NonNegative, Positive, UnitInterval, check_known, check_options
+from calibrant.checks import (
+    AtLeastOne,
+    AtLeastZero,
+    NonNegative,
+    Positive,
+    UnitInterval,
+    check_at_least,
+    check_known,
+    check_options,
+)
 from calibrant.datasets.dataset import Augmentation, PixelScale
 from calibrant.errors import InputError
 from calibrant.training.data import TrainingData
@@ -108,7 +117,9 @@ class Recipe:
             >>> RECIPES["overconfidence"].changed({"schedule": "cosine"}).milestones
             ()
         """
-        scale = changes.get("epochs", self.epochs) / self.epochs
+        for name in changes:
+            check_known(name, vars(self), "an option of a recipe")
+        scale = check_at_least(changes.get("epochs", self.epochs), 1, "epochs") / self.epochs
         schedule = changes.get("schedule", "steps" if changes.get("milestones") else self.schedule)
         check_known(schedule, get_args(Schedule), "schedule")
         kept = self.milestones if schedule == "steps" else ()

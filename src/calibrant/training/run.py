@@ -1,6 +1,7 @@
 """Train one network or several side by side, in folders, resumable after a stop; and load their results."""
 
 import copy
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -204,9 +205,9 @@ class RunMetrics:
     ece_at_temperature: float | None = None
 
 
-def run_metrics(folder: Path) -> RunMetrics:
+def run_metrics(folder: str | os.PathLike[str]) -> RunMetrics:
     """Evaluate a finished run before and after temperature scaling, from the folder that :func:`train_runs` wrote."""
-    calibration, test = (load(folder / f"{part}.npz") for part in ("calibration", "test"))
+    calibration, test = (load(Path(folder) / f"{part}.npz") for part in ("calibration", "test"))
     metrics = RunMetrics(accuracy(test), nll(test), ece(test), auroc(test))
     try:
         fitted = TemperatureScaling().fit(calibration)
@@ -218,7 +219,7 @@ def run_metrics(folder: Path) -> RunMetrics:
     return replace(metrics, temperature=float(fitted.temperature), **values)
 
 
-def load_learned_loss(folder: Path) -> MetaLoss:
+def load_learned_loss(folder: str | os.PathLike[str]) -> MetaLoss:
     """Load the meta-learned loss of a run with its parameters: with γ-Net, γ of any samples from their features.
 
     Args:
@@ -241,7 +242,7 @@ def load_learned_loss(folder: Path) -> MetaLoss:
     return loss.eval()
 
 
-def load_network(folder: Path, model: nn.Module | None = None) -> nn.Module:
+def load_network(folder: str | os.PathLike[str], model: nn.Module | None = None) -> nn.Module:
     """Load the trained network of a run, from stored pixels (or word numbers) to logits, in evaluation mode.
 
     Args:

@@ -296,7 +296,7 @@ class TestHardCases:
         for wrong, message in ((features[:49], "as many rows"), (features * torch.nan, "finite"), (None, "array")):
             with pytest.raises(InputError, match=message):
                 method.fit(cal, wrong)
-        with pytest.raises(InputError, match="fitted on Predictions; got TopLabel"):
+        with pytest.raises(InputError, match="must be given Predictions; got TopLabel"):
             method.fit(cal.top, features)
 
     def test_options_are_checked(self):

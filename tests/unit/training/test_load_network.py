@@ -28,7 +28,7 @@ def test_a_network_of_images_takes_stored_pixels_and_gives_the_very_logits(digit
     few = Dataset("few", digits.class_names, training, test, pixel_scale=PixelScale.of(training.inputs, peak=16))
     recipe = Recipe(epochs=1, batch_size=32, learning_rate=0.05, augmentation=augmentation)
     train_runs([Run(tmp_path / "run", model, catalogue.losses.parse("ce"), recipe)], few, split="half-test", device=CPU)
-    network = load_network(tmp_path / "run")
+    network = load_network(str(tmp_path / "run"))
     assert not network.training
     split = split_dataset(few, "half-test", seed=0)
     for part in ("calibration", "test"):

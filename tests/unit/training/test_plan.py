@@ -113,6 +113,8 @@ def test_mixup_can_be_repeated_and_refuses_an_alpha_of_zero():
         Mixup(alpha=0)
     with pytest.raises(InputError, match="embeddings"):
         Mixup()(torch.arange(8)[:, None], labels)
+    with pytest.raises(InputError, match="tensor of floating-point"):
+        Mixup()(inputs.numpy(), labels)
 
 
 @pytest.mark.parametrize(("n", "size"), [(70, 20), (20, 20), (7, 7)])

@@ -110,3 +110,9 @@ def test_the_papers_recipes_are_as_the_papers_say():
     meta = RECIPES["meta-regularization"]
     assert (meta.epochs, meta.batch_size, meta.weight_decay, meta.milestones) == (350, 128, 5e-4, (150, 250))
     assert all((recipe.learning_rate, recipe.momentum) == (0.1, 0.9) for recipe in RECIPES.values())
+
+
+@pytest.mark.parametrize(("changes", "message"), [({"epochs": "20"}, "epochs must be"), ({"epoch": 20}, "mean epochs")])
+def test_changes_are_options_of_a_recipe(changes, message):
+    with pytest.raises((InputError, UnknownNameError), match=message):
+        Recipe().changed(changes)
