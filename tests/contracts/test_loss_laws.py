@@ -331,6 +331,11 @@ class TestClassWeights:
         alone = made(name, class_weights=(1.0, 2.0, 0.0, 1.0, 3.0), reduction="none")(logits, labels)
         torch.testing.assert_close(alone, times * made(name, reduction="none")(logits, labels))
 
+    @pytest.mark.parametrize("wrong", [3, 0.5, "heavy"])
+    def test_they_are_several_numbers(self, wrong):
+        with pytest.raises(InputError, match="class_weights must be a tuple"):
+            FocalLoss(class_weights=wrong)
+
     @pytest.mark.parametrize("kind", [list, torch.tensor, np.array])
     def test_they_may_be_a_list_a_tensor_or_an_array(self, kind):
         loss = FocalLoss(class_weights=kind([1.0, 2.0, 0.5, 1.0, 3.0]))

@@ -223,13 +223,9 @@ def _line(log_odds: Tensor) -> Tensor:
     return torch.stack([torch.ones_like(log_odds), log_odds], dim=1)
 
 
-_KULL = Paper(
-    "Kull et al.",
-    2017,
-    "Beta calibration: a well-founded and easily implemented improvement on logistic calibration for binary "
-    "classifiers",
-    "PMLR 54:623-631",
-)
+_KULL = Paper("Kull et al.", 2017,
+              "Beta calibration: a well-founded and easily implemented improvement on logistic calibration for binary "
+              "classifiers", "PMLR 54:623-631")  # fmt: skip
 
 
 @final

@@ -65,10 +65,8 @@ class _FoldFits:
 
     def __init__(self, method: "MatrixScalingODIR | DirichletODIR", samples: Samples, start: float) -> None:
         self._method, self._samples, self._start = method, samples, start
-        self._n_classes, self._folds = (
-            samples.inputs.shape[1],
-            fold_positions(samples.labels, method.folds, method.seed),
-        )
+        self._n_classes = samples.inputs.shape[1]
+        self._folds = fold_positions(samples.labels, method.folds, method.seed)
 
     def search(self) -> Chosen:
         """Search the strengths with the smallest log-loss on held-out samples, by the method's rule.
@@ -152,13 +150,8 @@ class _FoldFits:
         return float((losses if weights is None else losses * weights).sum())
 
 
-_KULL = Paper(
-    "Kull et al.",
-    2019,
-    "Beyond Temperature Scaling: Obtaining Well-Calibrated Multiclass Probabilities with Dirichlet Calibration",
-    "arXiv:1910.12656",
-    "Section 4.1",
-)
+_KULL = Paper("Kull et al.", 2019, "Beyond Temperature Scaling: Obtaining Well-Calibrated Multiclass Probabilities "
+              "with Dirichlet Calibration", "arXiv:1910.12656", "Section 4.1")  # fmt: skip
 
 
 @final

@@ -17,10 +17,8 @@ from calibrant.numerics.softmax import row_blocks, sort_in_place
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-_RAHIMI = Paper(
-    "Rahimi et al.", 2020, "Intra Order-preserving Functions for Calibration of Multi-Class Neural Networks",
-    "arXiv:2003.06820",
-)  # fmt: skip
+_RAHIMI = Paper("Rahimi et al.", 2020, "Intra Order-preserving Functions for Calibration of Multi-Class Neural "
+                "Networks", "arXiv:2003.06820")  # fmt: skip
 # Log-probabilities of a class that hardly vary carry no information, and are not scaled up.
 _LEAST_SPREAD = 0.1
 # Least slope of the diagonal function; temperature scaling is 1 everywhere.
@@ -118,13 +116,8 @@ def _stretched(method: OrderPreserving | OrderInvariant, predictions: Prediction
     squares = [share @ seen[:, columns].square() for columns in row_blocks(k, max(1, _SORTED // n))]
     spread = torch.cat(squares).sqrt().clamp(min=_LEAST_SPREAD)
     seen /= spread
-    objective = GapStretchLoss(
-        *(gaps, seen, label_rank),
-        counts=counts,
-        hidden=method.hidden,
-        weight_decay=method.weight_decay,
-        seed=method.seed,
-    )
+    hidden, decay, seed = method.hidden, method.weight_decay, method.seed
+    objective = GapStretchLoss(gaps, seen, label_rank, counts=counts, hidden=hidden, weight_decay=decay, seed=seed)
     flat, certificate = quasi_newton(objective, objective.start, tolerance=_FINE if n <= _MANY else _ROUGH)
     weights = objective.network(flat)
     weights = weights._replace(hidden_weight=weights.hidden_weight / spread)
@@ -314,9 +307,7 @@ def knots_for(log_probs: Tensor, pieces: int, counts: Tensor | None = None) -> T
         return sort_in_place(largest.flatten())[places * largest.numel() // pieces].unique()
     rising, order = largest.flatten().sort()
     up_to = counts.repeat_interleave(largest.shape[1])[order].cumsum(dim=0)
-    wanted = (
-        places.double() / pieces * (1 + _EVEN) * up_to[-1]
-    )  # at a cut the next one, whatever rounding of weights says
+    wanted = places.double() / pieces * (1 + _EVEN) * up_to[-1]  # at a cut the next one, whatever weights round to
     return rising[torch.searchsorted(up_to, wanted, right=True).clamp(max=len(rising) - 1)].unique()
 
 

@@ -100,13 +100,10 @@ class NeuralClamping:
 
     name: ClassVar[str] = "neural_clamping"
     title: ClassVar[str] = "Neural Clamping"
-    citation: ClassVar[Paper] = Paper(
-        "Tang et al.",
-        2024,
-        "Neural Clamping: Joint Input Perturbation and Temperature Scaling for Neural Network Calibration",
-        "arXiv:2209.11604",
-        "eq. 9",
-    )
+    citation: ClassVar[Paper] = Paper(  # ``paper`` is a preset
+        "Tang et al.", 2024, "Neural Clamping: Joint Input Perturbation and Temperature Scaling for Neural Network "
+        "Calibration", "arXiv:2209.11604", "eq. 9",
+    )  # fmt: skip
 
     head: Calibrator = field(default_factory=TemperatureScaling)
     gamma: float | tuple[float, ...] = 0.0

@@ -1,5 +1,6 @@
 """Finished runs, read from their folders, and candidates: runs that differ in the seed alone."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -109,11 +110,14 @@ class DiagnosedRun:
         return part
 
 
-def read_runs(paths: Sequence[Path], options: LoadOptions | None = None) -> tuple[DiagnosedRun, ...]:
+def read_runs(
+    paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], options: LoadOptions | None = None
+) -> tuple[DiagnosedRun, ...]:
     """Read the runs of these folders and tables, in their order.
 
     Args:
-        paths: Folders that ``calibrant train`` or :func:`save_run` wrote, and tables of runs of other training loops.
+        paths: Folders that ``calibrant train`` or :func:`save_run` wrote, and tables of runs of other training loops;
+            or one of them.
         options: Options of :func:`~calibrant.files.load` for the files of other training loops, such as the name of
             their weights.
 
@@ -121,6 +125,7 @@ def read_runs(paths: Sequence[Path], options: LoadOptions | None = None) -> tupl
         FileError: If one is neither a table nor the folder of a finished run, or has no calibration samples.
         InputError: If there is none, one is named twice, or they do not have the same classes and test samples.
     """
+    paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     if not paths:
         raise InputError("there must be a run to diagnose; got none. Name folders that calibrant train has left.")
     runs = tuple(run for path in paths for run in _read(Path(path), options or LoadOptions()))
@@ -388,6 +393,8 @@ class Candidate:
 def grouped(runs: Sequence[DiagnosedRun]) -> tuple[Candidate, ...]:
     """Group runs of the same data, split, network, recipe and loss into candidates, in order of first appearance."""
     groups: dict[str, tuple[Options, list[DiagnosedRun]]] = {}
+    if not runs or not all(isinstance(run, DiagnosedRun) for run in runs):
+        raise InputError("runs must be some that read_runs has read; got others, or none. Call read_runs(folders).")
     for run in runs:
         groups.setdefault(repr(sorted(run.options.items())), (run.options, []))[1].append(run)
     names = names_of([options for options, _ in groups.values()])

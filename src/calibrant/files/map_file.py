@@ -356,6 +356,12 @@ class MapFile:
 
 
 @with_devices_of_inputs
+def check_names(names: Sequence[str] | None, n_classes: int) -> None:
+    """Check names of the classes of a map, if they are given: one for each."""
+    if names is not None and (isinstance(names, str) or len(names) != n_classes):
+        raise InputError(f"class_names must name all {n_classes} classes; got {names!r}.")
+
+
 def save_map(
     fitted: AnyMap,
     path: str | os.PathLike[str],
@@ -391,8 +397,7 @@ def save_map(
     MAP_CONTAINER.check_path(path)
     known = fitted.class_names if fitted_on is None else fitted_on.class_names
     names = known if class_names is None else class_names
-    if names is not None and (isinstance(names, str) or len(names) != fitted.n_classes):
-        raise InputError(f"class_names must name all {fitted.n_classes} classes; got {names!r}.")
+    check_names(names, fitted.n_classes)
     described = describe(fitted)
     check_map(fitted)
     document = {
@@ -433,6 +438,5 @@ def read_map_file(path: str | os.PathLike[str]) -> MapFile:
         made = rebuild(document["map"], tensors)
         made.summary = read_fit(document)
         names = made.class_names = as_class_names(document["class_names"])
-        if names is not None and len(names) != made.n_classes:
-            raise InputError(f"class_names must name all {made.n_classes} classes; got {len(names)} names.")
+        check_names(names, made.n_classes)
         return MapFile(made, names, document)

@@ -17,10 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import as_tensor, existing_file
+from calibrant.checks import as_tensor, existing_file, npy_rows, npy_shape, numpy_archive, read_npy
 from calibrant.errors import Argument, FileError, InputError, Row, caught_warnings, check_expansion, reading
 from calibrant.labels import Words, encode
-from calibrant.numpy_files import npy_rows, npy_shape, numpy_archive, read_npy
 
 Column = Tensor | Words
 Arrays = dict[str, Column]

@@ -242,8 +242,8 @@ class RowLoss(NamedLoss, nn.Module, ABC):
 
     def __post_init__(self) -> None:
         weights = self.class_weights
-        if weights is not None:  # torch's and NumPy's numbers become Python's own, which a file can hold
-            self.class_weights = tuple(weights.tolist() if hasattr(weights, "tolist") else weights)
+        # Torch's and NumPy's numbers become Python's own, which a file can hold.
+        self.class_weights = getattr(weights, "tolist", lambda: weights)()
         super().__post_init__()
         if weights is not None and not any(self.class_weights or ()):
             raise InputError(f"class_weights must have one above 0; got {self.class_weights}.")

@@ -264,12 +264,10 @@ class TextCNN(Classifier):
     """
 
     paper: ClassVar[Paper] = Paper(
-        "Wang, Feng & Zhang",
-        2021,
+        "Wang, Feng & Zhang", 2021,
         "Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence",
-        "https://proceedings.neurips.cc/paper/2021/hash/61f3a6dbc9120ea78ef75544826c814e-Abstract.html",
-        "section 3.1",
-    )
+        "https://proceedings.neurips.cc/paper/2021/hash/61f3a6dbc9120ea78ef75544826c814e-Abstract.html", "section 3.1",
+    )  # fmt: skip
 
     # Differs from the paper: it says "8-layer 1D-CNN" and no more. The pairs of convolutions of size 3 with halving
     # between them are those of Conneau et al. (2017, arXiv:1606.01781), the maximum over the text that of Kim (2014,

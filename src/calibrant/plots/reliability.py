@@ -86,7 +86,7 @@ def plot_reliability(
     """
     draw = partial(diagrams.reliability, n_bins=n_bins)
     first = diagram_of(predictions, arrays, ReliabilityDiagram, draw, "plot_reliability")
-    second = draw(other) if isinstance(other, Predictions | TopLabel) else other
+    second = other if other is None or isinstance(other, ReliabilityDiagram) else draw(other)
     ax, colours = layout.open_axes(ax, theme, width=5.2, height=6.3, lines=False)
     ax.plot([0, 1], [0, 1], zorder=2.5, **colours.dashes)
     source = without_middle(name, _LONGEST_NAME)

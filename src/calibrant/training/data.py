@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import Positive, check_known, check_labels, check_options, existing_file
+from calibrant.checks import Positive, check_known, check_labels, check_options, existing_file, numpy_archive
 from calibrant.datasets.dataset import Augmentation, Dataset, PixelScale, Samples, Split
 from calibrant.datasets.image_arrays import ImageLayout, as_images
 from calibrant.errors import FileError, InputError, Row, reading
 from calibrant.losses import Loss
-from calibrant.numpy_files import numpy_archive
 from calibrant.paper import Paper
 
 PADDING = 4  # largest shift of a crop, in pixels to each side

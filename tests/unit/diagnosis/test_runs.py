@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from calibrant.diagnosis import read_runs
+from calibrant.diagnosis import diagnose, read_runs
 from calibrant.errors import FileError, InputError
 from calibrant.files import load
 
@@ -37,6 +37,17 @@ def test_a_run_that_was_not_traced_has_no_learning(made):
 def test_no_runs_are_refused():
     with pytest.raises(InputError, match="there must be a run to diagnose; got none"):
         read_runs([])
+
+
+def test_one_run_may_be_given_by_itself_and_as_text(made):
+    folder = made()
+    assert [run.path for given in (folder, str(folder)) for run in read_runs(given)] == [folder, folder]
+
+
+@pytest.mark.parametrize("wrong", [[], ["runs/ce-0"]])
+def test_runs_are_read_before_they_are_diagnosed(wrong):
+    with pytest.raises(InputError, match=r"Call read_runs"):
+        diagnose(wrong)
 
 
 def test_what_is_no_run_is_refused_and_runs_inside_are_hinted_at(made, tmp_path):

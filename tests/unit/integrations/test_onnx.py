@@ -382,3 +382,9 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch):
 def test_other_endings_are_refused(tmp_path):
     with pytest.raises(FileError, match=r"ends in .onnx, .py or .pt2"):
         export(HALVED, tmp_path / "map.pb")
+
+
+@pytest.mark.parametrize("names", [("a",), "abc"])
+def test_names_of_classes_are_one_for_each(onnx, names):  # noqa: ARG001  # which writes it
+    with pytest.raises(InputError, match="class_names must name all 3 classes"):
+        bytes_of(HALVED, class_names=names)

@@ -344,3 +344,10 @@ def test_several_sets_are_drawn_over_the_number_of_bins(metric):
 def test_several_sets_are_at_least_one():
     with pytest.raises(InputError, match="there must be a set to draw"):
         plot_bins_sweeps({})
+
+
+@pytest.mark.parametrize("draw", [plot_reliability, plot_risk_coverage])
+def test_the_other_set_is_predictions_too(draw):
+    samples = Predictions.from_logits(torch.eye(3).repeat(20, 1), torch.arange(3).repeat(20))
+    with pytest.raises(InputError, match=r"Predictions\.from_probs"):
+        draw(samples, other=samples.logits.numpy())
