@@ -157,7 +157,8 @@ def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
     """Return the worst value of each metric over the slices of a column, as ``worst(region).ece``.
 
     The bounds of its interval are the worst of the bounds of all slices, widened for their number (Bonferroni), so that
-    it covers all of them at once. Slices of fewer than ten samples are left out.
+    it covers all of them at once. The mean confidence is highest where unsure samples are few by chance: there it has
+    at least the spread of all slices together. Slices of fewer than ten samples are left out.
     """
     worst = {}
     for column in dict.fromkeys(one.column for one in slices):
@@ -166,14 +167,16 @@ def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
             choose = min if catalogue.metrics[name].lower_is_better is False else max
             known = [one for one in tested if not math.isnan(one.metrics[name].value)]
             if known:
-                bounds = zip(*(_widened(one, name, len(tested)) for one in known), strict=True)
+                halves = [one.n * (one.metrics[name].high - one.metrics[name].low) / 2 for one in known]
+                spread = math.hypot(*halves) / math.sqrt(sum(one.n for one in known)) * (name == "confidence")
+                bounds = zip(*(_widened(one, name, len(tested), spread) for one in known), strict=True)
                 # A slice without an interval leaves that of the worst unknown; max and min would drop it.
                 low, high = (math.nan if any(map(math.isnan, ends)) else choose(ends) for ends in bounds)
                 worst[f"worst({column}).{name}"] = Estimate(choose(one.metrics[name].value for one in known), low, high)
     return worst
 
 
-def _widened(one: Slice, name: str, number: int) -> tuple[float, float]:
+def _widened(one: Slice, name: str, number: int, spread: float) -> tuple[float, float]:
     """Return the interval of a metric that covers with the 95 % of all ``number`` slices together.
 
     A bound moves by its distance from the value, but at least by half the width, since that of a calibration error can
@@ -182,6 +185,8 @@ def _widened(one: Slice, name: str, number: int) -> tuple[float, float]:
     from scipy.special import ndtri
 
     low, high, value = one.metrics[name].low, one.metrics[name].high, one.metrics[name].value
+    if spread:
+        low, high = min(low, value - spread / math.sqrt(one.n)), max(high, value + spread / math.sqrt(one.n))
     more = float(ndtri(1 - LEVEL / 2 / number) / ndtri(1 - LEVEL / 2)) - 1
     below, above = (max((high - low) / 2, distance) for distance in (value - low, high - value))
     return max(low - more * below, 0.0) * (name != "ece" or not one.corrected_p > LEVEL), high + more * above
@@ -278,15 +283,13 @@ def gap_to_rest(inside: GapSums, rest: GapSums) -> GapToRest:
     value, variance = mean - other, square + other_square
     # Welch and Satterthwaite: the degrees of freedom of two means of unequal variance.
     freedom = variance**2 / (square**2 / degrees + other_square**2 / other_degrees)
-    error = math.sqrt(variance)
-    half = float(stdtrit(freedom, 1 - LEVEL / 2)) * error
-    return GapToRest(value, value - half, value + half, float(2 * stdtr(freedom, -abs(value) / error)))
+    half = float(stdtrit(freedom, 1 - LEVEL / 2)) * math.sqrt(variance)
+    return GapToRest(value, value - half, value + half, float(2 * stdtr(freedom, -abs(value) / math.sqrt(variance))))
 
 
 def rank_slices(slices: list[Slice]) -> list[Slice]:
     """Correct the p-values of both questions for the number of slices, and put the worst first."""
-    tests = {str(i): one.metrics["ece"].p for i, one in enumerate(slices) if one.n >= FEW}
-    known = {place: p for place, p in tests.items() if p is not None}
+    known = {str(i): p for i, one in enumerate(slices) if one.n >= FEW and (p := one.metrics["ece"].p) is not None}
     error_p = dict.fromkeys(map(str, range(len(slices))), math.nan) | holm(known)
     gap_p = holm({str(i): one.to_rest.p for i, one in enumerate(slices)})
     corrected = [

@@ -145,19 +145,15 @@ def draw_right(total: Array, squared_weights: Array, chance: Array, rng: np.rand
 
 
 def t_quantile(degrees: float) -> float:
-    """Return the 97.5 % quantile of Student's t, to .0005 from 4 degrees of freedom on (Abramowitz & Stegun 26.7.5).
+    """Return the 97.5 % quantile of Student's t.
 
     Example:
         >>> round(t_quantile(10), 3), round(t_quantile(1e9), 3)
         (2.228, 1.96)
     """
-    terms = (
-        (_Z**3 + _Z) / 4,
-        (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96,
-        (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384,
-        (79 * _Z**9 + 776 * _Z**7 + 1482 * _Z**5 - 1920 * _Z**3 - 945 * _Z) / 92160,
-    )
-    return _Z + sum(term / degrees**power for power, term in enumerate(terms, start=1))
+    from scipy.special import stdtrit
+
+    return float(stdtrit(min(degrees, 1e9), 1 - _TAIL))
 
 
 def p_value(value: float, calibrated: Tensor) -> float:
@@ -241,7 +237,8 @@ def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float
         return wilson_interval(value * trials, trials)
     middle = math.log(value / (1 - value))
     half = t_quantile(degrees) * math.sqrt(variance) / (value * (1 - value))
-    return _logistic(middle - half), _logistic(middle + half)
+    low, high = torch.tensor([middle - half, middle + half], dtype=torch.float64).sigmoid().tolist()
+    return low, high
 
 
 class _Kind(NamedTuple):
@@ -328,7 +325,3 @@ def _spread(*kinds: tuple[_Kind, Tensor]) -> tuple[float, float]:
     if not variance_of_variance > 0:
         return variance, math.inf
     return variance, max(_FEWEST_DEGREES, 2 * variance**2 / variance_of_variance)
-
-
-def _logistic(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0

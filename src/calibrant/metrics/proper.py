@@ -210,8 +210,7 @@ def murphy_of_state(state: BinMoments) -> Murphy:
     resolution = (state.count * (accuracy - overall).square()).sum() / n
     variance = state.confidence_squared - state.count * confidence.square()
     covariance = state.confidence_correct - state.count * confidence * accuracy
-    within = (variance - 2 * covariance).sum() / n
-    uncertainty = overall * (1 - overall)
+    within, uncertainty = (variance - 2 * covariance).sum() / n, overall * (1 - overall)
     return Murphy(float(reliability), float(resolution), float(uncertainty), float(within))
 
 
@@ -252,12 +251,10 @@ def refinement_terms(
 
 def refinement_terms_of_state(state: Bins, *, auroc: float) -> RefinementTerms:
     """Return :func:`refinement_terms` of the samples behind a state, from their area under the ROC curve."""
-    n, right = float(state.count.sum()), float(state.correct.sum())
-    wrong = n - right
-    mean_confidence = float(state.confidence.sum()) / n
+    n, right, mean_confidence = (float(part.sum()) for part in (state.count, state.correct, state.confidence))
+    wrong, mean_confidence = n - right, mean_confidence / n
     # Without right or without wrong predictions the separation has no pairs and its weight is zero.
-    separation = auroc if right and wrong else 0.0
-    seen = state.count > 0
+    separation, seen = auroc if right and wrong else 0.0, state.count > 0
     return RefinementTerms(
         alpha=mean_confidence,
         beta=separation * 2 * right * wrong / n**2,
@@ -291,8 +288,9 @@ def calibration_refinement(
     Refinement is the score that remains after the temperature was fitted on the other folds: what one temperature
     cannot lower, though a richer recalibration or a better model may. Calibration is what it removed, a lower bound
     of what recalibration can; it is negative where a temperature does not help, or was fitted on too few samples. Its
-    interval leaves out the noise of the temperature: close to 0, the best one can remove more than the upper end. Given
-    probabilities with zeros are mixed with a share of the uniform distribution first, as temperature scaling does.
+    interval is one for what the best temperature by log-loss would remove: the upper end is the highest of those at the
+    fitted ones and at both ends of the 95 % interval of the best (White, 1982, Econometrica 50). Given probabilities
+    with zeros are mixed with a share of the uniform distribution first, as temperature scaling does.
 
     Args:
         predictions: At least two samples per fold.
@@ -304,48 +302,54 @@ def calibration_refinement(
     samples = full_predictions(as_predictions(predictions, "calibration_refinement", arrays))
     check_at_least(folds, 2, "folds")
     check_at_least(len(samples), 2 * folds, "samples for the cross-fitted split")
-    order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))
-    fold = (order % folds).to(samples.logits.device)
+    fold = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed)).to(samples.logits.device) % folds
     recalibrated = samples.mixed_with_uniform(samples.uniform_share)  # of all folds, on which it hardly depends
-    beta = _beta_by_fold(recalibrated, fold, folds)
+    beta, ends = _beta_by_fold(recalibrated, fold, folds)
     before = _scores(samples, torch.ones_like(beta), fold)
     if samples.given_as_probs:  # as the log-loss of given probabilities counts them
         before["nll"].clamp_(max=-math.log(LABEL_FLOOR))
-    after = _scores(recalibrated, beta, fold)
-    return {name: _split(before[name], after[name], samples.weights) for name in before}
+    share = torch.ones_like(before["nll"]) if samples.weights is None else samples.weights
+    share = share / share.sum()
+    trials = [_scores(recalibrated, betas, fold) for betas in (beta, *ends[:, None].expand(2, folds))]
+    splits = {}
+    for name, score in before.items():
+        (low, mean, high), *others = (_gain_interval(score - trial[name], share) for trial in trials)
+        total, refinement = (float((part * share).sum()) for part in (score, trials[0][name]))
+        splits[name] = ScoreSplit(total, mean, low, max(high, *(gain[2] for gain in others)), refinement)
+    return splits
 
 
-def _split(before: Tensor, after: Tensor, weights: Tensor | None) -> ScoreSplit:
-    gain = before - after
+def _gain_interval(gain: Tensor, share: Tensor) -> tuple[float, float, float]:
+    """Return the weighted mean between the ends of its 95 % interval."""
     largest = float(gain.abs().max()) or 1.0  # divided by, so that no square overflows
-    weights = torch.ones_like(gain) if weights is None else weights
-    share = weights / weights.sum()
-    total, mean, refinement = (float((part * share).sum()) for part in (before, gain, after))
-    squares = float((share * (gain - mean) / largest).square().sum())
-    n = 1 / float(share.square().sum())  # effective
-    error = math.sqrt(squares * n / max(n - 1, 1)) * largest
-    return ScoreSplit(total, mean, mean - 1.96 * error, mean + 1.96 * error, refinement)
+    mean, n = float((gain * share).sum()), 1 / float(share.square().sum())  # effective
+    half = 1.96 * math.sqrt(float((share * (gain - mean) / largest).square().sum()) * n / max(n - 1, 1)) * largest
+    return mean - half, mean, mean + half
 
 
-def _beta_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Tensor:
-    """Return the inverse temperature with the lowest log-loss of all samples but those of each fold, (folds,)."""
+def _beta_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> tuple[Tensor, Tensor]:
+    """Return the best inverse temperature for all samples but those of each fold, (folds,), and its interval, (2,)."""
     weights = None if predictions.weights is None else predictions.weights / predictions.weights.mean()
-    reached, slopes = 1.0, torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
+    reached, slopes = 1.0, torch.zeros(3, folds, dtype=torch.float64, device=fold.device)
 
     def slope_and_curvature(beta: float) -> list[float]:
         nonlocal reached
         reached = beta
         slopes.zero_()
         for block in temperature_derivatives(predictions.logits, predictions.labels, beta):
-            both = torch.stack([block.slope, block.curvature]).double()
-            slopes.index_add_(1, fold[block.rows], both if weights is None else both * weights[block.rows])
-        return slopes.sum(dim=1).tolist()
+            both = torch.stack([block.slope, block.curvature]).double() * (
+                1 if weights is None else weights[block.rows]
+            )
+            slopes.index_add_(1, fold[block.rows], torch.cat([both, both[:1].square()]))
+        return slopes[:2].sum(dim=1).tolist()
 
     find_root(slope_and_curvature, start=1.0, low=1 / _MAX_TEMPERATURE, high=1 / _MIN_TEMPERATURE, tolerance=1e-4)
     # One Newton step from there without the fold's samples: the sums are additive, so leaving a fold out costs nothing.
-    others = slopes.sum(dim=1, keepdim=True) - slopes
-    step = others[0] / others[1].clamp(min=1e-300)
-    return (reached - step).clamp(1 / _MAX_TEMPERATURE, 1 / _MIN_TEMPERATURE)
+    total = slopes.sum(dim=1, keepdim=True)
+    step = (total - slopes)[0] / (total - slopes)[1].clamp(min=1e-300)
+    half = 1.96 * total[2].sqrt() / total[1].clamp(min=1e-300)
+    beta = torch.cat([reached - step, reached - half, reached + half])
+    return beta.clamp(1 / _MAX_TEMPERATURE, 1 / _MIN_TEMPERATURE).split([folds, 2])
 
 
 def _scores(predictions: Predictions, beta: Tensor, fold: Tensor) -> dict[str, Tensor]:

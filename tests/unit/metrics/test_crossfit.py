@@ -51,14 +51,14 @@ def test_calibration_and_refinement_add_up_to_the_score(temperature, dtype):
 @pytest.mark.parametrize("k", [2, 5, 40])
 def test_every_fold_recovers_the_temperature_of_the_data(temperature, k):
     rows = sample(6000, k, 1, temperature)
-    beta = _beta_by_fold(rows, folds_of(6000), 5)
+    beta, _ = _beta_by_fold(rows, folds_of(6000), 5)
     assert torch.allclose(1 / beta, torch.full_like(beta, temperature), rtol=0.06)
 
 
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 4.0])
 def test_every_fold_has_the_temperature_that_is_best_for_the_other_samples(temperature):
     rows, fold = sample(400, 3, 2, temperature), folds_of(400)
-    for number, beta in enumerate(_beta_by_fold(rows, fold, 5).tolist()):
+    for number, beta in enumerate(_beta_by_fold(rows, fold, 5)[0].tolist()):
         others = rows[fold != number]
 
         def loss(beta, others=others):
