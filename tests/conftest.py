@@ -1,5 +1,6 @@
 """What all tests share: where the strategies lie, and how Hypothesis and torch run."""
 
+import functools
 import gc
 import os
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 from hypothesis import HealthCheck, Phase, settings
 
 # The tests are no package, so that a test file is found by its path alone; what they share is put in reach.
@@ -18,6 +20,9 @@ os.environ["COLUMNS"] = "120"
 
 # Small arrays are slower on several threads, and the cores are shared.
 torch.set_num_threads(1)
+
+# Typer would build all commands anew for each one that is run.
+typer.main.get_command = functools.cache(typer.main.get_command)
 
 # The same examples every time, so that a red suite is red for everyone, and few, because every law is tried on every
 # metric. `pytest --hypothesis-profile=explore` looks further.

@@ -111,6 +111,13 @@ def test_a_split_by_halves_is_that_of_its_seed(table):
     assert len(first) == 200
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leave out the figures of a comparison, which take most of its time."""
+    monkeypatch.setattr("calibrant.plots.save_figures", lambda _drawn, _folder: [])
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_second_file_calibrates(table, tmp_path):
     calibrating = tmp_path / "calibration.csv"
     calibrating.write_text("\n".join(table.read_text().splitlines()[:120]) + "\n")
@@ -360,6 +367,7 @@ def test_labels_that_are_no_class_show_the_nearest(weighted):
         api.check(source_of(weighted), progress=quiet)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_map_is_exported_to_onnx(table, tmp_path):
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     source = source_of(table, split={"by": "half", "seed": 0})
