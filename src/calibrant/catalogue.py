@@ -293,9 +293,7 @@ def _without_features(method: "AnyCalibrator") -> "Calibrator":
 
     if isinstance(method, Calibrator):
         return method
-    raise InputError(
-        f"{method.name} needs features as well as predictions, so it cannot be used here: fit it by itself."
-    )
+    raise InputError(f"{method.name} needs features as well as predictions, and cannot be used here: fit it by itself.")
 
 
 _METHODS = "temperature, temperature(criterion=focal) or temperature+isotonic"

@@ -219,9 +219,7 @@ def reading(path: Path | str, form: str) -> Iterator[None]:
                 f"damaged. {_LESS}"
             ) from error
         first_line = (str(error).splitlines() or [""])[0].replace(". in row", " in row").split(". ")[0].rstrip(". ")
-        cure = (
-            "It may have been cut short or damaged, or its ending may not match its format; write or download it again."
-        )
+        cure = "It may be cut short or damaged, or its ending may not match its format; write or download it again."
         if re.search("utf-?8", first_line, re.IGNORECASE):  # Arrow has no class of its own for it
             cure = "Save the text as UTF-8; Excel calls it CSV UTF-8."
         failure = f"reading it failed: {first_line or type(error).__name__}. {cure}"

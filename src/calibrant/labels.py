@@ -105,9 +105,7 @@ def class_numbers(
         return words.numbers({word: number for word, number in number_of.items() if number is not None})
     row, word = unknown
     if not word.strip():
-        raise InputError(
-            f"{name} must have a value in every row; got an empty field at ", Row(row), ". Remove the row."
-        )
+        raise InputError(f"{name} must have a value in every row; got an empty one at ", Row(row), ". Remove the row.")
     parts = [part.strip(" []'\"") for part in re.split(r"[|;,]", word)]  # "a|b", "0;2", "['a', 'b']"
     are_known = all(part in numbers or whole_number(part) is not None for part in parts)
     if len(parts) > 1 and (are_known or (class_names is None and re.search(r"[|;\[]", word))):

@@ -134,9 +134,7 @@ class Journal:
                 "data or settings. Name another folder, or delete its .journal files."
             )
         if metadata.get("digest") != state_digest(tensors):
-            raise FileError(
-                f"{path} must hold what was written into it; it does not. Delete it, and that step is repeated."
-            )
+            raise FileError(f"{path} must hold what was written into it; it does not. Delete it to repeat that step.")
         return tensors
 
 

@@ -87,9 +87,7 @@ class _Array:
         content, shape, by_column = self._content, self._shape, self._order in {"F", b"F"}
         sizes = shape if isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape) else ()
         if not isinstance(content, bytes | bytearray) or not sizes or prod(sizes) != len(content):
-            raise FileError(
-                f"{where} must hold arrays whose shape matches their bytes; one does not. Download it again."
-            )
+            raise FileError(f"{where} must hold arrays whose shape fits their bytes; one does not. Download it again.")
         return np.frombuffer(content, dtype=np.uint8).reshape(sizes, order="F" if by_column else "C")
 
 

@@ -301,9 +301,7 @@ def _checked(given: Tensor, peak: int) -> Tensor:
         is_last = are_images(images) and images.shape[3] in {1, 3}
         cure = " If channels come last, pass images.movedim(-1, 1)." if is_last else ""
         cure = " For grey images pass images[:, None]." if images.ndim == 3 else cure
-        raise InputError(
-            f"images must have shape (n, c, h, w) with one or three channels; got {tuple(images.shape)}.{cure}"
-        )
+        raise InputError(f"images must be (n, c, h, w) with one or three channels; got {tuple(images.shape)}.{cure}")
     if images.numel() and (most := int(images.max())) > peak:
         raise InputError(f"images must lie in 0..{peak}; got {most}. Pass the peak of their scale, usually 255.")
     return images

@@ -124,9 +124,7 @@ def _from_matlab(member: Member) -> ImageArrays:
         raise FileError(f"{member.where} must hold 'X', images of 32 x 32 x 3 x n bytes; got {_shape(images)}.")
     n = images.shape[3] if images.ndim == 4 else 0
     if not isinstance(labels, np.ndarray) or labels.shape != (n, 1) or not n:
-        raise FileError(
-            f"{member.where} must hold 'y', a label for each of {n:,} images (n x 1); got {_shape(labels)}."
-        )
+        raise FileError(f"{member.where} must hold 'y', labels of {n:,} images (n x 1); got {_shape(labels)}.")
     digits = labels[:, 0].astype(np.int64)
     wrong = (digits != labels[:, 0]) | (digits < 1) | (digits > 10)
     if wrong.any():

@@ -242,9 +242,7 @@ def _record(line: bytes, where: str) -> tuple[int, str]:
         record = json.loads(line.rstrip())
     except ValueError as error:
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise FileError(
-            f"{where} must be JSON such as {shape}; reading it failed: {reason}. Correct the line."
-        ) from error
+        raise FileError(f"{where} must be JSON such as {shape}; reading failed: {reason}. Correct the line.") from error
     category, text = (record.get("category"), record.get("text")) if isinstance(record, dict) else (None, None)
     if not isinstance(category, str) or not isinstance(text, str):
         raise FileError(f"{where} must have a category and a text, as {shape}; got {line[:60]!r}. Correct the line.")

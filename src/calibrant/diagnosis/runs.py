@@ -104,9 +104,7 @@ class DiagnosedRun:
         options = self.reading if self.trained is None else LoadOptions(kind="logits")
         part = load_detailed(file, options).predictions
         if not isinstance(part, Predictions):
-            raise FileError(
-                f"{file} must have the logits or probabilities of every class; it has only the top label's."
-            )
+            raise FileError(f"{file} must have logits or probabilities of every class; it has only the top label's.")
         return part
 
 

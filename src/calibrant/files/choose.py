@@ -149,9 +149,7 @@ def _choose_positive(content: Content, options: LoadOptions) -> ColumnChoice:
     ):
         if given is not None:
             shown = Argument(name, str(given))
-            raise InputError(
-                Argument("positive"), " names the one column of scores; got ", shown, " too. Leave it out."
-            )
+            raise InputError(Argument("positive"), " names one column of scores; got ", shown, " too. Leave it out.")
     column = _find_column(content, (), options.positive, "positive")
     labels = _find_column(content, _LABELS, options.labels, "labels")
     if column is None or (labels is None and options.labels_needed):

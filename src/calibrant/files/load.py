@@ -257,9 +257,7 @@ def open_source(source: Any, options: LoadOptions | None = None) -> Content:
         path = existing_file(source)
         suffix = suffix_of(path)
         if options.separator is not None and suffix not in DELIMITED:
-            raise InputError(
-                Argument("separator"), f" is for .csv and .tsv files; {path} ends in {suffix}. Leave it out."
-            )
+            raise InputError(Argument("separator"), f" is for .csv and .tsv; {path} ends in {suffix}. Leave it out.")
         if suffix in DELIMITED:
             return in_module("text", "open_csv")(path, options.separator)
         return open_npy(path, options.labels) if suffix == ".npy" else OPENERS[suffix](path)
@@ -643,9 +641,7 @@ def load_features(path: str | os.PathLike[str], *, name: str = "features", rows:
     content = OPENERS[suffix](file)
     if name not in content.names:
         choice = Argument("name", "NAME", is_literal=False)
-        raise UnknownNameError(
-            f"{file} must have an array {name!r}; found {shown_names(content)}. Choose one: ", choice, "."
-        )
+        raise UnknownNameError(f"{file} must have {name!r}; found {shown_names(content)}. Choose one: ", choice, ".")
     column = content.read((name,), None)[name]
     if not isinstance(column, Tensor):
         raise FileError(f"{file}: {name!r} must hold numbers; it holds text.")

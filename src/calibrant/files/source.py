@@ -321,9 +321,7 @@ def _check_storages(tensors: Mapping[str, Any], sizes: Counter[int] | None) -> N
 def text_error(name: str, word: str, row: int) -> InputError:
     """Return the error for a column of numbers that has some text in a row."""
     if not word.strip():
-        return InputError(
-            f"{name!r} must hold numbers; the cell at ", Row(row), " is empty. Fill it in, or remove the row."
-        )
+        return InputError(f"{name!r} must hold numbers; the cell at ", Row(row), " is empty. Fill it, or drop the row.")
     hint = " Write the decimal comma as a point." if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", word) else ""
     if percent := re.fullmatch(r"\s*(\d+[.,]?\d*)\s*%\s*", word):
         hint = f" Write {float(percent[1].replace(',', '.')) / 100:.10g} for {word.strip()}."

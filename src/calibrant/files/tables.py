@@ -94,9 +94,7 @@ def _matrix(column: Any, name: str, *, may_lack: bool) -> Tensor:
     import pyarrow.compute as pc
 
     if pa.types.is_string(column.type.value_type) or pa.types.is_large_string(column.type.value_type):
-        raise InputError(
-            f"column {name!r} must hold numbers, or one label a row; it holds lists of text. ", *MULTI_LABEL
-        )
+        raise InputError(f"column {name!r} must hold numbers, or one label a row; it has lists of text. ", *MULTI_LABEL)
     lengths = pc.list_value_length(column)
     width = pc.max(lengths).as_py() if lengths[0].as_py() is None else lengths[0].as_py()
     odd = pc.not_equal(lengths, width)
@@ -258,9 +256,7 @@ def open_dataset_folder(path: Path) -> Content:
     with reading(path, "folder of Hugging Face datasets"):
         if (path / "dataset_dict.json").is_file():
             splits = _json(path / "dataset_dict.json").get("splits", [])
-            raise FileError(
-                f"{path} must be one split of the data set; it holds {splits}. Name one: {path}/{splits[-1]}."
-            )
+            raise FileError(f"{path} must be one split; it holds {splits}. Name one: {path}/{splits[-1]}.")
         state = _json(path / "state.json") if (path / "state.json").is_file() else {}
         if state.get("_indices_data_files"):
             raise FileError(f"{path} must hold its rows in order; it selects them by indices. Save flatten_indices().")

@@ -360,9 +360,7 @@ def _json_chunks(path: Path) -> Iterator[bytes]:
                 marks = np.frombuffer(_QUOTED.sub(b"", line), dtype=np.uint8)
                 steps = np.isin(marks, list(b"[{")).astype(np.int32) - np.isin(marks, list(b"]}"))
                 if steps.cumsum().max() > _DEEPEST:
-                    raise FileError(
-                        f"{path} must have lines of numbers, text, lists and objects; one is nested too deeply."
-                    )
+                    raise FileError(f"{path} must have lines of numbers, text, lists and objects; one nests too deep.")
             lines.append(line)
             size += len(line)
             if size >= _JSON_CHUNK:

@@ -387,9 +387,7 @@ def forward_errors(model: nn.Module, inputs: Tensor) -> Iterator[None]:
         shape = f"(n, {', '.join(map(str, inputs.shape[1:]))})"
         advice = "It must take one tensor of that shape and nothing else: prepare the inputs alike, or wrap it."
         if is_exported(model):
-            advice = (
-                f"If it was exported for fewer, give a batch_size that it takes; else export it by {_DYNAMIC_EXPORT}"
-            )
+            advice = f"If it was exported for fewer, give a batch_size it takes; else export it by {_DYNAMIC_EXPORT}"
         raise InputError(
             f"the network must take inputs of shape {shape}; for {len(inputs)} it raised {one_line(error)}. {advice}",
             argument="model",

@@ -56,9 +56,7 @@ def open_samples(data: object) -> SampleSource:
     if isinstance(data, tuple) and len(data) == 2:
         return TensorSamples(*data)
     got = f"a tuple of {len(data)}" if isinstance(data, tuple) else type(data).__name__
-    raise InputError(
-        f"data must be a tuple (inputs, labels), a Dataset or a DataLoader; got {got}. Pass both in one tuple."
-    )
+    raise InputError(f"data must be a tuple (inputs, labels), a Dataset or a DataLoader; got {got}. Pass one tuple.")
 
 
 def _open_loader(loader: DataLoader[Any]) -> SampleSource:

@@ -162,9 +162,7 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
     """Return the ending of a file to write, which must be one that is known."""
     suffix = Path(path).suffix.lower()
     if suffix not in _SUFFIXES:
-        raise FileError(
-            f"an exported map must be written to a file that ends in .onnx, .py or .pt2; got {os.fspath(path)}."
-        )
+        raise FileError(f"an exported map must be a file that ends in .onnx, .py or .pt2; got {os.fspath(path)}.")
     return suffix
 
 
@@ -461,9 +459,7 @@ def _scores(graph: "onnx.GraphProto", output: str | None, made: _Deployed, where
         )
     made_by = next((node.op_type for node in graph.node if chosen in node.output), None)
     if made_by is None:
-        raise InputError(
-            f"the output {chosen!r} of {where} must be computed by the graph; it is an input or a constant."
-        )
+        raise InputError(f"the output {chosen!r} of {where} must be computed by the graph; it is an input or constant.")
     if made_by == "Softmax" and made.inputs == "logits":
         raise InputError(
             f"the output {chosen!r} of {where} must be logits, which the map was fitted on; it comes from a Softmax, "

@@ -268,9 +268,7 @@ class ProbabilityCalibrator(ClassifierMixin, TransformerMixin, BaseEstimator):  
         check_is_fitted(self, "map_")
         names, known = list(getattr(P, "columns", ())), getattr(self, "_columns", [])
         if names and known and names != known:
-            raise InputError(
-                f"the columns must be those of the fit, {known[:5]}; got {names[:5]}. Put them in its order."
-            )
+            raise InputError(f"columns must be those of the fit, {known[:5]}; got {names[:5]}. Put them in its order.")
         return _calibrated(self.map_, self._scores(P))
 
     def transform(self, P: Any) -> NDArray[np.float64]:

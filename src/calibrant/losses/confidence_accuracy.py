@@ -272,9 +272,7 @@ class CorrectnessRankingLoss(PenalisedLoss, name="crl", title="Correctness ranki
         """Set the samples of the next batches by their numbers; see :class:`~calibrant.losses.NeedsSamples`."""
         if samples.ndim != 1 or samples.dtype != torch.int64:
             shape = tuple(samples.shape)
-            raise InputError(
-                f"samples must be whole numbers, int64 of shape (n,); got {samples.dtype} of shape {shape}."
-            )
+            raise InputError(f"samples must be int64 of shape (n,); got {samples.dtype} of shape {shape}.")
         self._samples = samples
 
     def begin_epoch(self, epoch: int) -> None:

@@ -148,9 +148,7 @@ class ProximityMap(FittedModule, kind="proximity"):
         """Return how close each sample lies to the calibration samples, in 0..1, (..., d) -> (...)."""
         d = self.reference.shape[1]
         if features.shape[-1] != d:
-            raise InputError(
-                f"this map was fitted on {d} features per sample; got {features.shape[-1]}. Use the same layer."
-            )
+            raise InputError(f"this map was fitted on {d} features; got {features.shape[-1]}. Use the same layer.")
         rows = unit_rows(features).to(self.reference).reshape(-1, d)
         distances = nearest_distances(rows, self.reference, self.neighbours)
         return closeness_of(distances, self.closeness).reshape(features.shape[:-1])

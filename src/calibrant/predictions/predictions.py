@@ -472,9 +472,7 @@ def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Pr
     if not given and names == {"confidence", "correct"}:
         return TopLabel(arrays["confidence"], arrays["correct"], weights=weights)
     if unknown := sorted(arrays.keys() - Arrays.__annotations__.keys()):
-        raise InputError(
-            f"{caller} must be given its own arguments; {unknown[0]!r} is none. help({caller}) lists them."
-        )
+        raise InputError(f"{caller} must be given its own arguments; {unknown[0]!r} is none. See help({caller}).")
     received = [type(value).__name__ for value in given] + [f"{name}=…" for name in arrays]
     raise InputError(
         f"{caller} must be given Predictions, or arrays by keyword: {caller}(probs=p, labels=y), "

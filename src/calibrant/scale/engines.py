@@ -227,9 +227,7 @@ def start_dask(address: str | None, workers: int) -> Iterator[Run]:
         own = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None, "direct_to_workers": True}
         client = distributed.Client(address, timeout=10) if address else distributed.Client(**own)
     except (OSError, TimeoutError, ValueError) as error:
-        raise InputError(
-            f"--address must be that of a Dask scheduler; {address!r} does not answer: {error}."
-        ) from error
+        raise InputError(f"--address must be of a Dask scheduler; {address!r} does not answer: {error}.") from error
     with client:
         submit = partial(client.submit, attempt, pure=False, retries=_LIVES)
         count = max(1, len(client.scheduler_info()["workers"]))

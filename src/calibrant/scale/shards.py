@@ -198,9 +198,7 @@ class Plan:
         own = choose(content, self.options)
         missing = next((name for name in self.names if name not in content.names), None)
         if missing is not None:
-            raise FileError(
-                f"{shard.path} must have the {content.noun} {missing!r}, as the first shard has; it does not."
-            )
+            raise FileError(f"{shard.path} must have the {content.noun} {missing!r}, as the first has; it does not.")
         if own != self.choice:
             raise FileError(
                 f"{shard.path} must have the same {content.noun}s in the same order as the first shard; its scores are "

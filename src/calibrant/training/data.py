@@ -254,9 +254,7 @@ def _as_inputs(values: Any, where: str, layout: ImageLayout) -> Tensor:
         numbers = np.ascontiguousarray(values, dtype=np.float32)
     if not (is_finite := np.isfinite(numbers)).all():
         place = tuple(map(int, np.argwhere(~is_finite)[0]))
-        raise FileError(
-            f"{where} must be finite in float32; got {values[place]} at {Row(place[0])}. Remove such samples."
-        )
+        raise FileError(f"{where} must be finite in float32; got {values[place]} at {Row(place[0])}. Remove them.")
     return torch.from_numpy(numbers)
 
 

@@ -200,9 +200,7 @@ class RunSettings:
         if scale is not None:
             check_options(scale)
             if not len(scale.mean) == len(scale.std) == channels:
-                raise InputError(
-                    f"pixel_scale must have a mean and a std for each of {channels} channels; got {scale}."
-                )
+                raise InputError(f"pixel_scale must have a mean and std for each of {channels} channels; got {scale}.")
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data to write to a file."""

@@ -174,9 +174,7 @@ class EpochRecord:
 def evaluate_held_out(logits: Tensor, labels: Tensor) -> HeldOutRecord:
     """Evaluate held-out samples from their logits (n, k) and labels (n,); a FitError if the training has diverged."""
     if not bool(torch.isfinite(logits).all()):
-        raise FitError(
-            "the network's logits must stay finite; they are not. Lower the learning rate, or clip the gradient."
-        )
+        raise FitError("the logits must stay finite; they are not. Lower the learning rate, or clip the gradient.")
     predictions = Predictions.from_logits(logits, labels)
     try:
         temperature = 1 / fit_inverse_temperature(logits, labels).beta

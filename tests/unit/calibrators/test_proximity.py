@@ -217,7 +217,7 @@ class TestTheMap:
         logits = self.CAL.logits
         for arguments, message in (
             ((logits[:, :4], self.FEATURES), "fitted for 5 classes; got logits of 4"),
-            ((logits, self.FEATURES[:, :3]), "fitted on 16 features per sample; got 3"),
+            ((logits, self.FEATURES[:, :3]), "fitted on 16 features; got 3"),
             ((logits[:5], self.FEATURES), "same samples"),
         ):
             with pytest.raises(InputError, match=message):

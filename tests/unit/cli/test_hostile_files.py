@@ -214,7 +214,7 @@ def test_text_that_is_not_in_utf_8_is_refused_and_the_cure_is_named(calibrant, t
 def test_json_lines_nested_without_end_are_refused(tmp_path, marks):
     deep = "[" * 100_000 + "]" * 100_000 if marks == "[]" else '{"a":' * 100_000 + "1" + "}" * 100_000
     (tmp_path / "p.jsonl").write_text(f'{{"probs": {deep}, "label": 1}}\n')
-    with pytest.raises(FileError, match="nested too deeply"):
+    with pytest.raises(FileError, match="nests too deep"):
         load(tmp_path / "p.jsonl")
     wide = ", ".join(["[0.5, 0.5]"] * 1000)
     (tmp_path / "p.jsonl").write_text(f'{{"text": "{"[" * 1000}", "f": [{wide}], "probs": [0.5, 0.5], "label": 1}}\n')

@@ -116,7 +116,7 @@ def test_an_array_whose_shape_is_not_its_size_is_refused(python2_pickle):
         (3).to_bytes(4, "little") + b"J" + (700).to_bytes(4, "little"),
         (3).to_bytes(4, "little") + b"J" + (800).to_bytes(4, "little"),
     )
-    with pytest.raises(FileError, match="whose shape matches their bytes"):
+    with pytest.raises(FileError, match="whose shape fits their bytes"):
         read_pickled_batch(content, "x")
 
 

@@ -109,7 +109,7 @@ def test_columns_with_another_purpose_are_not_scores():
         ({"scores": "cat,cat", "kind": "probs"}, ("every array once; got 'cat'",)),
         ({"scores": "cat,dog,eel"}, ("needs kind='logits' or kind='probs'",)),
         ({"scores": "cat,dog,eel", "kind": "probs"}, ("got 'ell' at row 2 (counting from 0); the nearest is 'eel'",)),
-        ({"positive": "cat", "scores": "dog"}, ("positive names the one column of scores; got scores='dog' too",)),
+        ({"positive": "cat", "scores": "dog"}, ("positive names one column of scores; got scores='dog' too",)),
         ({"positive": "cta"}, ("positive='cta' must be among",)),
         ({"positive": "cat"}, ("must be 0/1 or true/false", "got 'cat', 'dog', 'ell'", "positive_class='ell'")),
         ({"positive": "cat", "positive_class": "cat"}, ("must have two classes", "got 3: 'cat', 'dog', 'ell'")),
@@ -289,7 +289,7 @@ def test_a_separator_is_one_character_that_no_number_has(tmp_path, separator):
 
 def test_only_separated_values_have_a_separator(tmp_path):
     np.savez(tmp_path / "p.npz", probs=PROBS, labels=[0, 1, 2])
-    with refused("separator is for .csv and .tsv files"):
+    with refused("separator is for .csv and .tsv"):
         load(tmp_path / "p.npz", separator=";")
 
 
@@ -398,7 +398,7 @@ def test_folders_of_hugging_face_datasets(tmp_path):
     assert loaded.labels.tolist() == [2, 0, 1]
     assert loaded.class_names == ("neg", "neutral", "pos")
     (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
-    with refused("must be one split of the data set", "/test.", error=FileError):
+    with refused("must be one split", "/test.", error=FileError):
         load(tmp_path)
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": "../../secret.arrow"}]}))
     assert len(load(folder)) == 3

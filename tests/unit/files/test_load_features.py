@@ -38,7 +38,7 @@ def test_another_name_can_be_given_and_the_count_left_open(tmp_path, suffix):
 @FORMATS
 def test_a_missing_array_is_named_beside_those_that_are_there(tmp_path, suffix):
     path = write(tmp_path / f"f{suffix}", penultimate=FEATURES, labels=torch.arange(30))
-    with pytest.raises(UnknownNameError, match=r"must have an array 'features'; found .*'penultimate' \(30 x 4\)"):
+    with pytest.raises(UnknownNameError, match=r"must have 'features'; found .*'penultimate' \(30 x 4\)"):
         load_features(path)
 
 

@@ -167,9 +167,7 @@ def count(network, data, **options):
 class TestBatches:
     def test_an_exported_network_of_a_largest_batch_is_refused_until_batches_are_as_small(self):
         network = exported(nn.Linear(4, 3), min=1, max=8)
-        with pytest.raises(
-            InputError, match=r"for 16 it raised .*<= 8.*give a batch_size that it takes; else export it"
-        ):
+        with pytest.raises(InputError, match=r"for 16 it raised .*<= 8.*give a batch_size it takes; else export it"):
             count(network, samples())
         assert count(network, LabelledInputs.of(samples(), batch_size=8)) == 3
 

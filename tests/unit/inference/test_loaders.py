@@ -225,7 +225,7 @@ BAD = {
     "objects": (Items([object()] * N), r"pairs \(input, label\)"),
     "one tensor": (INPUTS, r"data must be a tuple \(inputs, labels\), a Dataset or a DataLoader; got Tensor"),
     "three tensors": ((INPUTS, LABELS, LABELS), r"data must be a tuple.*got a tuple of 3"),
-    "a list of two": ([INPUTS, LABELS], r"a DataLoader; got list\. Pass both in one tuple"),
+    "a list of two": ([INPUTS, LABELS], r"a DataLoader; got list\. Pass one tuple"),
     "a bare iterable": (Stream(), r"must come in a DataLoader.*DataLoader\(data, batch_size=\.\.\.\)"),
     "no length": (Lengthless(), r"must have a length.*Lengthless has none"),
     "mappings": (loader(collate_fn=as_mapping), r"pair \(inputs, labels\).*got a dict of pixels, labels"),

@@ -97,9 +97,7 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
     """
     curves = diagnosis.validation_sizes
     if not curves:
-        raise InputError(
-            "a diagnosis must have draws of calibration samples; this one has none. Diagnose with draws=3."
-        )
+        raise InputError("a diagnosis must have draws of calibration samples; it has none. Diagnose with draws=3.")
     colours = layout.theme_named(theme)
     looks = panels.map_looks(diagnosis.maps, colours, oracle=False)
     names = [curve.candidate for curve in curves]
@@ -161,9 +159,7 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
     """
     curves = diagnosis.epochs
     if not curves:
-        raise InputError(
-            "the runs of a candidate must have been evaluated on test samples in the same epochs; none were."
-        )
+        raise InputError("runs of a candidate must have been evaluated on test samples in the same epochs; none were.")
     colours = layout.theme_named(theme)
     grid = panels.panel_grid([curve.candidate for curve in curves], colours, figure=figure, heights=_EPOCHS)
     raw: Look = {"color": colours.over, "linewidth": 1.7, "linestyle": DASHED, "markerfacecolor": colours.background}
