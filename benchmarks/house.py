@@ -40,8 +40,7 @@ class Bound:
 
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way.
 BOUNDS = {
-    # 200 before a map could be written as a NumPy module.
-    "modules": Bound("modules", 201, 240),
+    "modules": Bound("modules", 200, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too. 44,500
     # before every format was read in batches, 44,700 before ConfidNet took held-out samples by their numbers, 44,800
@@ -57,9 +56,9 @@ BOUNDS = {
     # 45,743 before rows without a score or label could be left out, or kept, 46,028 before slices had thresholds,
     # 46,058 before clamp read the data set of a run, 46,090 before differences were told without noise,
     # 46,247 before the report on two models had both in its charts, and a sentence on what differs.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_303, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_241, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
-    "integrations": Bound("lines of integrations/", 2_500, 2_500),
+    "integrations": Bound("lines of integrations/", 2_440, 2_500),
     # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines
     # were streamed, 3,050 before a trend took a column of periods,
     # 3,100 before the second baseline of a comparison depended on its classes,
@@ -67,13 +66,13 @@ BOUNDS = {
     # 3,113 before the page of a trend had charts,
     # 3,124 before rows without a score or label could be left out, 3,173 before slices had thresholds,
     # 3,203 before differences were told without noise.
-    "scale": Bound("lines of scale/", 3_212, 2_700),
+    "scale": Bound("lines of scale/", 3_207, 2_700),
     "imports": Bound("import lines, percent", 6.7, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),
     "stubs": Bound('"Args" entries that begin with "Of"', 0, 0),
     "clauses": Bound("module docstrings that are a What/Which/How clause", 0, 0),
-    "dialect": Bound("lines with words that the style guide rules out", 8, 0),
+    "dialect": Bound("lines with words that the style guide rules out", 2, 0),
 }
 COMMAND_BOUNDS = {
     "evaluate": Bound("files entered by evaluate", 33, 40),
