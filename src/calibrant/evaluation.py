@@ -140,7 +140,7 @@ class Streamed:
     """How more samples than memory holds were evaluated, and what that costs."""
 
     shards: int
-    sample: int  # uniform sample that was kept; the splits of proper scores are its
+    sample: int  # uniform sample that was kept; what a temperature removes from proper scores is its
     sampled: tuple[str, ...]  # metrics of that sample alone
     auroc_error: float  # most by which ranks in bounded memory can change the area under the ROC curve
     missing: tuple[str, ...] = ()  # shards that could not be read and were allowed to be missing
@@ -369,13 +369,20 @@ def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLa
     return predictions[order[shuffled]]
 
 
-def score_splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, ScoreSplit]:
-    """Split proper scores by a cross-fitted temperature; none of top labels, of correctness, or of too few samples."""
+def score_splits(
+    predictions: Predictions | TopLabel, seed: int, of_all: Mapping[str, Estimate] | None = None
+) -> dict[str, ScoreSplit]:
+    """Split proper scores (``of_all`` samples, if more) by a temperature; none of top labels or of too few samples."""
     # A temperature has an optimum only if there are correct and wrong predictions; folds need enough samples.
     has_none = predictions.effective_size < 10 * _FOLDS or predictions.top.accuracy in (0.0, 1.0)
     if isinstance(predictions, TopLabel) or predictions.class_names == OF_CORRECTNESS or has_none:
         return {}
-    return calibration_refinement(predictions, folds=_FOLDS, seed=seed)
+    splits = calibration_refinement(predictions, folds=_FOLDS, seed=seed)
+    if of_all is not None:
+        for name, one in splits.items():
+            total = of_all[name].value
+            splits[name] = one._replace(total=total, refinement=total - one.calibration)
+    return splits
 
 
 def worst_bins(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> list[WorstBin]:

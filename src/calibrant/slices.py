@@ -112,8 +112,9 @@ def evaluate_slices(
         [('south', 100, 0.3, True), ('north', 100, 0.0, False)]
     """
     samples = as_predictions(predictions, "evaluate_slices", arrays)
-    if not by:
-        raise InputError("by must name at least one column; got none.")
+    if not isinstance(by, Mapping) or not by:
+        got = "none" if isinstance(by, Mapping) else type(by).__name__
+        raise InputError(f"by must name at least one column, as by={{'region': values}} does; got {got}.")
     n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
     metrics = slice_metrics(n_bins, of_all_classes=isinstance(samples, Predictions))
     slices = []

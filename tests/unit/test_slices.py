@@ -277,3 +277,11 @@ def test_the_interval_of_the_worst_of_many_calibrated_slices_reaches_zero():
         slices = evaluate_slices(top, by={"g": np.arange(6000) % 60}, resamples=100, seed=seed)
         above += worst_slices(slices)["worst(g).ece"].low > 0
     assert above <= 1
+
+
+@pytest.mark.parametrize(
+    "by", [pd.Series(["a", "b"] * 50, name="region"), pd.DataFrame({"region": ["a", "b"] * 50}), {}]
+)
+def test_columns_to_slice_by_have_names(by):
+    with pytest.raises(InputError, match="region"):
+        evaluate_slices(TopLabel([0.8] * 100, [True] * 100), by=by)

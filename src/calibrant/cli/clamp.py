@@ -185,7 +185,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     """
     from calibrant.clamping import evaluate_clamping, needs_refit
     from calibrant.cli.networks import error_context, read_network
-    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
+    from calibrant.cli.output import print_warnings, spinner, standard_error
     from calibrant.report.clamping import clamping_page
     from calibrant.report.terminal import show
 
@@ -195,7 +195,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     folder.check()
     reports.check(filter(None, [data, test]))
     torch_device = options.choose_device(device)
-    processes, console, err = ProcessGroup.current(), standard_output(), standard_error()
+    processes, console, err = ProcessGroup.current(), reports.console(), standard_error()
     err.quiet = not processes.is_first
     with print_warnings(err) as printed, spinner(err) as stage:
         with processes.agreed():

@@ -55,7 +55,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     Fits every method on one file, evaluates it on another (or on the other samples of the same, with --split), ranks
     them by log-loss with intervals and paired tests, and recommends one.
     """
-    from calibrant.cli.output import print_warnings, progress_bar, standard_error, standard_output
+    from calibrant.cli.output import print_warnings, progress_bar, standard_error
     from calibrant.comparison import compare as compare_methods
     from calibrant.comparison import default_methods
     from calibrant.report.comparison import comparison_page
@@ -69,7 +69,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     sets = [Source.find([file]) for file in (calibration_file, test_file)]
     inputs = [path for source in sets for path in source.paths]
     reports.check(inputs)
-    out, err = standard_output(), standard_error()
+    out, err = reports.console(), standard_error()
     dropped: list[CalibrantWarning] = []
     with print_warnings(err, dropped), progress_bar(err) as progress:
         progress(f"reading {calibration_file} and {test_file}", 0, 1)

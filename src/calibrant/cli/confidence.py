@@ -78,7 +78,7 @@ def confidence(  # noqa: PLR0913, PLR0917  # a command line has many options
     """
     from calibrant.checks import check_known
     from calibrant.cli.networks import error_context, read_network, read_samples
-    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
+    from calibrant.cli.output import print_warnings, spinner, standard_error
     from calibrant.confidence import compare_confidences, load_confidence, save_confidence
     from calibrant.files import save
     from calibrant.report.comparison import confidence_page
@@ -90,7 +90,7 @@ def confidence(  # noqa: PLR0913, PLR0917  # a command line has many options
     files = [path for path in (data, test, chosen.training) if path is not None]
     options.check_folder(out)
     reports.check(files)
-    console, err = standard_output(), standard_error()
+    console, err = reports.console(), standard_error()
     with print_warnings(err), spinner(err) as stage:
         stage(f"loading the network {model}")
         network = read_network(model, weights, options.choose_device(device))

@@ -75,12 +75,12 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     (files of predictions), perhaps seed, and others as options; the options under Input say how to read these files.
     """
     from calibrant.checks import check_known
-    from calibrant.cli.output import print_warnings, progress_bar, standard_error, standard_output
+    from calibrant.cli.output import print_warnings, progress_bar, standard_error
     from calibrant.diagnosis import diagnose as diagnose_runs
     from calibrant.diagnosis import grouped, read_runs
     from calibrant.report.diagnosis import diagnosis_page
 
-    out, err = standard_output(), standard_error()
+    out, err = reports.console(), standard_error()
     folders = list(_folders(runs, err))
     files = tuple(shift or ())
     reports.check([*folders, *(folder / name for folder in folders for name in _INPUT_FILES), *files])

@@ -114,7 +114,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     Reads logits or probabilities with labels, and prints a verdict, every metric with its 95 % interval, and what to do
     next. Exit codes: 0, 1 if a --fail-if condition holds or one of --fail-unless is not shown, 2 for bad input.
     """
-    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
+    from calibrant.cli.output import print_warnings, spinner, standard_error
     from calibrant.evaluation import metrics_for
     from calibrant.report import evaluation_page
     from calibrant.slices import worst_slices
@@ -128,7 +128,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     name, inputs = source.name, [*source.paths, *([] if other is None else other.paths)]
     conditions = gates.parse(inputs)
     reports.check(inputs)
-    out, err = standard_output(), standard_error()
+    out, err = reports.console(), standard_error()
     dropped: list[CalibrantWarning] = []
     with print_warnings(err, dropped), spinner(err) as stage:
         stage(f"reading {name}")
@@ -166,7 +166,11 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             return evaluation_charts(evaluation, predictions, name=name, slices=slices, by=columns, **compared)
 
         drawn = reports.draw(draw, in_html=False)
-    page = evaluation_page(evaluation, source=name, comparison=differences, baseline=baseline_name, slices=slices)
+    as_positive = replace(given, probs=True, positive=confidence or "confidence", labels=correct or "correct")
+    page = evaluation_page(
+        evaluation, source=name, comparison=differences, baseline=baseline_name, slices=slices,
+        to_calibrate=as_positive.as_arguments(),
+    )  # fmt: skip
     quantities = quantities_of(evaluation.metrics, differences, worst_slices(slices)) if conditions else {}
     page = gates.with_gates(replace(page, charts=charts), conditions, quantities).with_dropped(dropped)
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)

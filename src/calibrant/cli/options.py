@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 INPUT, REPORT = "Input", "Report"
 _DPI = 110  # resolution of figures in an HTML page
+_STANDARD_OUTPUT = Path("-")
+_JSON = "Write the report as JSON; - is standard output, and what is printed goes to standard error."
 
 
 def check_seed(value: Any) -> Any:
@@ -202,7 +204,7 @@ def load_part(
 class Reports:
     """The reports to write, and how figures look."""
 
-    json: Annotated[Path | None, option("FILE", "Write the report as JSON.", REPORT)] = None
+    json: Annotated[Path | None, option("FILE", _JSON, REPORT)] = None
     markdown: Annotated[Path | None, option("FILE", "Write the report as Markdown.", REPORT)] = None
     html: Annotated[Path | None, option("FILE", "Write the report with its figures as one HTML file.", REPORT)] = None
     figures: Annotated[Path | None, option("FOLDER", "Write figures into this folder.", REPORT)] = None
@@ -218,10 +220,16 @@ class Reports:
             if given not in known:
                 raise InputError(f"{option} must be one of {', '.join(known)}; got {given!r}.")
         files = list(inputs)
-        for target in filter(None, (self.json, self.markdown, self.html)):
+        for target in filter(None, (None if self.json == _STANDARD_OUTPUT else self.json, self.markdown, self.html)):
             check_output(target, files)
         if self.figures is not None:
             check_folder(self.figures)
+
+    def console(self) -> "Console":
+        """Return where the page is printed: on standard error if JSON goes to standard output."""
+        from calibrant.cli.output import standard_error, standard_output
+
+        return standard_error() if self.json == _STANDARD_OUTPUT else standard_output()
 
     def draw(
         self, draw: "Callable[[ThemeName], Mapping[str, MatplotlibFigure]]", *, in_html: bool = True
@@ -270,16 +278,15 @@ class Reports:
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
         if not (self.json or self.markdown or self.html or summary):
             return written
-        from calibrant.report import to_markdown, write
+        from calibrant.report import to_json, to_markdown, write
 
-        if self.json is not None:
+        if self.json == _STANDARD_OUTPUT:
+            sys.stdout.write(to_json(page))
+        elif self.json is not None:
             written.append(write(page, self.json, form="json"))
         if self.markdown is not None:
-            linked = [
-                replace(figure, path=Path(os.path.relpath(figure.path, self.markdown.parent)))
-                for figure in figures
-                if figure.path is not None
-            ]
+            kept = [(figure, figure.path) for figure in figures if figure.path is not None]
+            linked = [replace(one, path=Path(os.path.relpath(path, self.markdown.parent))) for one, path in kept]
             written.append(write(page.with_figures(linked), self.markdown, form="markdown"))
         if self.html is not None:
             written.append(write(page.with_figures(figures), self.html, form="html"))
@@ -290,15 +297,15 @@ class Reports:
             except OSError as error:  # the requested reports are written
                 from calibrant.cli.output import standard_error
 
-                standard_error().print(
-                    f"note: the job's summary, {terminal_text(summary)}, could not be written: {error.strerror}.",
-                    style="yellow",
-                )
+                note = f"note: the job's summary, {terminal_text(summary)}, could not be written: {error.strerror}."
+                standard_error().print(note, style="yellow")
         return written
 
 
 def check_output(out: Path, inputs: Iterable[Path]) -> None:
     """Check that a file can be written, and that it is not an input file."""
+    if out == _STANDARD_OUTPUT:
+        raise FileError("- (standard output) must be for --json alone. Name a file.")
     if not out.parent.is_dir():
         raise FileError(f"{out} could not be written: there is no folder {out.parent}. Make it first.")
     if out.is_dir():

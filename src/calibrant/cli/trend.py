@@ -51,7 +51,7 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
     shown where there is none with probability .05. Names are put in the order of the numbers in them, those of states
     if the shell has sorted them.
     """
-    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
+    from calibrant.cli.output import print_warnings, spinner, standard_error
     from calibrant.report.trend import trend_page
     from calibrant.scale import Plan
     from calibrant.scale.jobs import LOCAL, warn_of_missing
@@ -83,7 +83,7 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
 
         drawn = reports.draw(draw, in_html=False)
     page = trend_page(measured, source=None if source is None else f"{source.name} by {by}").with_dropped(dropped)
-    out = standard_output()
+    out = reports.console()
     reports.show_and_write(page, drawn, out, full=full, inputs=paths)
     if fail_if_worse:
         *earlier, (last, worse) = [(period.name, measured.worse(period)) for period in measured.periods]

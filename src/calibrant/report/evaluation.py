@@ -61,6 +61,8 @@ _STEPS = {
 }
 _TONES: dict[NextStep, Tone] = {NextStep.leave: "good", NextStep.more_samples: "open", NextStep.check_labels: "open"}
 
+_COLUMNS = " --probs --positive confidence --labels correct"
+
 
 def evaluation_page(
     evaluation: Evaluation,
@@ -69,6 +71,7 @@ def evaluation_page(
     comparison: Mapping[str, Difference] | None = None,
     baseline: str | None = None,
     slices: Sequence[Slice] = (),
+    to_calibrate: str = _COLUMNS,
 ) -> Page:
     """Return the report of an evaluation.
 
@@ -78,16 +81,17 @@ def evaluation_page(
         comparison: Differences to the predictions of a baseline for the same samples, by metric.
         baseline: Where the baseline came from.
         slices: Slices of the samples, the worst first.
+        to_calibrate: Options that read confidence and correctness as probability and label of two classes.
     """
     classes = counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"
     names = brief_names(evaluation.metrics)
-    compared = comparison_text(comparison, baseline) if comparison else None
+    words = verdict(evaluation, slices, comparison_text(comparison, baseline) if comparison else None, to_calibrate)
     main = [[catalogue.metrics[name].title, _arrow(name), *_cells(evaluation.metrics[name])] for name in names]
     return Page(
         title="Calibration report",
         source=source,
         facts=f"{page.samples_text(evaluation.n, evaluation.effective_n)}, {classes}{_shards(evaluation)}",
-        verdict=verdict(evaluation, slices, compared),
+        verdict=words,
         tone=_TONES.get(evaluation.advice.step, "bad"),
         number=_number(evaluation.metrics, "tl_ece" if evaluation.is_off_by_class else "ece"),
         brief=(
@@ -110,7 +114,7 @@ def evaluation_page(
         settings=f"{evaluation.n_bins} bins; seed {evaluation.seed}",
         footer="Noise floor: what a perfectly calibrated model with these confidences would score on average; p: how "
         "often such a model would score as much.",
-        data=lambda: _document(evaluation, source, comparison, slices, compared),
+        data=lambda: _document(evaluation, source, comparison, slices) | {"verdict": page.to_plain(words)},
     )
 
 
@@ -133,8 +137,8 @@ def _streamed_sections(evaluation: Evaluation, slices: Sequence[Slice]) -> list[
     items = [
         f"Ranks are in bounded memory: the AUROC is exact to {streamed.auroc_error:.1g}{of_slices}.",
         (
-            f"The splits of proper scores{', ' + sampled if sampled else ''} and all charts are of a uniform sample of "
-            f"{streamed.sample:,} samples; all else is of all samples."
+            f"What one temperature removes{', ' + sampled if sampled else ''} and all charts are of a uniform sample "
+            f"of {streamed.sample:,} samples; all else is of all samples."
         ),
         *(f"Missing: {name}" for name in streamed.missing),
     ]
@@ -173,13 +177,9 @@ def _number(metrics: Mapping[str, Estimate], name: str) -> page.KeyNumber:
 
 
 def _document(
-    evaluation: Evaluation,
-    source: str | None,
-    comparison: Mapping[str, Difference] | None,
-    slices: Sequence[Slice],
-    compared: str | None,
+    evaluation: Evaluation, source: str | None, comparison: Mapping[str, Difference] | None, slices: Sequence[Slice]
 ) -> dict[str, Any]:
-    """Return the fields of the JSON report.
+    """Return the fields of the JSON report, without the words of the verdict.
 
     ``metrics.<name>`` has ``value``, ``low`` and ``high``, and for calibration errors ``floor`` and ``p``. ``advice``
     has the ``step`` to take next, its ``reason``, and the ``samples`` that would decide where more are the step.
@@ -194,8 +194,8 @@ def _document(
         fields["comparison"] = comparison
     if slices:
         fields["slices"] = [page.to_plain(one) | {"metrics": plain_estimates(one.metrics)} for one in slices]
-    words = {"verdict": verdict(evaluation, slices, compared), "advice": evaluation.advice}
-    return page.document("calibrant.evaluation/1", {"source": source, **first, **words, **fields})
+    first |= {"verdict": None, "advice": evaluation.advice}
+    return page.document("calibrant.evaluation/1", {"source": source, **first, **fields})
 
 
 def plain_estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
@@ -300,9 +300,9 @@ def _slice_sections(slices: Sequence[Slice], *, most: int | None = None) -> list
     """Return a section for every column, with its slices or the worst of them."""
     tested = counted(sum(not math.isnan(one.corrected_p) for one in slices), "slice")
     legend = (
-        f"The worst first. p: how often calibrated predictions would show such an error, corrected for {tested} "
-        "(Holm). To the rest: confidence − accuracy, minus that of all other samples; ▼ is further from 0 than theirs, "
-        "▲ closer, beyond noise. A slice of fewer than ten samples is not tested."
+        f"The worst first, by the error above its noise floor. p: how often calibrated predictions would show such an "
+        f"error, corrected for {tested} (Holm). To the rest: confidence − accuracy, minus that of all other samples; ▼ "
+        "is further from 0 than theirs, ▲ closer, beyond noise. A slice of fewer than ten samples is not tested."
     )
     sections = []
     for column in dict.fromkeys(one.column for one in slices):
@@ -367,7 +367,9 @@ def _worst_slice(slices: Sequence[Slice]) -> list[str]:
     return [f"{named}, {counted(worst.n, 'sample')}); {of} have an error beyond noise."]
 
 
-def verdict(evaluation: Evaluation, slices: Sequence[Slice] = (), compared: str | None = None) -> Verdict:
+def verdict(
+    evaluation: Evaluation, slices: Sequence[Slice] = (), compared: str | None = None, to_calibrate: str = _COLUMNS
+) -> Verdict:
     """Put an evaluation into words; ``compared`` says how it differs from a baseline."""
     findings = [
         *filter(None, [compared]),
@@ -385,7 +387,7 @@ def verdict(evaluation: Evaluation, slices: Sequence[Slice] = (), compared: str 
         *_split(evaluation),
         *_zeros(evaluation),
     ]
-    steps = [_step(evaluation)]
+    steps = [_step(evaluation, to_calibrate)]
     if evaluation.metrics["auroc"].value < 0.65:
         steps.append("Do not use confidence alone to decide which predictions to trust: it ranks them too poorly.")
     return Verdict(_headline(evaluation), findings, steps)
@@ -494,14 +496,14 @@ def _removed(score: str, split: ScoreSplit) -> str:
     return f"{estimated} (95 % interval of what it removes {interval})."
 
 
-def _step(evaluation: Evaluation) -> str:
+def _step(evaluation: Evaluation, to_calibrate: str) -> str:
     """Return the advice; where more samples are needed, how many, and what those at hand suggest."""
     advice, samples = evaluation.advice, counted(evaluation.n, "sample")
     if advice.reason is Reason.floor_high:
         hidden = f"With {samples} an ECE below about {smallest_visible(evaluation.metrics):.3f} is lost in noise"
         return f"{hidden}: evaluate on about {advice.samples:,} before relying on it."
     if evaluation.classes is None and advice.reason is Reason.gain_unknown:
-        command = "calibrant compare CALIBRATION TEST --probs --positive confidence --labels correct"
+        command = f"calibrant compare CALIBRATION TEST{to_calibrate}"
         return f"Calibrate the probability of being right, on samples that are not used for testing: {command}"
     if advice.reason is not Reason.gain_open:
         return _STEPS[advice.reason]

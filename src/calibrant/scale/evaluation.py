@@ -56,8 +56,8 @@ def evaluate_state(
 ) -> Evaluation:
     """Evaluate the samples behind a state, as :func:`calibrant.evaluate` does those in memory.
 
-    Sums give every metric and its interval, except the kernel calibration error and the splits of proper scores by a
-    cross-fitted temperature, which are those of the kept sample.
+    Sums give every metric and its interval, except the kernel calibration error and what a cross-fitted temperature
+    removes from proper scores, which are those of the kept sample.
     """
     design, sample = state.design, state.sample.predictions
     estimates = estimate_state(state, sample, resamples=resamples, progress=progress)
@@ -77,7 +77,7 @@ def evaluate_state(
         murphy=murphy_of_state(moments),
         refinement_terms=refinement_terms_of_state(bins, auroc=estimates["auroc"].value),
         corp={"top_brier": curve.brier, "top_nll": curve.nll},
-        splits=score_splits(sample, design.seed),
+        splits=score_splits(sample, design.seed, of_all=estimates),
         worst_bins=worst_of_bins(bins, excess=exact.excess_of_heavy),
         worst_classes=_worst_classes(state, exact.excess_of_heavy),
         zeros=state.zeros,

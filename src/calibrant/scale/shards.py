@@ -102,7 +102,9 @@ def _files_of(source: str) -> list[Path]:
         if not files:
             raise FileError(f"{source!r} must match files of predictions; it matches none.")
         return files
-    raise FileError(f"{source} must be a file of predictions, a folder of them, or a pattern; it does not exist.")
+    is_pipe = source == "-" or path.exists()
+    state = "is a pipe, and files are read more than once: write it to one first" if is_pipe else "does not exist"
+    raise FileError(f"{source} must be a file of predictions, a folder of them, or a pattern; it {state}.")
 
 
 @final
@@ -116,9 +118,7 @@ class Task:
 
     @property
     def title(self) -> str:
-        return (
-            self.shard.name if not self.groups else f"{self.shard.name}, row groups {self.groups[0]}-{self.groups[-1]}"
-        )
+        return self.shard.name + (f", row groups {self.groups[0]}-{self.groups[-1]}" if self.groups else "")
 
 
 class Batch(NamedTuple):

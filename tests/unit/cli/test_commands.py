@@ -409,3 +409,38 @@ def test_thresholds_for_error_rates_are_in_the_terminal_and_in_json_in_memory_an
         assert [len(one["operating_points"]) for one in slices] == [2, 2]
         assert {one["value"]: one["n"] for one in slices} == {"1": 2000, "2": 2000}
     assert calibrant("evaluate", path, "--error-rate", 5)[0] == 2
+
+
+def test_json_on_standard_output_stands_there_alone(calibrant, files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = calibrant("evaluate", files / "model.npz", "--resamples", 100, "--json", "-", "--fail-if", "ece>0")
+    assert code == 1
+    assert json.loads(out)["n"] == 400
+    assert "Calibration report" in err
+    assert "--fail-if ece > 0" in err
+    code, out, err = calibrant("evaluate", files / "model.npz", "--resamples", 100, "--markdown", "-")
+    assert (code, out) == (2, "")
+    assert "standard output" in err
+    assert not (tmp_path / "-").exists()
+
+
+def test_a_pipe_is_refused_as_one(calibrant, tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    for name in ("-", tmp_path / "pipe.csv"):
+        code, _, err = calibrant("evaluate", name)
+        assert code == 2
+        assert "is a pipe" in err
+
+
+def test_the_advice_to_calibrate_confidences_names_the_columns_of_the_file(calibrant, tmp_path):
+    path, rng = tmp_path / "sure.csv", np.random.default_rng(0)
+    rows = [f"{p:.3f},{int(rng.random() < p / 2)},{1 + n % 2}" for n, p in enumerate(rng.random(2000))]
+    path.write_text("my p,is it,w\n" + "\n".join(rows) + "\n")
+    options = ["--top-label", "--confidence", "my p", "--correct", "is it", "--weights", "w", "--resamples", 100]
+    code, out, err = calibrant("evaluate", path, *options, "--json", tmp_path / "r.json")
+    assert code == 0, err
+    (step,) = json.loads((tmp_path / "r.json").read_text())["verdict"]["next_steps"]
+    advised = shlex.split(step.partition("calibrant compare CALIBRATION TEST ")[2])
+    assert " ".join(step.split()) in " ".join(out.split())
+    code, _, err = calibrant("compare", path, path, *advised, "--methods", "platt", "--resamples", 100)
+    assert code == 0, err

@@ -198,6 +198,20 @@ def test_many_classes_have_fewer_groups(monkeypatch):
     assert (fewer["nll"].high - fewer["nll"].low) / (whole["nll"].high - whole["nll"].low) == pytest.approx(1, abs=0.35)
 
 
+def test_the_parts_of_a_score_add_up_to_that_of_all_samples_where_a_sample_was_split(monkeypatch):
+    monkeypatch.setattr("calibrant.scale.state.sample_size", lambda _: 500)
+    found, exact = (
+        evaluate_state(state_of(predictions_of(4000, 4), []), resamples=100),
+        evaluate(predictions_of(4000, 4)),
+    )
+    assert found.streamed is not None
+    assert found.streamed.sample == 500
+    for name, split in found.splits.items():
+        assert split.total == found.metrics[name].value
+        assert split.calibration + split.refinement == pytest.approx(split.total)
+        assert split.calibration_low < exact.splits[name].calibration < split.calibration_high
+
+
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_very_few_samples_are_evaluated_as_in_memory_although_some_resamples_have_none(n):
     samples = predictions_of(n, 3)
