@@ -307,6 +307,7 @@ def test_two_models_are_compared_side_by_side(studio, tmp_path, arrays):
     studio.get_by_role("button", name="Compare", exact=True).press("Enter")
     rows = studio.locator(".differences tbody tr")
     expect(rows).to_have_count(7)
+    expect(studio.locator("h1").first).to_be_focused()  # the button that was pressed is gone
     expected = difference(load(other), load(mine), [ECE(), NLL()], resamples=1000, seed=0)
     for name, change in expected.items():
         cells = rows.filter(has=studio.locator("code", has_text=re.compile(f"^{name}$"))).locator("td")

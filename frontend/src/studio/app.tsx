@@ -15,7 +15,7 @@ const SCREENS: [Screen, string][] = [["open", "Open"], ["evaluate", "Evaluate"],
 
 export function Studio() {
   const [state, go] = useAddress(), { source } = state, heading = useRef<HTMLHeadingElement>(null);
-  useEffect(() => { heading.current?.focus({ preventScroll: true }); document.title = `${SCREENS.find(([screen]) => screen === state.screen)![1]} · Calibrant studio`; }, [state.screen]);
+  useEffect(() => { heading.current?.focus({ preventScroll: true }); document.title = `${SCREENS.find(([screen]) => screen === state.screen)![1]} · Calibrant studio`; }, [state.screen, !state.baseline]);
   const calibrate = () => go(!source || source.split ? { screen: "calibrate" } : { screen: "calibrate", source: { ...source, split: { by: "half", seed: 0 } } });
   const step = { bins: state.bins, seed: state.seed, onCalibrate: calibrate };
   return (
