@@ -55,14 +55,11 @@ class Engine:
     def started(self) -> "Iterator[Engine]":
         """Start the processes or the cluster once, for all that runs within the block; a started engine stays."""
         with ExitStack() as stack:
-            run = self._run
-            if run is None and self.name == "torchrun":
-                run = run_torchrun
-            elif run is None and self.name == "local":
-                run = stack.enter_context(start_local(self.workers))
-            elif run is None:
-                start = {"dask": start_dask, "ray": start_ray, "spark": start_spark}[self.name]
-                run = stack.enter_context(start(self.address, self.workers))
+            run = self._run or (run_torchrun if self.name == "torchrun" else None)
+            if run is None:
+                clusters = {"dask": start_dask, "ray": start_ray, "spark": start_spark}
+                start = partial(clusters[self.name], self.address) if self.name in clusters else start_local
+                run = stack.enter_context(start(self.workers))
             yield replace(self, _run=run)
 
     def run(self, work: Callable[[Task], bytes], tasks: Sequence[Task]) -> Iterator[bytes | CalibrantError]:
@@ -211,22 +208,18 @@ class _Checkpoint:
     def __init__(self, folder: Path | None, description: Mapping[str, Any], *, writes: bool) -> None:
         self.folder, self._description, self._writes = folder, description, writes
         self.state: EvaluationState | None = None
-        self.done, self.missing = 0, list[str]()
-        self._due = 0.0
+        self.done, self.missing, self._due = 0, list[str](), 0.0
 
     @classmethod
     @contextmanager
     def open(cls, folder: Path | None, description: Mapping[str, Any], *, writes: bool) -> "Iterator[_Checkpoint]":
         """Open or make a checkpoint. One process may write it; others of its job read how far it is."""
         made = cls(folder, description, writes=writes)
-        if folder is None or not writes:
-            made._read()
-            yield made
-            return
-        folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:
-                stack.enter_context(held_alone(folder))
+                if folder is not None and writes:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    stack.enter_context(held_alone(folder))
             except BlockingIOError as error:
                 raise FileError(f"{folder} must be the checkpoint of one job; another is running with it.") from error
             made._read()
@@ -246,11 +239,10 @@ class _Checkpoint:
         except ValueError as error:
             raise FileError(f"{about} must describe a job; it is damaged. Remove the folder to begin again.") from error
         changed = [name for name, facts in self._description["shards"].items() if known["shards"].get(name) != facts]
-        if known["shards"].keys() - self._description["shards"].keys() or changed:
-            name = (changed or sorted(known["shards"].keys() - self._description["shards"].keys()))[0]
+        if changed := changed + sorted(known["shards"].keys() - self._description["shards"].keys()):
             raise FileError(
-                f"{self.folder} must be the checkpoint of these shards; {name} has changed since, is new or is gone. "
-                "Name another folder, or remove this one to begin again."
+                f"{self.folder} must be the checkpoint of these shards; {changed[0]} has changed since, is new or is "
+                "gone. Name another folder, or remove this one to begin again."
             )
         if known["job"] != self._description["job"]:
             raise FileError(
@@ -266,5 +258,4 @@ class _Checkpoint:
         if self.folder is None or not (is_last or start >= self._due):
             return
         state.save(self.folder / "done.state", notes={"done": done, "missing": list(missing)})
-        end = time.monotonic()
-        self._due = end + (end - start) / _SHARE
+        self._due = (end := time.monotonic()) + (end - start) / _SHARE

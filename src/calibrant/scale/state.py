@@ -333,10 +333,15 @@ class EvaluationState:
         return {**self.sums, **sliced, **self.sample.tensors()}
 
     def to_bytes(self) -> bytes:
-        """Return the state as bytes, for another process."""
+        """Return the state as bytes, for another process; sums that are 0, as most of few samples, are left out."""
         from safetensors.torch import save
 
-        return save(self._tensors(), {"state": json.dumps(self._document())})
+        sent, shapes = self._tensors(), dict[str, tuple[int, ...]]()
+        for name, sums in [(name, sums) for name, sums in sent.items() if not name.startswith("sample.")]:
+            if 2 * len(places := sums.flatten().nonzero()[:, 0]) < sums.numel():
+                shapes[name] = sums.shape
+                sent |= {name: sums.flatten()[places], f"places.{name}": places}
+        return save(sent, {"state": json.dumps({**self._document(), "shapes": shapes})})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -345,7 +350,11 @@ class EvaluationState:
 
         length = int.from_bytes(data[:8], "little")
         document = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["state"])
-        return cls._restore(document, load(data))
+        sent = load(data)
+        for name, shape in document["shapes"].items():
+            flat = torch.zeros(shape, dtype=torch.float64).view(-1)
+            sent[name] = flat.index_copy_(0, sent.pop(f"places.{name}"), sent[name]).view(shape)
+        return cls._restore(document, sent)
 
     @classmethod
     def load(cls, path: str | Path) -> tuple[Self, dict[str, Any]]:

@@ -151,6 +151,16 @@ def test_a_state_is_saved_and_loaded(tmp_path, kind):
     assert evaluate_state(loaded, resamples=100) == evaluate_state(state, resamples=100)
 
 
+@pytest.mark.parametrize("kind", ["logits", "weights", "top-label"])
+def test_a_state_of_few_samples_is_few_bytes_for_another_process(kind):
+    state = state_of(_samples(kind)[:400], [])
+    data = state.to_bytes()
+    assert len(data) < 600_000  # where most sums are 0; there are a million
+    again = EvaluationState.from_bytes(data)
+    assert again._tensors().keys() == state._tensors().keys()
+    assert all(torch.equal(numbers, again._tensors()[name]) for name, numbers in state._tensors().items())
+
+
 def test_levels_of_another_length_are_refused(tmp_path):
     path = tmp_path / "a.state"
     state_of(predictions_of(200, 3), []).save(path)
