@@ -355,13 +355,13 @@ class MapFile:
     document: dict[str, Any]  # the method, its options and its fit
 
 
-@with_devices_of_inputs
-def check_names(names: Sequence[str] | None, n_classes: int) -> None:
+def check_class_names(names: Sequence[str] | None, n_classes: int) -> None:
     """Check names of the classes of a map, if they are given: one for each."""
     if names is not None and (isinstance(names, str) or len(names) != n_classes):
         raise InputError(f"class_names must name all {n_classes} classes; got {names!r}.")
 
 
+@with_devices_of_inputs
 def save_map(
     fitted: AnyMap,
     path: str | os.PathLike[str],
@@ -397,7 +397,7 @@ def save_map(
     MAP_CONTAINER.check_path(path)
     known = fitted.class_names if fitted_on is None else fitted_on.class_names
     names = known if class_names is None else class_names
-    check_names(names, fitted.n_classes)
+    check_class_names(names, fitted.n_classes)
     described = describe(fitted)
     check_map(fitted)
     document = {
@@ -438,5 +438,5 @@ def read_map_file(path: str | os.PathLike[str]) -> MapFile:
         made = rebuild(document["map"], tensors)
         made.summary = read_fit(document)
         names = made.class_names = as_class_names(document["class_names"])
-        check_names(names, made.n_classes)
+        check_class_names(names, made.n_classes)
         return MapFile(made, names, document)

@@ -23,7 +23,7 @@ from calibrant.atomic import atomic_path
 from calibrant.checks import check_known, existing_file
 from calibrant.clamping import ClampedModel
 from calibrant.errors import Argument, FileError, InputError, one_line, reading
-from calibrant.files.map_file import AnyMap, check_names
+from calibrant.files.map_file import AnyMap, check_class_names
 from calibrant.inference import state_digest
 from calibrant.maps import Map, ProximityMap
 from calibrant.predictions import PROB_FLOOR
@@ -277,7 +277,7 @@ def _about(
     summary, fitted = made.fitted.summary, made.fitted.state_dict()
     method = made.fitted.kind if summary is None else summary.method
     names = made.fitted.class_names if class_names is None else class_names
-    check_names(names, made.fitted.n_classes)
+    check_class_names(names, made.fitted.n_classes)
     return {
         "calibrant": __version__,
         "method": method if clamped is None else f"neural_clamping(head={method})",
