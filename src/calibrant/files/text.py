@@ -43,7 +43,7 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
     kept: dict[str, Any] = {}  # columns that were read as text, so that copying labels takes no second pass
 
     def parsed(parse: Callable[[Any], Any], *, held: bool = True) -> Any:
-        # Again in larger blocks, as a row may lie in two of them at most.
+        # Again in larger blocks, as a row may lie in two of them at most, and on one thread: errors then number rows.
         while True:
             try:
                 with reading(path, _CSV), _csv_text(path, held=held) as file:
@@ -51,7 +51,7 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
             except FileError as error:
                 if options.block_size >= _MOST_BLOCK or not isinstance(error.__cause__, pa.ArrowInvalid):
                     raise
-                options.block_size = min(64 * options.block_size, _MOST_BLOCK)
+                options.block_size, options.use_threads = min(64 * options.block_size, _MOST_BLOCK), False
 
     def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
         # Labels are read as text first: a class called "true", "nan" or "2024-01-01" must stay a word.
@@ -133,30 +133,30 @@ def _facts(path: Path) -> tuple[int, int]:
     return path.stat().st_size, path.stat().st_mtime_ns
 
 
-def _csv_records(path: Path, names: Sequence[str], texts: Sequence[str], separator: str | None) -> Iterator[Any]:
+def _csv_records(
+    path: Path, names: Sequence[str], texts: Sequence[str], separator: str | None, *, threads: bool = True
+) -> Iterator[Any]:
     """Yield record batches of a CSV file, with some columns as text and the others as float64."""
     _, options, parse = _csv_form(path, separator)
+    options.use_threads = threads
     types = {name: pa.string() if name in texts else pa.float64() for name in names}
     convert = csv.ConvertOptions(include_columns=list(names), column_types=types)
     with reading(path, _CSV):
         try:
-            with (
-                _csv_text(path, held=False) as file,
-                csv.open_csv(file, read_options=options, parse_options=parse, convert_options=convert) as reader,
-            ):
+            with _csv_text(path, held=False) as file, csv.open_csv(file, options, parse, convert) as reader:
                 yield from reader
         except pa.ArrowInvalid:
-            if numbers := [name for name in names if name not in texts]:
-                _check_numbers(path, numbers, separator)
+            if threads:
+                _check_rows(path, names, [name for name in names if name not in texts], separator)
             raise
 
 
-def _check_numbers(path: Path, names: Sequence[str], separator: str | None) -> None:
-    """Raise with the first row of a CSV file that has some text instead of a number: Arrow does not know its row."""
+def _check_rows(path: Path, names: Sequence[str], numbers: Sequence[str], separator: str | None) -> None:
+    """Raise with the first row of a CSV file that has too few columns, or text for a number: Arrow does not know it."""
     first, nothing = 0, csv.ConvertOptions().null_values
-    for batch in _csv_records(path, names, names, separator):
-        for row, words in enumerate(zip(*(batch[name].to_pylist() for name in names), strict=True), first):
-            for name, word in zip(names, words, strict=True):
+    for batch in _csv_records(path, names, names, separator, threads=False):
+        for row, words in enumerate(zip(*(batch[name].to_pylist() for name in numbers), strict=True), first):
+            for name, word in zip(numbers, words, strict=True):
                 with suppress(ValueError):
                     if word in nothing or float(word) is not None:
                         continue

@@ -15,6 +15,7 @@ workers or the order of the shards.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from operator import or_
@@ -36,6 +37,7 @@ from calibrant.metrics import Metric
 from calibrant.metrics.base import RankMetric
 from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import (
+    EXACT,
     BinMoments,
     Binned,
     BinnedMoments,
@@ -126,7 +128,11 @@ class Design:
         for name in self.metrics:
             metric = catalogue.metrics[name]
             metric = replace(metric, n_bins=self.n_bins) if hasattr(metric, "n_bins") else metric
-            made.append(replace(metric, ranks=_CELLS) if isinstance(metric, RankMetric) else metric)
+            if isinstance(metric, RankMetric):
+                metric = replace(metric, ranks=_CELLS)
+            elif metric.statistic == EXACT:  # a metric of someone else's, which reads ranks in cells as well
+                object.__setattr__(metric := copy(metric), "statistic", _CELLS)
+            made.append(metric)
         return made
 
     def difference(self, other: Self) -> str | None:

@@ -289,3 +289,12 @@ def test_missing_shards_are_named(folder, calibrant):
     code, shown, _ = calibrant("evaluate", week, "--resamples", 100, "--full")
     assert code == 0
     assert "Missing: 0.npz" in shown
+
+
+def test_a_row_with_too_few_columns_is_named_by_its_number_wherever_it_stands(tmp_path, calibrant):
+    row = "0.123456,0.876544,1\n"
+    (tmp_path / "cut.csv").write_text("prob_0,prob_1,label\n" + 79_998 * row + "0.5,0.5\n" + row)
+    for arguments in ((), ("--stream",)):
+        code, _, err = calibrant("evaluate", tmp_path / "cut.csv", *arguments)
+        assert code == 2
+        assert "Row #80000: Expected 3 columns, got 2" in err

@@ -227,7 +227,7 @@ def test_csv_labels_may_be_words_where_columns_name_the_classes(csv):
         ("prob_0,prob_1,label\n0.75,0.25,0\n,0.25,0\n", "column 'prob_0' must have a value.*at line 3"),
         ("prob_0,prob_1,label\n0.75,0.25,0\nnan,0.25,0\n", "column 'prob_0' must have a value.*at line 3"),
         ("prob_0,prob_1,label\n0.75,0.25,0\nabc,0.25,0\n", "'prob_0' must hold numbers; got the text 'abc' at line 3"),
-        ("prob_0,prob_1,label\n0.75,0.25\n", "must be a whole CSV file; reading it failed: .*Expected 3 columns"),
+        ("prob_0,prob_1,label\n0.75,0.25\n", "must be a whole CSV file; .*Row #2: Expected 3 columns"),
         ("prob_0,prob_1,label\n", "p.csv: column 'prob_0' must have at least one row"),
         (
             "prob_0;prob_1;label\n0.5;0.5;1\n",

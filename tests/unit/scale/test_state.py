@@ -2,8 +2,9 @@
 
 import math
 import weakref
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import final
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant import Predictions, evaluate
+from calibrant import Predictions, catalogue, evaluate
 from calibrant.errors import FileError, InputError
+from calibrant.metrics import Metric
+from calibrant.metrics.states import EXACT
 from calibrant.predictions import TopLabel
 from calibrant.scale import EvaluationState, evaluate_state
 from calibrant.scale.state import FORMAT, GROUPS, Design, Sample, sample_keys
@@ -252,3 +255,24 @@ def test_a_file_whose_numbers_have_another_shape_is_refused(tmp_path, weighted, 
             EvaluationState.load(path)
     FORMAT.write(path, document, tensors)
     assert EvaluationState.load(path)[0].n == state.n
+
+
+@final
+@dataclass(frozen=True)
+class SureAndWrong(Metric, name="sure_and_wrong", title="Sure and wrong", family="refinement"):
+    """Share of samples that are wrong with more than 90 % confidence."""
+
+    statistic = EXACT
+
+    def value(self, state):
+        return (state.ranked.wrong * (state.ranked.confidence > 0.9)).sum(-1) / state.ranked.n
+
+
+def test_a_metric_of_exact_ranks_from_another_package_is_streamed_in_cells(monkeypatch):
+    known = {**catalogue.metrics, "sure_and_wrong": SureAndWrong()}
+    monkeypatch.setattr(catalogue, "metrics", known)
+    samples = predictions_of(3000, 4)
+    found = evaluate_state(state_of(samples, [1000]), resamples=200).metrics["sure_and_wrong"]
+    exact = evaluate(samples, resamples=200).metrics["sure_and_wrong"]
+    assert found.value == pytest.approx(exact.value, abs=1e-3)
+    assert (found.low, found.high) == pytest.approx((exact.low, exact.high), abs=0.01)
