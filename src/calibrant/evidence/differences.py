@@ -26,24 +26,16 @@ from calibrant.evidence.estimates import (
     values_of,
 )
 from calibrant.evidence.intervals import FEWEST, LEVEL, bootstrap_interval, paired_p, without_noise
-from calibrant.metrics import Metric
+from calibrant.metrics import MCE, OE, Metric
 from calibrant.metrics.base import check_metrics
 from calibrant.metrics.states import BinStatistic, Ranked, RankedSamples, TopStatistic, full_predictions
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
 __all__ = [
-    "Difference",
-    "PairedBootstrap",
-    "Resampled",
-    "Side",
-    "apply_holm",
-    "check_pair",
-    "difference",
-    "holm",
-    "side_of",
-    "smallest_effect",
-]
+    "Difference", "PairedBootstrap", "Resampled", "Side", "apply_holm", "check_pair", "difference", "holm",
+    "side_of", "smallest_effect",
+]  # fmt: skip
 
 _BLOCK = 1 << 22  # numbers computed at a time
 _CHUNK = 50  # resamples of all classes computed at a time
@@ -102,10 +94,10 @@ class Difference:
 
     ``low`` and ``high`` bound the 95 % interval of this one difference, ``p`` is its two-sided p-value; ``corrected_p``
     accounts for the other comparisons that were made at once, and equals ``p`` where none were. They are NaN where the
-    noise is unknown, as with fewer than ten samples. Noise raises a calibration error, the more the smaller it is: the
-    interval is one for the true errors, and the difference of the plain ones can lie outside it. ``side`` is "better"
-    or "worse" if the difference is significant (the corrected p-value is at most .05 and the interval excludes 0) and
-    at least :func:`smallest_effect`; else "alike".
+    noise is unknown: with fewer than ten samples, and for ``mce``. Noise raises a calibration error, the more the
+    smaller it is: the interval is one for the true errors, and the difference of the plain ones can lie outside it.
+    ``side`` is "better" or "worse" if the difference is significant (the corrected p-value is at most .05 and the
+    interval excludes 0) and at least :func:`smallest_effect`; else "alike".
     """
 
     baseline: float
@@ -268,15 +260,21 @@ def errors_with_floor(metrics: Iterable[Metric]) -> list[Metric]:
 def paired_difference(metric: Metric, baseline: Resampled, candidate: Resampled, *, size: float) -> Difference:
     """Return candidate minus baseline, not corrected.
 
-    A resample is of ``size`` effective samples, or groups of samples, the same ones for both.
+    A resample is of ``size`` effective samples, or groups of samples, the same ones for both. The interval of ``oe``
+    holds those of both ways to take out noise. That of ``mce``, the gap of a bin of few samples or none, is unknown.
     """
     value, drawn = candidate.value - baseline.value, candidate.without_noise[1] - baseline.without_noise[1]
     drawn = drawn[~drawn.isnan()]
     low, high, p = math.nan, math.nan, math.nan
     # Draws that are all the same, up to rounding, but not zero, show nothing about noise.
-    if drawn.numel() and size >= FEWEST and (not drawn.any() or float(drawn.std()) > 1e-9 * abs(value)):
-        low, high = bootstrap_interval(drawn, size=size)
-        p = paired_p(drawn, size)
+    is_known = drawn.numel() and size >= FEWEST and (not drawn.any() or float(drawn.std()) > 1e-9 * abs(value))
+    if is_known and not isinstance(metric, MCE):
+        draws = [drawn]
+        if isinstance(metric, OE):
+            pair = (candidate, baseline)
+            draws.append(torch.sub(*(without_noise(r.value, r.values[1:], r.floor, one_sided=True)[1] for r in pair)))
+        lows, highs = zip(*(bootstrap_interval(one, size=size) for one in draws), strict=True)
+        low, high, p = min(lows), max(highs), max(paired_p(one, size) for one in draws)
     return Difference(baseline.value, candidate.value, value, low, high, p).with_correction(metric, p)
 
 

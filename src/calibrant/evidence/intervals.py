@@ -48,13 +48,15 @@ def error_interval(value: float, resampled: Tensor, floor: float | None, *, size
     return min(low, evenly[0]), max(high, evenly[1])
 
 
-def without_noise(value: float, resampled: Tensor, floor: float | None = None) -> tuple[float, Tensor]:
+def without_noise(
+    value: float, resampled: Tensor, floor: float | None = None, *, one_sided: bool = False
+) -> tuple[float, Tensor]:
     """Return a calibration error and those of its resamples, (r,), without what noise adds to them.
 
     ``floor`` is the mean error of a calibrated model; unknown, it follows from how far the resamples lie above the
     value. An error is taken for the mean of absolute values of normal numbers with one mean, which is returned, and a
     spread that is known from the floor: errors up to the floor become 0, large ones stay. Resamples have the noise
-    twice, and so a floor that is higher by up to √2: as much as gives their mean error what the value has.
+    twice, and so a floor higher by up to √2: as gives their mean what the value has. ``one_sided``: below 0 is 0.
 
     Example:
         >>> value, _ = without_noise(0.05, torch.tensor([0.06]), 0.04)
@@ -65,21 +67,21 @@ def without_noise(value: float, resampled: Tensor, floor: float | None = None) -
     floor = _floor_of(value, mean) if floor is None else floor
     if not floor > 0:
         return value, resampled
-    spread = torch.tensor(floor / _FOLDED, dtype=torch.float64)
-    true = _unfolded(torch.tensor(value, dtype=torch.float64), spread)
+    spread = torch.tensor(floor / _FOLDED * (2 if one_sided else 1), dtype=torch.float64)
+    true = _unfolded(torch.tensor(value, dtype=torch.float64), spread, one_sided)
     spreads = spread * torch.linspace(2**0.25, 2**0.5, 65, dtype=torch.float64)
-    closest = (_unfolded(torch.full_like(spreads, mean), spreads) - true).abs().argmin()
-    return float(true), _unfolded(resampled.double().cpu(), spreads[closest])
+    closest = (_unfolded(torch.full_like(spreads, mean), spreads, one_sided) - true).abs().argmin()
+    return float(true), _unfolded(resampled.double().cpu(), spreads[closest], one_sided)
 
 
-def _unfolded(means: Tensor, spread: Tensor) -> Tensor:
-    """Return μ for each mean of |N(μ, spread²)|; 0 where no μ has so small a mean."""
-    mean = seen = means / spread  # too large, for a convex function, which Newton's steps then approach from above
+def _unfolded(means: Tensor, spread: Tensor, one_sided: bool) -> Tensor:
+    """Return μ for each mean of |N(μ, spread²)|, or of its positive part; 0 where no μ has so small a mean."""
+    seen, rest = means / spread, float(one_sided)  # the positive part is the mean of number and absolute value
+    mean = seen.clone()  # too large, for a convex function, which Newton's steps then approach from above
     for _ in range(40):
-        before, slope = mean, torch.erf(mean / math.sqrt(2)).clamp(min=1e-12)
-        mean = (mean - (folded_mean(mean) - seen) / slope).clamp(min=0)
-        if bool(((before - mean).abs() < 1e-13).all()):
-            break
+        slope = (torch.erf(mean / math.sqrt(2)) + rest) / (1 + rest)
+        above = (folded_mean(mean) + rest * mean) / (1 + rest) - seen
+        mean = (mean - above / slope.clamp(min=1e-12)).clamp(min=0)
     return spread * mean
 
 

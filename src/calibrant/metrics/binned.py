@@ -74,7 +74,7 @@ class MCE(BinMetric, name="mce", title="Maximum calibration error", paper=_NAEIN
 
     Formula: max_b |acc(B_b) − conf(B_b)| over non-empty bins
     Estimator: plug-in, bins (lo, hi].
-    Bias: strongly upward: one lone mistake in a thin bin sets it. Never compare two models by it alone.
+    Bias: strongly upward: one lone mistake in a thin bin sets it. Differences between models have no interval.
     Cost: as ece.
     """
 

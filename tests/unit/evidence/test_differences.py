@@ -10,8 +10,8 @@ from scipy import stats
 from calibrant import catalogue
 from calibrant.errors import InputError
 from calibrant.evidence import Difference, PairedBootstrap, difference, smallest_effect
-from calibrant.evidence.intervals import p_value, paired_p
-from calibrant.metrics import AUROC, ECE, NLL, Accuracy
+from calibrant.evidence.intervals import p_value, paired_p, without_noise
+from calibrant.metrics import AUROC, ECE, MCE, NLL, OE, Accuracy
 from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import Predictions
 
@@ -111,7 +111,7 @@ def test_draws_of_many_samples_in_levels_agree_with_draws_of_all(monkeypatch):
     labels = (logits / 1.5).softmax(1).multinomial(1, generator=generator).squeeze()
     weights = torch.rand(len(labels), generator=generator)
     top = [metric for metric in catalogue.metrics.values() if isinstance(metric.statistic, TopStatistic)]
-    metrics = [metric for metric in top if metric.statistic.takes_weights]
+    metrics = [metric for metric in top if metric.statistic.takes_weights and metric != MCE()]  # it has no interval
     for own in (None, weights):
         pair = [Predictions.from_logits(values, labels, weights=own) for values in (logits, logits / 1.4 + 0.1)]
         in_levels = difference(*pair, metrics, resamples=20)
@@ -152,3 +152,31 @@ def test_samples_that_all_change_alike_leave_the_noise_unknown():
     found = difference(*pair, [NLL()])["nll"]
     assert math.isnan(found.low)
     assert math.isnan(found.p)
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.5, 1.0, 2.0])
+def test_noise_of_an_error_that_counts_one_side_is_taken_out_as_the_positive_part_of_a_normal_number(mean):
+    def positive_part(mean, spread):
+        return mean * stats.norm.cdf(mean / spread) + spread * stats.norm.pdf(mean / spread)
+
+    # Resamples have the noise twice.
+    resampled = torch.full((3,), positive_part(mean, 2**0.5), dtype=torch.float64)
+    value, without = without_noise(positive_part(mean, 1), resampled, positive_part(0, 1), one_sided=True)
+    assert value == pytest.approx(mean, abs=1e-6)
+    assert without.tolist() == pytest.approx([mean] * 3, abs=0.02)
+
+
+def test_the_largest_gap_has_no_interval_of_a_difference_and_the_overconfidence_error_a_wide_one():
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(500, 10, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial((logits / 1.5).softmax(1), 1, generator=generator)[:, 0]
+    pair = [Predictions(logits / temperature, labels) for temperature in (1.0, 1.5)]
+    bootstrap = PairedBootstrap(pair[0], [MCE(), OE()])
+    baseline, candidate = map(bootstrap.values, pair)
+    found = bootstrap.differences(baseline, candidate)
+    assert found["mce"].value == pytest.approx(MCE()(pair[1]) - MCE()(pair[0]))
+    assert math.isnan(found["mce"].low)
+    assert found["mce"].side == "alike"
+    drawn = candidate["oe"].without_noise[1] - baseline["oe"].without_noise[1]
+    assert found["oe"].low < float(drawn.quantile(0.025))
+    assert found["oe"].side == "better"
