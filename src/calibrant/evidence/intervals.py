@@ -25,8 +25,7 @@ def bootstrap_interval(resampled: Tensor, *, size: float) -> tuple[float, float]
     resampled = resampled[~resampled.isnan()]
     if not resampled.numel():
         return math.nan, math.nan
-    ends = torch.tensor([_TAIL, 1 - _TAIL], dtype=resampled.dtype)
-    low, high = torch.quantile(_widened(resampled, size).cpu(), ends).tolist()
+    low, high = torch.quantile(_widened(resampled, size).cpu(), resampled.cpu().new_tensor([_TAIL, 1 - _TAIL])).tolist()
     return low, high
 
 
@@ -77,11 +76,12 @@ def without_noise(
 def _unfolded(means: Tensor, spread: Tensor, one_sided: bool) -> Tensor:
     """Return μ for each mean of |N(μ, spread²)|, or of its positive part; 0 where no μ has so small a mean."""
     seen, rest = means / spread, float(one_sided)  # the positive part is the mean of number and absolute value
-    mean = seen.clone()  # too large, for a convex function, which Newton's steps then approach from above
+    mean = seen  # too large, for a convex function, which Newton's steps then approach from above
     for _ in range(40):
-        slope = (torch.erf(mean / math.sqrt(2)) + rest) / (1 + rest)
-        above = (folded_mean(mean) + rest * mean) / (1 + rest) - seen
-        mean = (mean - above / slope.clamp(min=1e-12)).clamp(min=0)
+        above, slope = folded_mean(mean) + rest * mean - (1 + rest) * seen, torch.erf(mean / 2**0.5) + rest
+        before, mean = mean, (mean - above / slope.clamp(min=1e-12)).clamp(min=0)
+        if bool(((before - mean).abs() < 1e-13).all()):
+            break
     return spread * mean
 
 
