@@ -1,5 +1,6 @@
 """What the studies do alike with one network: calibrate it, and evaluate it with intervals."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -52,8 +53,9 @@ def with_intervals(predictions: Predictions | TopLabel, metrics: Iterable[Metric
 def differences_of(
     baseline: Predictions | TopLabel, other: Predictions | TopLabel, metrics: Iterable[Metric]
 ) -> dict[str, list[float]]:
-    """Return value, low and high of each metric's difference, the same samples being drawn for both."""
-    return _in_short(difference(baseline, other, metrics, resamples=RESAMPLES, seed=0))
+    """Return value, low and high of each metric's difference that has an interval, from the same draws for both."""
+    found = difference(baseline, other, metrics, resamples=RESAMPLES, seed=0)
+    return _in_short({name: each for name, each in found.items() if not math.isnan(each.low)})
 
 
 def _in_short(found: Mapping[str, Estimate] | Mapping[str, Difference]) -> dict[str, list[float]]:
