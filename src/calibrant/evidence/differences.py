@@ -26,7 +26,7 @@ from calibrant.evidence.estimates import (
     values_of,
 )
 from calibrant.evidence.intervals import FEWEST, LEVEL, bootstrap_interval, paired_p, without_noise
-from calibrant.metrics import MCE, OE, Metric
+from calibrant.metrics import Metric
 from calibrant.metrics.base import check_metrics
 from calibrant.metrics.states import BinStatistic, Ranked, RankedSamples, TopStatistic, full_predictions
 from calibrant.numerics.binning import sums_by
@@ -233,7 +233,7 @@ class Resampled:
     def of(cls, metric: Metric, values: Tensor, estimates: Mapping[str, Estimate]) -> "Resampled":
         if metric.family != "calibration" or metric.may_be_negative:
             return cls(values)
-        known = estimates.get(metric.name) if not metric.is_debiased else None
+        known = estimates.get(metric.name) if metric.noise != "subtracted" else None
         return cls(values, known and known.floor)
 
     @classmethod
@@ -254,23 +254,22 @@ class Resampled:
 
 def errors_with_floor(metrics: Iterable[Metric]) -> list[Metric]:
     """Return the calibration errors whose resamples need the mean error of a calibrated model."""
-    return [metric for metric in metrics if metric.family == "calibration" and not metric.is_debiased]
+    return [metric for metric in metrics if metric.family == "calibration" and metric.noise != "subtracted"]
 
 
 def paired_difference(metric: Metric, baseline: Resampled, candidate: Resampled, *, size: float) -> Difference:
-    """Return candidate minus baseline, not corrected.
+    """Return candidate minus baseline, not corrected, from the same resamples of ``size`` samples, or groups, for both.
 
-    A resample is of ``size`` effective samples, or groups of samples, the same ones for both. The interval of ``oe``
-    holds those of both ways to take out noise. That of ``mce``, the gap of a bin of few samples or none, is unknown.
+    The interval of positive gaps holds those of both ways to take out noise; that of the largest gap is unknown.
     """
     value, drawn = candidate.value - baseline.value, candidate.without_noise[1] - baseline.without_noise[1]
     drawn = drawn[~drawn.isnan()]
     low, high, p = math.nan, math.nan, math.nan
     # Draws that are all the same, up to rounding, but not zero, show nothing about noise.
     is_known = drawn.numel() and size >= FEWEST and (not drawn.any() or float(drawn.std()) > 1e-9 * abs(value))
-    if is_known and not isinstance(metric, MCE):
+    if is_known and metric.noise != "largest":
         draws = [drawn]
-        if isinstance(metric, OE):
+        if metric.noise == "positive":
             pair = (candidate, baseline)
             draws.append(torch.sub(*(without_noise(r.value, r.values[1:], r.floor, one_sided=True)[1] for r in pair)))
         lows, highs = zip(*(bootstrap_interval(one, size=size) for one in draws), strict=True)

@@ -89,7 +89,8 @@ class _Null:
 def _interval(metric: Metric, value: float, resampled: Tensor, null: _Null | None, *, size: float) -> Interval:
     if metric.family != "calibration":
         return bootstrap_interval(resampled, size=size)
-    return error_interval(value, resampled, None if null is None or metric.is_debiased else null.floor, size=size)
+    floor = null.floor if null is not None and metric.noise != "subtracted" else None
+    return error_interval(value, resampled, floor, size=size)
 
 
 def _make_estimate(metric: Metric, value: float, interval: Interval, n: float, null: _Null | None = None) -> Estimate:

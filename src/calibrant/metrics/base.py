@@ -55,7 +55,7 @@ class Metric(ABC):
     lower_is_better: ClassVar[bool | None] = True  # None: neither
     smallest_effect: ClassVar[float | None] = None  # smallest difference that matters; None: 1 % of the baseline
     may_be_negative: ClassVar[bool] = False  # for calibration errors: the others lie in 0..1
-    is_debiased: ClassVar[bool] = False  # for calibration errors: whether the value has what noise adds subtracted
+    noise: ClassVar[Literal["absolute", "positive", "largest", "subtracted"]] = "absolute"  # gaps that noise raises
     interval_method: ClassVar[IntervalMethod] = "bootstrap"
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 

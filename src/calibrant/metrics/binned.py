@@ -69,7 +69,7 @@ class ECE(BinMetric, name="ece", title="Expected calibration error", paper=_GUO)
 
 @final
 @dataclass(frozen=True)
-class MCE(BinMetric, name="mce", title="Maximum calibration error", paper=_NAEINI):
+class MCE(BinMetric, name="mce", title="Maximum calibration error", paper=_NAEINI, noise="largest"):
     """Maximum calibration error: the largest gap of any bin that holds a sample.
 
     Formula: max_b |acc(B_b) − conf(B_b)| over non-empty bins
@@ -84,7 +84,7 @@ class MCE(BinMetric, name="mce", title="Maximum calibration error", paper=_NAEIN
 
 @final
 @dataclass(frozen=True)
-class OE(BinMetric, name="oe", title="Overconfidence error", paper=_THULASIDASAN):
+class OE(BinMetric, name="oe", title="Overconfidence error", paper=_THULASIDASAN, noise="positive"):
     """Overconfidence error: the gap of overconfident bins only, weighted by their confidence.
 
     Zero for an underconfident model, so it is no calibration error by itself.
@@ -103,7 +103,7 @@ class OE(BinMetric, name="oe", title="Overconfidence error", paper=_THULASIDASAN
 @final
 @dataclass(frozen=True)
 class ECEL2Debiased(
-    BinMetric, name="ece_l2_debiased", title="Calibration error, L2 debiased", paper=_KUMAR, is_debiased=True
+    BinMetric, name="ece_l2_debiased", title="Calibration error, L2 debiased", paper=_KUMAR, noise="subtracted"
 ):
     """Root-mean-square calibration error with the noise of the bins' accuracies subtracted.
 
@@ -149,7 +149,7 @@ class ECEL2Debiased(
 @final
 @dataclass(frozen=True)
 class ECEL1Debiased(
-    BinMetric, name="ece_l1_debiased", title="Calibration error, L1 debiased", paper=_KUMAR, is_debiased=True
+    BinMetric, name="ece_l1_debiased", title="Calibration error, L1 debiased", paper=_KUMAR, noise="subtracted"
 ):
     """Expected calibration error minus its expected inflation by noise.
 

@@ -39,7 +39,7 @@ _WANG = Paper("Wang & Golebiowski", 2024, "Towards Unbiased Calibration using Me
 _WIDMANN = Paper("Widmann et al.", 2019, "Calibration Tests in Multi-class Classification: A Unifying Framework",
                  "arXiv:1910.11385")  # fmt: skip
 
-_SIGNED_ERROR: Facts = {"family": "calibration", "may_be_negative": True, "is_debiased": True}
+_SIGNED_ERROR: Facts = {"family": "calibration", "may_be_negative": True, "noise": "subtracted"}
 _NARROWEST = 2  # node spacings below which a kernel falls between the nodes
 _ALONE = 1e-9  # share of the pairs of different samples below which there is one sample only
 _TINY = 1e-300  # an error that is none, where its logarithm is wanted
