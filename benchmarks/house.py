@@ -56,8 +56,8 @@ BOUNDS = {
     # 45,743 before rows without a score or label could be left out, or kept, 46,028 before slices had thresholds,
     # 46,058 before clamp read the data set of a run, 46,090 before differences were told without noise,
     # 46,247 before the report on two models had both in its charts, and a sentence on what differs, 46,241
-    # before a report could go to standard output.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_262, 38_000),
+    # before a report could go to standard output, 46,262 before streamed files and a baseline could lack other rows.
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_311, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_440, 2_500),
     # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines
@@ -66,8 +66,9 @@ BOUNDS = {
     # 3,103 before states gave thresholds for error rates,
     # 3,113 before the page of a trend had charts,
     # 3,124 before rows without a score or label could be left out, 3,173 before slices had thresholds,
-    # 3,203 before differences were told without noise, 3,207 before a plugin's metric of exact ranks was streamed.
-    "scale": Bound("lines of scale/", 3_213, 2_700),
+    # 3,203 before differences were told without noise, 3,207 before a plugin's metric of exact ranks was streamed,
+    # 3,213 before streamed files and a baseline could lack other rows.
+    "scale": Bound("lines of scale/", 3_228, 2_700),
     "imports": Bound("import lines, percent", 6.7, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),

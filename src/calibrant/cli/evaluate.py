@@ -172,7 +172,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         to_calibrate=as_positive.as_arguments(),
     )  # fmt: skip
     quantities = quantities_of(evaluation.metrics, differences, worst_slices(slices)) if conditions else {}
-    page = gates.with_gates(replace(page, charts=charts), conditions, quantities).with_dropped(dropped)
+    page = gates.with_gates(replace(page, charts=charts), conditions, quantities).with_dropped(
+        dropped, twice=opened.twice
+    )
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
     gates.finish(conditions, quantities, out, source=name)
     return page

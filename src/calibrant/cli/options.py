@@ -182,8 +182,11 @@ class Split:
 
 def load_part(
     path: Path, options: "LoadOptions", split: Split | None, part: "Part | None"
-) -> "tuple[Predictions | TopLabel, dict[str, Any], torch.Tensor]":
-    """Load predictions, other columns and the numbers of their rows, with ``--split`` of one part only."""
+) -> "tuple[Predictions | TopLabel, dict[str, Any], torch.Tensor, torch.Tensor]":
+    """Load predictions, other columns, the numbers of their rows, and whether each row of the file is complete.
+
+    With ``--split`` the predictions are of one part only.
+    """
     import torch
 
     from calibrant.files.load import load_detailed, rows_of_part
@@ -191,12 +194,13 @@ def load_part(
     column = () if split is None or part is None else (split.column,)
     loaded = load_detailed(path, replace(options, extra=tuple(dict.fromkeys((*options.extra, *column)))))
     kept = loaded.content.kept
-    numbers = torch.arange(len(loaded.predictions)) if kept is None else kept.nonzero()[:, 0]
+    kept = torch.ones(len(loaded.predictions), dtype=torch.bool) if kept is None else kept
+    numbers = kept.nonzero()[:, 0]
     if split is None or part is None:
-        return loaded.predictions, dict(loaded.extra), numbers
+        return loaded.predictions, dict(loaded.extra), numbers, kept
     value = split.calibration if part == "calibration" else split.test
     rows = rows_of_part(loaded.extra[split.column], split.column, part, value)
-    return loaded.predictions[rows], {name: loaded.extra[name][rows] for name in options.extra}, numbers[rows]
+    return loaded.predictions[rows], {name: loaded.extra[name][rows] for name in options.extra}, numbers[rows], kept
 
 
 @final

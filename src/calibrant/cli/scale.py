@@ -40,6 +40,7 @@ _CHECKPOINT = "Folder from which a killed run continues."
 _ALLOW_MISSING = "Leave out shards that cannot be read, and say which; otherwise they are an error."
 # Scores that are evaluated in memory; more are streamed.
 _MOST_NUMBERS = 1 << 26
+_SAME_ROWS = "with --missing drop, --baseline must have the same rows in the same order, also those without values"
 
 
 _BY = "Evaluate the samples of every value of this column too, the worst first. May be repeated."
@@ -110,41 +111,54 @@ class Scale:
         progress: Progress,
     ) -> "Opened":
         """Read predictions into memory, or gather their state; and likewise those of a baseline."""
-        from calibrant.processes import join_processes
-        from calibrant.scale.jobs import warn_of_missing
-
         if baseline is not None and source.are_states != baseline.are_states:
             raise InputError("--baseline must be states if the others are, and only then; got one of each.")
         if not self.streams(source):
-            predictions, extra, rows = source.load(replace(reading, extra=slicing.wanted), split, "test")
-            other = None
-            if baseline is not None:
-                other, _, others = baseline.load(reading, split, "test")
-                if reading.missing == "drop":  # samples that both have
-                    import torch
-
-                    both, of_both = torch.isin(rows, others), torch.isin(others, rows)
-                    predictions, other = predictions[both], other[of_both]
-                    extra = {name: column[both] for name, column in extra.items()}
-            return Opened(predictions, slicing.columns(predictions, extra), baseline=other)
-        gathered: list[Gathered | None] = []
+            return _opened(source, baseline, reading, split, slicing)
+        sources, engine = [source] if baseline is None else [source, baseline], self.as_engine()
+        if source.are_states:
+            return Opened.of([load_states(one.paths) for one in sources], slicing)
+        paired = [one.paired_with(source).shards for one in sources]
         with contextlib.ExitStack() as once:  # for both
             if self.engine == "torchrun":
+                from calibrant.processes import join_processes
+
                 once.enter_context(join_processes())
-            engine = self.as_engine() if source.are_states else once.enter_context(self.as_engine().started())
-            for place, one in enumerate([source] if baseline is None else [source, baseline.paired_with(source)]):
-                if one.are_states:
-                    gathered.append(load_states(one.paths))
-                    continue
-                by, folder = (Slicing() if place else slicing), self.checkpoint
-                plan = self.plan(one.shards, replace(reading, extra=by.wanted), split, "test", by_class=by.classes)
-                warn_of_missing(one.shards, plan, engine=engine, allow_missing=self.allow_missing)
-                own = replace(self, checkpoint=folder / "baseline" if place and folder is not None else folder)
-                gathered.append(own.gather(one.shards, plan, engine, n_bins=n_bins, seed=seed, progress=progress))
+            engine = once.enter_context(engine.started())
+            plans, twice = self._plans(sources, reading, split, slicing, engine)
+            gathered: list[Gathered | None] = []
+            for shards, plan, folder in zip(paired, plans, ("", "baseline"), strict=False):
+                own = replace(self, checkpoint=None if self.checkpoint is None else self.checkpoint / folder)
+                gathered.append(own.gather(shards, plan, engine, n_bins=n_bins, seed=seed, progress=progress))
         states = [one for one in gathered if one is not None]
         if len(states) < len(gathered):
             raise typer.Exit  # a process of ``torchrun`` that has no more to do
-        return Opened.of(states[0], slicing, states[1].state if baseline is not None else None)
+        return Opened.of(states, slicing, twice=twice)
+
+    def _plans(
+        self,
+        sources: "Sequence[Source]",
+        reading: "LoadOptions",
+        split: options.Split | None,
+        slicing: Slicing,
+        engine: "Engine",
+    ) -> "tuple[list[Plan], int]":
+        """Decide what to read from predictions and a baseline, and count the rows that lack a value in both."""
+        import numpy as np
+
+        from calibrant.scale.jobs import warn_of_missing
+
+        plans: list[Plan] = []
+        lacking, left_out, twice = list[list[Any]](), dict[str, bytes](), 0
+        for one, by in zip(sources, (slicing, Slicing()), strict=False):
+            wanted = replace(reading, extra=by.wanted)
+            plans.append(self.plan(one.shards, wanted, split, "test", by_class=by.classes))
+            allowed = {"allow_missing": self.allow_missing, "are_all": len(sources) > 1}
+            lacking.append(warn_of_missing(one.shards, plans[-1], engine=engine, **allowed))
+        for shard, mine, theirs in zip(sources[0].shards, *lacking, strict=False) if len(sources) > 1 else ():
+            left_out[shard.name] = np.union1d(mine, theirs).tobytes()
+            twice += len(np.intersect1d(mine, theirs))
+        return [replace(plan, left_out=left_out) for plan in plans], twice
 
     def plan(
         self,
@@ -260,8 +274,8 @@ class Source:
 
     def load(
         self, reading: "LoadOptions", split: options.Split | None, part: "Part"
-    ) -> "tuple[Predictions | TopLabel, Mapping[str, Any], Tensor]":
-        """Load the predictions, other columns, and the numbers of the rows that they are, into memory."""
+    ) -> "tuple[Predictions | TopLabel, Mapping[str, Any], Tensor, Tensor]":
+        """Load the predictions, other columns, the numbers of their rows, and which of all rows are complete."""
         if len(self.shards) == 1:
             return options.load_part(self.paths[0], reading, split, part)
         return load_all(self.shards, reading, split, part)
@@ -284,6 +298,27 @@ def find_states(files: Sequence[Path]) -> list[Path]:
     return paths
 
 
+def _opened(
+    source: Source, baseline: Source | None, reading: "LoadOptions", split: options.Split | None, slicing: Slicing
+) -> "Opened":
+    """Read predictions into memory, and those of a baseline; rows that either lacks are left out of both."""
+    import torch
+
+    predictions, extra, rows, kept = source.load(replace(reading, extra=slicing.wanted), split, "test")
+    other, twice = None, 0
+    if baseline is not None:
+        other, _, others, kept_there = baseline.load(reading, split, "test")
+        if reading.missing == "drop":
+            if len(kept) != len(kept_there):
+                raise InputError(f"{_SAME_ROWS}; got {len(kept):,} and {len(kept_there):,} rows.")
+            both, of_both = torch.isin(rows, others), torch.isin(others, rows)
+            if not both.any():
+                raise InputError(f"{_SAME_ROWS}, some of them complete in both files; none is.")
+            predictions, other, twice = predictions[both], other[of_both], int((~(kept | kept_there)).sum())
+            extra = {name: column[both] for name, column in extra.items()}
+    return Opened(predictions, slicing.columns(predictions, extra), baseline=other, twice=twice)
+
+
 class Opened(NamedTuple):
     """Predictions in memory, or a uniform sample of those behind a state."""
 
@@ -291,15 +326,17 @@ class Opened(NamedTuple):
     columns: Mapping[str, Any]  # to slice by
     gathered: "Gathered | None" = None
     baseline: "Predictions | TopLabel | EvaluationState | None" = None
+    twice: int = 0  # rows that lack a value in both tables
 
     @classmethod
-    def of(cls, gathered: "Gathered", slicing: Slicing, baseline: "EvaluationState | None") -> "Opened":
-        state = gathered.state
+    def of(cls, gathered: "Sequence[Gathered]", slicing: Slicing, *, twice: int = 0) -> "Opened":
+        state, *baseline = [one.state for one in gathered]
         held = state.sample.columns(state.design.by, [value for _, value in state.slices.rows])
         if unknown := [name for name in slicing.names if name not in held]:
             known = ", ".join(map(repr, held)) or "nothing"
             raise InputError(f"states must be gathered with --by {unknown[0]} to be sliced so; these are by {known}.")
-        return cls(state.sample.predictions, {name: held[name] for name in slicing.names}, gathered, baseline)
+        columns = {name: held[name] for name in slicing.names}
+        return cls(state.sample.predictions, columns, gathered[0], baseline[0] if baseline else None, twice)
 
     @property
     def other(self) -> "Predictions | TopLabel | None":
@@ -399,8 +436,8 @@ def load_states(files: Sequence[Path]) -> "Gathered":
 
 def load_all(
     shards: "Sequence[Shard]", reading: "LoadOptions", split: options.Split | None, part: "Part"
-) -> "tuple[Predictions | TopLabel, dict[str, Any], Tensor]":
-    """Load the predictions of several files, other columns and numbers of rows of theirs, into memory."""
+) -> "tuple[Predictions | TopLabel, dict[str, Any], Tensor, Tensor]":
+    """Load the predictions of several files and more about their samples, as :func:`options.load_part` does."""
     import torch
 
     from calibrant.labels import joined_columns
@@ -413,8 +450,9 @@ def load_all(
         plan.check(shard)
         loaded.append(options.load_part(shard.path, plan.options, split, part))
     columns = {name: joined_columns([part[1][name] for part in loaded]) for name in loaded[0][1]}
-    rows = torch.cat([part[2] + (place << 40) for place, part in enumerate(loaded)])  # no file has as many
-    return join([part[0] for part in loaded]), columns, rows
+    first = [sum(len(part[3]) for part in loaded[:place]) for place in range(len(loaded))]
+    rows = torch.cat([part[2] + start for part, start in zip(loaded, first, strict=True)])
+    return join([part[0] for part in loaded]), columns, rows, torch.cat([part[3] for part in loaded])
 
 
 def load_for_fit(source: Source, given: options.Scores, split: options.Split | None) -> "Predictions":

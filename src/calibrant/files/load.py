@@ -318,8 +318,11 @@ def suffix_is(path: Path, *suffixes: str) -> bool:
     return path.name.lower().endswith(suffixes)
 
 
-def complete(content: Content, choice: ColumnChoice, options: LoadOptions) -> Content:
-    """Return a source without the rows that lack a score, the label or the weight, unless these are refused."""
+def complete(content: Content, choice: ColumnChoice, options: LoadOptions, others: Any = ()) -> Content:
+    """Return a source without the rows that lack a score, the label or the weight, or are among others to leave out.
+
+    If such rows are refused, the source is returned unchanged.
+    """
     if options.missing == "refuse":
         return content
     held: Arrays = {}
@@ -332,6 +335,8 @@ def complete(content: Content, choice: ColumnChoice, options: LoadOptions) -> Co
     labels, weights = choice.labels, options.weights if options.missing == "drop" else None
     held.update(content.read([*choice.scores, *filter(None, (labels, weights))], _text(choice)))
     lacking = lacking_rows(held, content, choice, options)
+    if lacking is not None and len(others):
+        lacking[others[others < len(lacking)]] = True
     if lacking is None or not lacking.any():
         return cached
     rows = (~lacking).nonzero()[:, 0]

@@ -185,15 +185,15 @@ class Page:
         known = set(shown)
         return dataclasses.replace(self, notes=tuple(note for note in self.notes if note not in known))
 
-    def with_dropped(self, warnings: Sequence[CalibrantWarning]) -> Self:
-        """Return the same page with cautions about rows that were left out, in its findings and its JSON."""
+    def with_dropped(self, warnings: Sequence[CalibrantWarning], *, twice: int = 0) -> Self:
+        """Return the same page with cautions about rows left out, of which two may count some ``twice``."""
         if not warnings:
             return self
         cautions = [f"Caution: {warning}" for warning in warnings]
         brief = None if self.brief_findings is None else (*self.brief_findings, *cautions)
         verdict = dataclasses.replace(self.verdict, findings=[*self.verdict.findings, *cautions])
         dropped, data = [warning.facts for warning in warnings], self.data
-        facts = f"{self.facts}, {counted(sum(one['dropped'] for one in dropped), 'row')} left out"
+        facts = f"{self.facts}, {counted(sum(one['dropped'] for one in dropped) - twice, 'row')} left out"
         made = dataclasses.replace(self, facts=facts, verdict=verdict, brief_findings=brief)
         return dataclasses.replace(made, data=lambda: {**data(), "dropped_rows": dropped})
 

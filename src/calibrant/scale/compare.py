@@ -53,6 +53,7 @@ from calibrant.scale.shards import Plan, Shard, Task
 from calibrant.scale.state import GROUPS, Design, EvaluationState, Sample, of_positive_weight
 
 Progress = Callable[[str, int, int], None]
+_LEFT_OUT = "States that left out different rows (--missing drop) cannot be compared; compare their files."
 _CLASS_NUMBERS = 1 << 24  # in the states by group of all methods; more classes or methods have fewer groups
 
 
@@ -264,11 +265,12 @@ def state_differences(
     if different := candidate.design.difference(alike):
         raise InputError(f"both sets must be of one kind; the baseline has {different}.")
     if baseline.n != candidate.n:
-        raise InputError(f"both sets must describe the same samples; got {baseline.n:,} and {candidate.n:,} samples.")
+        got = f"got {baseline.n:,} and {candidate.n:,}"
+        raise InputError(f"both sets must describe the same samples; {got} samples. {_LEFT_OUT}")
     if baseline.labelled != candidate.labelled:
         raise InputError(
             "both sets must have the same labels in the same order, in files of the same names; they have not. "
-            "Sort both by the same key first."
+            f"Sort both by the same key first. {_LEFT_OUT}"
         )
     sampled = [metric for metric in candidate.metrics if isinstance(metric.statistic, KernelFeatures)]
     metrics = [metric for metric in candidate.metrics if metric not in sampled]

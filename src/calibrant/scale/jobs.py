@@ -18,9 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
 
+import numpy as np
+
 from calibrant.atomic import atomic_binary, held_alone
 from calibrant.errors import CalibrantError, FileError, InputError, without_our_warnings
 from calibrant.files.load import MOST_ROWS, warn_of_dropped
+from calibrant.processes import ProcessGroup
 from calibrant.scale.engines import Run, run_torchrun, start_dask, start_local, start_ray, start_spark
 from calibrant.scale.shards import Plan, Shard, Task
 from calibrant.scale.state import Design, EvaluationState
@@ -145,25 +148,32 @@ def gather(
     return Gathered(state, usable, [*unreadable, *missing])
 
 
-def warn_of_missing(shards: Sequence[Shard], plan: Plan, *, engine: Engine, allow_missing: bool = False) -> None:
-    """Warn of rows that are left out, if any are to be; this takes a pass over the shards."""
+def warn_of_missing(
+    shards: Sequence[Shard], plan: Plan, *, engine: Engine, allow_missing: bool = False, are_all: bool = False
+) -> list[Any]:
+    """Warn of rows that are left out, if any are to be, and return the first of every shard, or all of them.
+
+    This takes a pass over the shards. All processes of ``torchrun`` get the rows.
+    """
     if plan.options.missing != "drop":
-        return
-    tasks, counts = plan.tasks(shards), dict[Shard, list[list[int]]]()
-    for task, answer in zip(tasks, engine.run(partial(_lacking, plan=plan), tasks), strict=False):
+        return []
+    tasks, counts = plan.tasks(shards), {shard: [np.zeros(2, np.int64)] for shard in shards}
+    work = partial(_lacking, plan=plan, most=sys.maxsize if are_all else MOST_ROWS)
+    for task, answer in zip(tasks, engine.run(work, tasks), strict=False):
         if not isinstance(answer, CalibrantError):
-            counts.setdefault(task.shard, []).append(json.loads(answer))
+            counts[task.shard].append(np.frombuffer(answer, np.int64))
         elif not allow_missing:
             raise answer
-    for shard, parts in counts.items():
-        rows = [row for part in parts for row in part[2:]][:MOST_ROWS]
-        if rows:
-            n, dropped = (sum(part[place] for part in parts) for place in (0, 1))
-            warn_of_dropped(shard.path, dropped, n, rows, name=shard.name)
+    rows = [np.concatenate([part[2:] for part in counts[shard]]) for shard in shards]
+    for shard, lacking in zip(shards, rows, strict=True):
+        if len(lacking):
+            n, dropped = np.sum([part[:2] for part in counts[shard]], axis=0).tolist()
+            warn_of_dropped(shard.path, dropped, n, lacking[:MOST_ROWS].tolist(), name=shard.name)
+    return ProcessGroup.current().from_first(lambda: rows)
 
 
-def _lacking(task: Task, *, plan: Plan) -> bytes:
-    return json.dumps(plan.lacking(task)).encode()
+def _lacking(task: Task, *, plan: Plan, most: int) -> bytes:
+    return np.array(plan.lacking(task, most), np.int64).tobytes()
 
 
 def _return_freed_memory() -> None:

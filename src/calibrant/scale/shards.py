@@ -3,12 +3,13 @@
 import glob
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
+import numpy as np
 import torch
 
 from calibrant.errors import Argument, FileError, InputError, reading, warn
@@ -141,6 +142,7 @@ class Plan:
     rows: int = _MOST_ROWS  # in a batch
     names: tuple[str, ...] = field(default=())  # columns to read
     by_class: bool = False  # whether to slice by the predicted class, besides the ``extra`` columns of the options
+    left_out: Mapping[str, bytes] = field(default_factory=dict)  # by shard: rows, int64, that another table lacks
 
     @classmethod
     def of(
@@ -228,10 +230,11 @@ class Plan:
     def batches(self, task: Task) -> Iterator[Batch]:
         """Yield the samples of a task in batches."""
         shard, first = task.shard, task.first
+        left_out = np.frombuffer(self.left_out.get(shard.name, b""), np.int64)
         with _naming(shard):
             for content in self._contents(task):
                 with naming(shard.path, first):
-                    n, batch = self._wanted(content, first)
+                    n, batch = self._wanted(content, first, left_out)
                 if batch is not None:
                     yield batch
                 first += n
@@ -259,9 +262,9 @@ class Plan:
                     yield chosen, keys[block], {name: words[block] for name, words in columns.items()}
                 del chosen  # and what was computed from them, before the next are read
 
-    def _wanted(self, content: Content, first: int) -> tuple[int, Batch | None]:
+    def _wanted(self, content: Content, first: int, left_out: Any) -> tuple[int, Batch | None]:
         """Return the number of rows of a batch, and its samples that are asked for; None if there are none."""
-        content = complete(content, self.choice, self.options)
+        content = complete(content, self.choice, self.options, left_out[np.searchsorted(left_out, first) :] - first)
         kept = None if content.kept is None else content.kept.nonzero()[:, 0]
         if kept is not None and not len(kept):
             return len(content.kept), None  # type: ignore[arg-type]
@@ -294,7 +297,7 @@ class Plan:
         sliced = {name: words[rows] for name, words in columns.items()}
         return n, Batch(first, samples[rows], rows if kept is None else kept[rows], sliced) if len(rows) else None
 
-    def lacking(self, task: Task) -> list[int]:
+    def lacking(self, task: Task, most: int = MOST_ROWS) -> list[int]:
         """Return how many rows a task has, how many of them lack a score, label or weight, and the first of these."""
         first, dropped, rows = task.first, 0, list[int]()
         names = [*self.choice.scores, *filter(None, (self.choice.labels, self.options.weights))]
@@ -304,7 +307,7 @@ class Plan:
                 lacking = lacking_rows(columns, content, self.choice, self.options)
                 if lacking is not None:
                     places = lacking.nonzero()[:, 0]
-                    rows += (places[: MOST_ROWS - len(rows)] + first).tolist()
+                    rows += (places[: most - len(rows)] + first).tolist()
                     dropped, first = dropped + len(places), first + len(lacking)
         return [first - task.first, dropped, *rows]
 

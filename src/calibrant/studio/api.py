@@ -222,7 +222,9 @@ def _title(baseline: Source, source: Source) -> str:
 def _with_cautions(page: Page, parts: Parts) -> tuple[Page, list[str]]:
     """Return a page with the rows that were left out, and the other cautions of reading."""
     dropped = [caution for caution in parts.cautions if caution.caveat is Caveat.rows_dropped]
-    return page.with_dropped(dropped), [str(caution) for caution in parts.cautions if caution not in dropped]
+    return page.with_dropped(dropped, twice=parts.twice), [
+        str(caution) for caution in parts.cautions if caution not in dropped
+    ]
 
 
 def _save_parts(parts: Parts, out: Path, other: Predictions | TopLabel | None = None) -> dict[str, str]:

@@ -75,14 +75,15 @@ class Parts(NamedTuple):
     calibration: Predictions | TopLabel | None
     test: Predictions | TopLabel
     places: Tensor  # (n,) row of each test sample in its file
-    rows: int  # of that file, those that were left out included
+    kept: Tensor  # bool, one for every row of that file: False if it was left out
     columns: dict[str, Any]  # of the test samples, to slice by
     cautions: tuple[CalibrantWarning, ...] = ()  # of reading
+    twice: int = 0  # rows that were left out of this file and of the baseline
 
     @property
     def dropped(self) -> int:
         """The number of rows that were left out."""
-        return sum(caution.facts.get("dropped", 0) for caution in self.cautions)
+        return sum(caution.facts.get("dropped", 0) for caution in self.cautions) - self.twice
 
 
 def options_of(source: Source) -> dict[str, Any]:
@@ -174,13 +175,14 @@ def load_pair(
         return parts, None
     second = load_parts(baseline, progress)
     other = second.test
-    if second.rows == parts.rows:
+    if len(second.kept) == len(parts.kept):
         rows = torch.isin(parts.places, second.places).nonzero()[:, 0]
         if not len(rows):
             raise InputError("both tables must have samples in common; every row is left out of one of them.")
         other, test = other[torch.isin(second.places, parts.places)], parts.test[rows]
         kept = {name: parts.columns[name][rows] for name in source.get("by") or () if name in parts.columns}
-        parts = parts._replace(test=test, places=parts.places[rows], columns=_columns(source, test, kept))
+        twice, columns = int((~(parts.kept | second.kept)).sum()), _columns(source, test, kept)
+        parts = parts._replace(test=test, places=parts.places[rows], columns=columns, twice=twice)
     check_pair(other, parts.test)
     return parts._replace(cautions=(*parts.cautions, *second.cautions)), other
 
@@ -199,7 +201,13 @@ def _loaded(text: str) -> Parts:
     by, split = tuple(source.get("by") or ()), source.get("split") or {}
     if source["path"] in EXAMPLES:
         calibration, test = example(source["path"])
-        return Parts(calibration, test, torch.arange(len(test)), len(test), _columns(source, test, {}))
+        return Parts(
+            calibration,
+            test,
+            torch.arange(len(test)),
+            torch.ones(len(test), dtype=torch.bool),
+            _columns(source, test, {}),
+        )
     column = (split["column"],) if split.get("by") == "column" else ()
     reading = LoadOptions(**options_of(source), extra=tuple(dict.fromkeys((*by, *column))))
     with caught_warnings() as caught:
@@ -213,17 +221,17 @@ def _loaded(text: str) -> Parts:
     ours_in(caught)  # others go on
     cautions = tuple(_caution(one.message, source) for one in caught if isinstance(one.message, CalibrantWarning))
     kept = torch.ones(len(whole), dtype=torch.bool) if content.kept is None else content.kept
-    n, rows = len(kept), kept.nonzero()[:, 0]
+    rows = kept.nonzero()[:, 0]
     if split and split["by"] == "file":
         other = {name: source[name] for name in _OPTIONS if source.get(name)} | split["source"]
         second = _loaded(dumps(other, sort_keys=True))
         columns, cautions = _columns(source, whole, read), (*second.cautions, *cautions)
-        return Parts(second.test, whole, rows, n, columns, cautions)
+        return Parts(second.test, whole, rows, kept, columns, cautions)
     if not split:
-        return Parts(None, whole, rows, n, _columns(source, whole, read), cautions)
+        return Parts(None, whole, rows, kept, _columns(source, whole, read), cautions)
     calibration_rows, test_rows = _split_rows(split, len(whole), read)
     columns = _columns(source, whole[test_rows], {name: values[test_rows] for name, values in read.items()})
-    return Parts(whole[calibration_rows], whole[test_rows], rows[test_rows], n, columns, cautions)
+    return Parts(whole[calibration_rows], whole[test_rows], rows[test_rows], kept, columns, cautions)
 
 
 def _columns(source: Source, test: Predictions | TopLabel, read: Arrays) -> dict[str, Any]:

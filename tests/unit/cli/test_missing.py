@@ -147,16 +147,50 @@ def test_several_files_are_counted_one_by_one(calibrant, tmp_path, workers):
     assert report["n"] == 2 * N - 8
 
 
-def test_a_baseline_is_compared_on_the_samples_that_both_have(calibrant, tmp_path):
-    data = columns()
+@pytest.mark.parametrize("split", [(), ("--split", "day=3,1")])
+@pytest.mark.parametrize("options", [(), ("--stream",), ("--workers", "2")])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".npz"])
+def test_a_baseline_is_compared_on_the_samples_that_both_have(calibrant, tmp_path, suffix, options, split):
+    data, lacking = columns(), {*LACKING, 7, 8}
     others = {**data, "prob_1": [None if row in {7, 8} else p for row, p in enumerate(PROBS[:, 1].tolist())]}
-    new, old = write(tmp_path / "new.csv", data), write(tmp_path / "old.csv", others)
-    options = ("--missing", "drop", "--resamples", "100", "--json", tmp_path / "report.json")
-    assert calibrant("evaluate", new, "--baseline", old, *options)[0] == 0
+    new, old = write(tmp_path / f"new{suffix}", data), write(tmp_path / f"old{suffix}", others)
+    if suffix == ".parquet":
+        pq.write_table(pa.table(others), old, row_group_size=17)  # other batches than those of the other file
+    wanted = ("--missing", "drop", "--resamples", "100", "--json", tmp_path / "report.json", *options, *split)
+    code, out, error = calibrant("evaluate", new, "--baseline", old, *wanted)
+    assert code == 0, error
     report = json.loads((tmp_path / "report.json").read_text())
-    assert report["n"] == N - len({*LACKING, 7, 8})
+    assert report["n"] == sum(row not in lacking and not (split and DAYS[row] != 1) for row in range(N))
     assert report["comparison"]["nll"]["value"] == 0  # the same scores
-    assert [one["source"] for one in report["dropped_rows"]] == ["new.csv", "old.csv"]
+    assert [(one["source"], one["dropped"]) for one in report["dropped_rows"]] == [
+        (new.name, len(LACKING)),
+        (old.name, len({*NO_LABEL, 7, 8})),
+    ]
+    assert f"{len(lacking)} rows left out" in " ".join(out.split())  # those that both lack count once
+
+
+@pytest.mark.parametrize("options", [(), ("--stream",)])
+def test_a_baseline_of_other_rows_is_refused(calibrant, tmp_path, options):
+    new, states = write(tmp_path / "new.csv"), [tmp_path / f"{name}.state" for name in ("new", "old")]
+    old = write(tmp_path / "old.csv", {name: column[:-1] for name, column in columns().items()})
+    code, _, error = calibrant("evaluate", new, "--baseline", old, "--missing", "drop", *options)
+    assert code == 2
+    assert "120 and 119 rows" in error or "got 114 and 115 samples" in error
+    halves = [
+        write(
+            tmp_path / f"{half}.csv",
+            {**columns(), "prob_0": [p if row % 2 == half else None for row, p in enumerate(PROBS[:, 0].tolist())]},
+        )
+        for half in (0, 1)
+    ]
+    code, _, error = calibrant("evaluate", halves[0], "--baseline", halves[1], "--missing", "drop", *options)
+    assert code == 2
+    assert "none" in error
+    for path, state in zip((new, old), states, strict=True):
+        assert calibrant("state", path, "-o", state, "--missing", "drop")[0] == 0
+    code, _, error = calibrant("evaluate", states[0], "--baseline", states[1])
+    assert code == 2
+    assert "compare their files" in error
 
 
 @pytest.mark.parametrize("options", [(), ("--stream",)])

@@ -446,6 +446,7 @@ def test_two_models_have_the_numbers_of_the_command_line(table, milder, monkeypa
     source, baseline = source_of(table, **own), source_of(milder, **others) | {"name": "milder.csv"}
     answer = api.evaluate(source, baseline=baseline, n_bins=12, seed=2, progress=quiet)
     assert answer["n"]["test"] == n
+    assert ("3 rows left out" in answer["html"]) == (n == 397)  # row 7 lacks a value in both, and is one row
     compared = answer["document"]["comparison"]
     assert compared["nll"]["low"] > 0  # the baseline is better
     parts, other = sources.load_pair(source, baseline, quiet)
