@@ -23,10 +23,10 @@ from benchmarks.device import Place
 from benchmarks.timing import in_turns
 from calibrant.calibrators import TemperatureScaling
 from calibrant.clamping import ExactSolver, HeadFit, NeuralClamping, Objective, PerEntry
-from calibrant.clamping.passes import Passes, Precision, find_first_layer
+from calibrant.clamping.passes import Passes, Precision
 from calibrant.clamping.solver import Descent
 from calibrant.datasets import load_digits
-from calibrant.inference import LabelledInputs, check_network, first_inputs, frozen
+from calibrant.inference import LabelledInputs, check_network, frozen
 from calibrant.maps import Scale
 from calibrant.models import DigitsCNN, build_model
 
@@ -189,8 +189,7 @@ def _passes(case: _Case, precision: Precision = "float32") -> Passes:
     """The passes of ``NeuralClamping.fit`` over a network's samples; the network must be frozen."""
     samples = LabelledInputs.of((case.inputs, case.labels), batch_size=case.batch)
     check_network(case.model, samples)
-    first_layer = find_first_layer(case.model, first_inputs(case.model, samples))
-    return Passes(case.model, samples, batch_size=case.batch, precision=precision, first_layer=first_layer)
+    return Passes(case.model, samples, batch_size=case.batch, precision=precision)
 
 
 def _descent(passes: Passes) -> Descent:

@@ -258,10 +258,6 @@ def _fit_exactly(
         )
         warn(problem, caveat=Caveat.not_at_optimum)
     run.journal.write(entry, descent.state(), final=True)
-    if run.passes.first_layer is not None and not descent.profiled.agrees_with_full_network(descent.point, objective):
-        # The network is not linear as far out as δ is, so the shortcut led to another network's optimum.
-        without_shortcut = replace(run, passes=replace(run.passes, first_layer=None), journal=Journal(None, {}))
-        return _fit_exactly(without_shortcut, gamma, strength, start, entry)
     kink = (
         "δ ended at a kink of the objective, where no step leads further down; without it the next step would "
         f"lower it by {decrease:.1e}."

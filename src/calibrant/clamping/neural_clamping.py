@@ -31,7 +31,7 @@ from calibrant.clamping.fitting import (
 from calibrant.clamping.inputs import Augmentation, DeltaShape, InputPreparation, InputSpace, PerEntry
 from calibrant.clamping.model import ClampedModel, caveats_of
 from calibrant.clamping.objective import HeadFit, Objective, Penalty
-from calibrant.clamping.passes import Passes, find_first_layer
+from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import ExactSolver, StochasticSolver
 from calibrant.clamping.start import RandomStart, Start, ZeroStart
 from calibrant.errors import Argument, Caveat, InputError
@@ -282,14 +282,12 @@ class NeuralClamping:
             self.space.check_samples(samples)
         check_network(model, samples, batch_size=step)
         inputs = first_inputs(model, samples)
-        clips = self.space is not None and self.space.clips
         passes = Passes(
             model,
             samples,
             preparation=InputPreparation(self.space, self.augmentation, self.views, self.seed),
             batch_size=self.batch_size,
             precision=self.solver.precision if isinstance(self.solver, ExactSolver) else "float32",
-            first_layer=None if clips else find_first_layer(model, inputs),
             processes=processes,
         )
         settings, objective = self.settings(), Objective(penalty=self.penalty, clip=self.clip)

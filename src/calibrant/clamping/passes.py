@@ -1,18 +1,17 @@
 """Passes over the samples with δ added: logits, and the gradient of the mean loss in δ.
 
 Memory holds one batch of inputs and its activations; only logits are kept for all samples. A pass with a gradient costs
-a forward and a backward run to the input: weights have no gradient here. Where the network allows it, the backward run
-ends at the first layer's output. Of several processes each takes a part of the samples; all get the whole result.
+a forward and a backward run to the input: weights have no gradient here. Of several processes each takes a part of the
+samples; all get the whole result.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from calibrant.checks import are_images
 from calibrant.clamping.inputs import InputPreparation, check_gradient
@@ -44,7 +43,6 @@ class Passes:
     preparation: InputPreparation = field(default_factory=InputPreparation)  # augments passes with a gradient only
     batch_size: int | None = None
     precision: Precision = "float32"  # of matrix products on a GPU
-    first_layer: "FirstLayer | None" = None  # passes with a gradient add δ to its output, where that is equivalent
     processes: ProcessGroup = SINGLE_PROCESS  # that run the same passes
 
     def __post_init__(self) -> None:
@@ -103,35 +101,26 @@ class Passes:
         """Return the logits of every view, and the gradient of their mean loss in δ; only ``following`` follows δ."""
         all_logits: Tensor | None = None
         delta = self._sharing.copy_of_first(delta).requires_grad_()
-        with self._matmul_precision():
-            # With a first layer, the gradient in its output is summed, and passed back through the layer to δ once.
-            output_shift = None if self.first_layer is None else self.first_layer.output_shift(delta)
-            leaf = delta if output_shift is None else output_shift.detach().clone().requires_grad_()
-            added_to_input = delta if output_shift is None else None
-            gradient = torch.zeros_like(leaf, dtype=torch.float64)
-            adding = nullcontext() if self.first_layer is None else self.first_layer.adding(leaf)
-            with self._sharing.agreed(), adding:
-                for inputs, places in self._views_of_batches():
-                    logits = self._call(inputs, added_to_input)
-                    labels = self.view_labels[places]
-                    losses = objective.sample_losses(head(to_working_precision(logits)), labels)
-                    check_gradient(logits.requires_grad)
-                    if not losses.requires_grad:
-                        raise InputError(
-                            "the head must change smoothly with the logits, for δ to be learned before it; got a "
-                            f"{type(head).__name__} of steps. Take a temperature or another scaling."
-                        )
-                    if following is not None:
-                        losses = losses + following.sample_terms(to_working_precision(logits), labels)
-                    (change,) = torch.autograd.grad(losses.sum(), leaf, allow_unused=True)
-                    check_gradient(change is not None)  # gradients that the logits carry may be others
-                    gradient += change
-                    all_logits = _stored(all_logits, logits.detach(), places, len(self.view_labels))
-            assert all_logits is not None
-            self._sharing.sum_(all_logits, gradient)
-            if output_shift is not None:
-                (in_delta,) = torch.autograd.grad(output_shift, delta, gradient.to(output_shift))
-                gradient = in_delta.double()
+        gradient = torch.zeros_like(delta, dtype=torch.float64)
+        with self._sharing.agreed(), self._matmul_precision():
+            for inputs, places in self._views_of_batches():
+                logits = self._call(inputs, delta)
+                labels = self.view_labels[places]
+                losses = objective.sample_losses(head(to_working_precision(logits)), labels)
+                check_gradient(logits.requires_grad)
+                if not losses.requires_grad:
+                    raise InputError(
+                        "the head must change smoothly with the logits, for δ to be learned before it; got a "
+                        f"{type(head).__name__} of steps. Take a temperature or another scaling."
+                    )
+                if following is not None:
+                    losses = losses + following.sample_terms(to_working_precision(logits), labels)
+                (change,) = torch.autograd.grad(losses.sum(), delta, allow_unused=True)
+                check_gradient(change is not None)  # gradients that the logits carry may be others
+                gradient += change
+                all_logits = _stored(all_logits, logits.detach(), places, len(self.view_labels))
+        assert all_logits is not None
+        self._sharing.sum_(all_logits, gradient)
         return LogitsAndGradient(all_logits, gradient / len(self.view_labels))
 
     @torch.no_grad()
@@ -145,10 +134,8 @@ class Passes:
         self._sharing.sum_(all_logits)
         return all_logits
 
-    def _call(self, inputs: Tensor, delta: Tensor | None) -> Tensor:
-        # A copy even without δ, for networks that write into their input.
-        with_delta = inputs.clone() if delta is None else self.preparation.add_delta(inputs, delta)
-        return extract_logits(self.model(with_delta))
+    def _call(self, inputs: Tensor, delta: Tensor) -> Tensor:
+        return extract_logits(self.model(self.preparation.add_delta(inputs, delta)))
 
     def _views_of_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         for view in range(self.preparation.n_views):
@@ -187,87 +174,3 @@ def _stored(all_logits: Tensor | None, logits: Tensor, places: Tensor, n: int) -
         all_logits = torch.zeros(n, logits.shape[1], dtype=to_working_precision(logits).dtype, device=logits.device)
     all_logits[places] = logits.to(all_logits)
     return all_logits
-
-
-# δ after the first layer. A convolution or linear layer gives W(x + δ) = Wx + Wδ, so Wδ can be added to its output: the
-# backward run then ends there for every sample, and passes through the layer once for all of them. Whether a network
-# allows it (nothing nonlinear before its first layer, no second path for x) is tested numerically.
-
-_LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_SAME = 1e-4  # largest difference of equivalent logits, relative to their range
-_TEST_SAMPLES = 2  # that the equivalence is tested on
-# Sizes of the perturbations tried, in standard deviations of the inputs: networks that clip do so far out.
-_SIZES = (0.1, 3.0, 30.0)
-
-
-class _Reached(Exception):  # noqa: N818  # not an error
-    """Carries the layer's output past the rest of the network, which need not run."""
-
-    def __init__(self, output: Tensor) -> None:
-        super().__init__()
-        self.output = output
-
-
-@final
-class FirstLayer:
-    """A network's first layer, and an input at which the shift of its output by δ is computed."""
-
-    def __init__(self, model: nn.Module, layer: nn.Module, probe: Tensor) -> None:
-        self._model, self._layer, self._probe = model, layer, probe
-
-    def output_shift(self, delta: Tensor) -> Tensor:
-        """Return the change of the layer's output by δ, (1, ...), differentiable in δ."""
-        with torch.no_grad():
-            without_delta = self._output(self._probe)
-        return self._output(self._probe + delta.to(self._probe)) - without_delta
-
-    def adding(self, output_shift: Tensor) -> RemovableHandle:
-        """Add the shift to every output of the layer, until the end of a ``with`` block."""
-        return self._layer.register_forward_hook(lambda _layer, _inputs, output: output + output_shift.to(output))
-
-    def _output(self, inputs: Tensor) -> Tensor:
-        def stop(_layer: nn.Module, _inputs: object, output: Tensor) -> None:
-            raise _Reached(output)
-
-        with self._layer.register_forward_hook(stop):
-            try:
-                self._model(inputs.clone())  # a copy, for networks that write into their input
-            except _Reached as reached:
-                return reached.output
-        raise InputError(
-            "the network must run through the same layers for any δ; at this one it skipped its first. Give a larger "
-            "strength, so that δ stays smaller.",
-            argument="model",
-        )
-
-
-def find_first_layer(model: nn.Module, inputs: Tensor) -> FirstLayer | None:
-    """Return the network's first layer, if on these inputs δ can be added to its output instead of the input."""
-    called: list[nn.Module] = []
-    with ExitStack() as hooks, torch.no_grad():
-        for layer in model.modules():
-            if isinstance(layer, _LINEAR):
-                hooks.enter_context(layer.register_forward_pre_hook(lambda module, _inputs: called.append(module)))
-        model(inputs[:1].clone())
-    if not called or called.count(called[0]) > 1:
-        return None
-    first = FirstLayer(model, called[0], inputs[:1])
-    try:
-        return first if _is_equivalent(first, model, inputs[:_TEST_SAMPLES]) else None
-    except InputError:  # a network whose path depends on the input
-        return None
-
-
-@torch.no_grad()
-def _is_equivalent(first: FirstLayer, model: nn.Module, inputs: Tensor) -> bool:
-    generator = torch.Generator().manual_seed(0)
-    scale = float(inputs.float().std()) or 1.0
-    for size in _SIZES:
-        delta = (size * scale * torch.randn(inputs.shape[1:], generator=generator)).to(inputs)
-        direct = extract_logits(model(inputs + delta)).float()
-        with first.adding(first.output_shift(delta)):
-            after_layer = extract_logits(model(inputs.clone())).float()
-        spread = float(direct.max() - direct.min())
-        if not float((direct - after_layer).abs().max()) <= _SAME * spread:  # also if it is NaN
-            return False
-    return True

@@ -47,8 +47,6 @@ _LAG = 1e-6
 # more, as for networks in float64: then below this fraction of the tolerance.
 _NEGLIGIBLE, _NEGLIGIBLE_OF_TOLERANCE = 1e-7, 1e-4
 _TINY = 1e-300
-# Largest relative difference by rounding of two computations of a loss; in 16 bits, too.
-_SAME_LOSS = 1e-2
 
 
 @final
@@ -215,7 +213,6 @@ class ProfilePoint(NamedTuple):
     loss: float  # mean over samples plus the head's own penalty; infinite where logits are not finite
     gradient: Tensor  # gradient of the loss, (p,), float64
     temperature_lag: float = 0.0  # |log T - log T'|: T of the head, T' at which the gradient was computed
-    head_penalty: float = 0.0
 
     def value(self, objective: Objective) -> float:
         return self.loss + objective.penalty_of(self.coefficients)
@@ -260,15 +257,7 @@ class ProfileLoss:
             if isinstance(last, Scale) and isinstance(head, Scale):
                 lag = abs(math.log(float(head.temperature) / float(last.temperature)))
         loss = objective.mean_loss(head, logits, labels) + penalty
-        return ProfilePoint(coefficients, head, loss, self._basis.transpose(gradient).flatten(), lag, penalty)
-
-    def agrees_with_full_network(self, point: ProfilePoint, objective: Objective) -> bool:
-        """Return whether the loss is the same when every sample passes through the whole network."""
-        if self._passes.augments:
-            return True
-        logits = self._passes.logits(self.to_delta(point.coefficients))
-        loss = objective.mean_loss(point.head, logits, self._passes.labels) + point.head_penalty
-        return abs(loss - point.loss) <= _SAME_LOSS * max(abs(loss), abs(point.loss))
+        return ProfilePoint(coefficients, head, loss, self._basis.transpose(gradient).flatten(), lag)
 
     def plain_head(self, coefficients: Tensor) -> Map:
         """Return the best head without augmentation and in full precision."""

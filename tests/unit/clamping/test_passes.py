@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from calibrant.calibrators import IsotonicOneVsRest, VectorScaling
 from calibrant.clamping import InputSpace, LowFrequencies, Objective, PerChannel, PerEntry
 from calibrant.clamping.inputs import InputPreparation
-from calibrant.clamping.passes import Passes, find_first_layer
+from calibrant.clamping.passes import Passes
 from calibrant.errors import InputError
 from calibrant.inference import LabelledInputs, device_of, frozen
 from calibrant.maps import Affine, Scale
@@ -69,18 +69,12 @@ def equation_9(delta, head, *, gamma, lam, penalty="squared", clip=0.0, clips=Fa
         (0.0, "squared", LowFrequencies(3), 0.0, False, affine()),
     ],
 )
-@pytest.mark.parametrize("shares_first_layer", [False, True])
-def test_the_gradient_is_that_of_equation_9_by_finite_differences(
-    gamma, penalty, freedom, clip, clips, head, shares_first_layer
-):
+def test_the_gradient_is_that_of_equation_9_by_finite_differences(gamma, penalty, freedom, clip, clips, head):
     strength, model = 0.3, network()
     basis = freedom.basis(torch.zeros(SHAPE))
     coefficients = 0.4 * drawn(*basis.shape, seed=2)
     objective = Objective(gamma, strength, penalty, clip)
-    first = find_first_layer(model, data()[0][:2]) if shares_first_layer and not clips else None
-    passes = Passes(
-        model, samples(), preparation=InputPreparation(InputSpace(clips=clips)), batch_size=6, first_layer=first
-    )
+    passes = Passes(model, samples(), preparation=InputPreparation(InputSpace(clips=clips)), batch_size=6)
     slope = passes.logits_and_gradient(basis.to_delta(coefficients), head, objective)
     result = N * (basis.transpose(slope.gradient) + objective.penalty_gradient(coefficients))
 
@@ -159,25 +153,6 @@ def test_a_network_that_writes_into_its_input_leaves_the_data_alone(inner):
         assert torch.allclose(logits, known, rtol=1e-12)
     assert torch.equal(inputs, before)
     assert slope.gradient.abs().sum() > 0
-
-
-def test_a_network_that_writes_in_place_behind_its_first_layer_can_share_it():
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(6, K)).double()
-    model.eval().requires_grad_(False)
-    inputs, labels = data()
-    delta, before = 0.3 * drawn(*SHAPE), inputs.clone()
-    calibration, first = LabelledInputs.of((inputs, labels)), find_first_layer(model, inputs[:2])
-    assert first is not None
-    plain, shared = (
-        Passes(model, calibration, batch_size=6, first_layer=layer).logits_and_gradient(
-            delta, temperature(), Objective()
-        )
-        for layer in (None, first)
-    )
-    assert torch.allclose(shared.logits, plain.logits, rtol=1e-10)
-    assert torch.allclose(shared.gradient, plain.gradient, atol=1e-12)
-    assert torch.equal(inputs, before)
 
 
 def test_no_weight_gets_a_gradient():
