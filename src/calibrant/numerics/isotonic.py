@@ -11,6 +11,8 @@ from torch import Tensor
 Array: TypeAlias = NDArray[np.float64]
 Floats: TypeAlias = NDArray[np.floating]
 Index: TypeAlias = NDArray[np.intp]
+# Of neighbouring scores that share a value: the lowest, the highest, the number of samples and of hits, (b,) each.
+_Columns: TypeAlias = tuple[Floats, Floats, Floats, Floats]
 
 _TIE = 1e-6  # scores closer than this, relative to their size and at least to 1, are ties: eight steps of float32
 _EVEN = 1e-11  # distances from a rank that differ by less, relative to all samples, are the same
@@ -47,9 +49,7 @@ def tie_blocks(scores: Tensor, hit: Tensor, weights: Tensor | None = None) -> Bl
         >>> tie_blocks(torch.tensor([2.0, 1.0, 2.0]), torch.tensor([True, False, False])).hits.tolist()
         [0.0, 1.0]
     """
-    rising, starts, count, hits = _tied(scores, hit, weights)
-    ends = np.append(starts[1:], len(rising)) - 1
-    columns = (rising[starts], rising[ends], count, hits)
+    columns = _tied(scores, hit, weights)
     return Blocks(*(torch.from_numpy(column.astype(np.float64)).to(scores.device) for column in columns))
 
 
@@ -64,18 +64,14 @@ def isotonic_blocks(scores: Tensor, hit: Tensor, weights: Tensor | None = None) 
     parts = [_pooled(*tied) for tied in _tied_parts(scores, hit, weights)]
     columns = parts[0]
     if len(parts) > 1:  # whatever is pooled within a part is pooled in the whole
-        low, high, count, hits = (np.concatenate(column) for column in zip(*parts, strict=True))
-        pooled = pool_falling(count, hits)
-        last = np.append(pooled[1:], len(count)) - 1
-        columns = low[pooled], high[last], np.add.reduceat(count, pooled), np.add.reduceat(hits, pooled)
+        columns = _pooled(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     return Blocks(*(torch.from_numpy(column.astype(np.float64)).to(scores.device) for column in columns))
 
 
-def _pooled(rising: Floats, starts: Index, count: Floats, hits: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the lowest and the highest score of each block, its number of samples and of hits."""
-    pooled = pool_falling(count, hits)
-    last = np.append(starts[pooled[1:]], len(rising)) - 1
-    return rising[starts[pooled]], rising[last], np.add.reduceat(count, pooled), np.add.reduceat(hits, pooled)
+def _pooled(low: Floats, high: Floats, count: Floats, hits: Floats) -> _Columns:
+    starts = pool_falling(count, hits)
+    last = np.append(starts[1:], len(count)) - 1
+    return low[starts], high[last], np.add.reduceat(count, starts), np.add.reduceat(hits, starts)
 
 
 def pool_falling(count: Floats, total: Floats) -> Index:
@@ -95,28 +91,24 @@ def pool_falling(count: Floats, total: Floats) -> Index:
         slow = len(kept) > max(_WORTH_A_PASS * len(count), _FEW_BLOCKS)
         starts, count, total = starts[kept], np.add.reduceat(count, kept), np.add.reduceat(total, kept)
         if slow:
-            return _pooled_in_turn(starts, count, total)
+            from scipy.optimize import isotonic_regression
+
+            starts = starts[isotonic_regression(total / count, weights=count).blocks[:-1]]
+            break
     return starts
 
 
-def _pooled_in_turn(starts: Index, count: Floats, total: Floats) -> Index:
-    from scipy.optimize import isotonic_regression
-
-    pooled: Index = starts[isotonic_regression(total / count, weights=count).blocks[:-1]]
-    return pooled
-
-
-def _tied(scores: Tensor, hit: Tensor, weights: Tensor | None) -> tuple[Floats, Index, Floats, Floats]:
-    """Return scores in rising order; where each group of ties starts among them, its number of samples and of hits."""
-    if weights is not None:
-        rising, order = (column.cpu().numpy() for column in scores.sort(stable=True))
-        starts = _starts_of_ties(rising)
-        count, of_hits = weights.cpu().numpy()[order], (weights * hit).cpu().numpy()[order]
-        return rising, starts, np.add.reduceat(count, starts), np.add.reduceat(of_hits, starts)
-    return _counted(*_sorted(scores.cpu().numpy(), hit.cpu().numpy()))
+def _tied(scores: Tensor, hit: Tensor, weights: Tensor | None) -> _Columns:
+    if weights is None:
+        return _counted(*_sorted(scores.cpu().numpy(), hit.cpu().numpy()))
+    rising, order = (column.cpu().numpy() for column in scores.sort(stable=True))
+    starts = _starts_of_ties(rising)
+    last = np.append(starts[1:], len(rising)) - 1
+    count, of_hits = weights.cpu().numpy()[order], (weights * hit).cpu().numpy()[order]
+    return rising[starts], rising[last], np.add.reduceat(count, starts), np.add.reduceat(of_hits, starts)
 
 
-def _tied_parts(scores: Tensor, hit: Tensor, weights: Tensor | None) -> Iterator[tuple[Floats, Index, Floats, Floats]]:
+def _tied_parts(scores: Tensor, hit: Tensor, weights: Tensor | None) -> Iterator[_Columns]:
     """Yield the same of parts of very many scores, in rising order, so that few are counted at a time."""
     if weights is not None or len(scores) <= _PART:
         yield _tied(scores, hit, weights)
@@ -148,13 +140,12 @@ def _end_of_part(rising: Floats, start: int, origin: np.floating | None) -> tupl
     return len(rising), None
 
 
-def _counted(
-    rising: Floats, hits: NDArray[np.signedinteger], origin: np.floating | None = None
-) -> tuple[Floats, Index, Floats, Floats]:
+def _counted(rising: Floats, hits: NDArray[np.signedinteger], origin: np.floating | None = None) -> _Columns:
     starts = _starts_of_ties(rising, origin)
-    ends = np.append(starts[1:], len(rising))
-    hits_up_to = hits.cumsum(dtype=np.int64)[ends - 1]
-    return rising, starts, (ends - starts).astype(np.float64), np.diff(hits_up_to, prepend=0).astype(np.float64)
+    last = np.append(starts[1:], len(rising)) - 1
+    count = (last + 1 - starts).astype(np.float64)
+    hits_up_to = hits.cumsum(dtype=np.int64)[last]
+    return rising[starts], rising[last], count, np.diff(hits_up_to, prepend=0).astype(np.float64)
 
 
 def _sorted(scores: Floats, hit: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.signedinteger]]:

@@ -185,21 +185,13 @@ def top_leads(values: Tensor, *, relative: float, absolute: float, most: float) 
     The margin is ``relative`` times the entry's magnitude plus ``absolute``; no magnitude may exceed ``most``.
     """
     array, step = values.numpy(), 8192
-    # Two float32 are moved as one number, which is faster.
-    lanes = 2 if array.shape[1] % 2 == 0 and array.dtype == np.float32 and array.flags.c_contiguous else 1
-    wide = array.view(np.float64) if lanes == 2 else array
-    memory = workspace(1, step * array.shape[1], values.dtype, values.device)[0].numpy().view(wide.dtype)
-    for start in range(0, len(wide), step):
-        block = wide[start : start + step].T
-        columns = memory[: block.size].reshape(block.shape)
-        columns[...] = block
-        columns = columns.view(array.dtype)
+    for start in range(0, len(array), step):
+        columns = np.ascontiguousarray(array[start : start + step].T)
         highest = columns.max(axis=0)
-        highest = highest if lanes == 1 else np.maximum(highest[::2], highest[1::2])
         size = np.abs(highest)
         if size.max() > most:
             return False
-        lowest = (highest - (size * array.dtype.type(relative) + array.dtype.type(absolute))).repeat(lanes)
+        lowest = highest - (size * array.dtype.type(relative) + array.dtype.type(absolute))
         if np.count_nonzero(columns >= lowest) != len(highest):
             return False
     return True
