@@ -51,24 +51,16 @@ class CandidateSet(NamedTuple):
 def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
     """Return the methods that ``auto`` chooses from, each the best on some data; the default one; its partners.
 
-    First the structured family: no calibration, temperature, structured vector scaling and structured matrix scaling
-    (if n k² is at most 2·10⁹); each equals the one before it as long as the samples do not show more. Then the
-    alternatives. For two classes: Platt, beta, quadratic, ensemble temperature, isotonic, Venn-Abers. For more:
-    ensemble temperature, the diagonal function, pooled isotonic alone and after a temperature, isotonic regression of
-    each class (20 samples per class), the order-invariant network, the order-preserving one (50 per class), and
-    Dirichlet calibration (5 per weight).
+    First the structured family, in which each method equals the one before it as long as the samples do not show more,
+    then the alternatives. The penalties of the default one let the samples decide how much is learned. Its partner is
+    Dirichlet calibration, the same kind of map with penalties that are searched.
 
-    The default candidate is structured matrix scaling with two samples per weight, else structured vector scaling.
-    Their penalties let the samples decide how much is learned, so that they are seldom far behind the best, whatever
-    the model; a hundred samples could not show which method that is. Its partner is Dirichlet calibration, the same
-    kind of map with penalties that are searched, if that is a candidate.
+    With at most 500 samples of ten classes the lowest of many scores would be luck. So all of a few are averaged: the
+    two simplest hold back the two others where these follow noise, and Platt scaling, which fits every class
+    separately, errs where structured matrix scaling, which fits all of them together, does not.
 
-    With at most 500 samples of ten classes, Platt scaling is the only alternative: the lowest of many scores would be
-    luck. All four are averaged: the two simplest hold back the two others where these follow noise, and Platt scaling,
-    which fits every class separately, errs where structured matrix scaling, which fits all of them together, does not.
-
-    If a class has no samples, only methods without parameters for single classes are left, and a temperature is the
-    default: the others would learn that the class never occurs, and no held-out sample shows the harm.
+    If a class has no samples, only methods without parameters for single classes are left: the others would learn that
+    the class never occurs, and no held-out sample shows the harm.
 
     Args:
         n: Number of calibration samples.

@@ -228,12 +228,11 @@ def rank(
 ) -> Ranking:
     """Cross-validate the candidates and rank them by a proper score; the uncalibrated model is always among them.
 
-    Every sample is scored by maps that were fitted on the other folds, the same folds for every candidate, so that
-    differences are paired sample by sample. In a fold in which it cannot be fitted, a candidate leaves the predictions
-    unchanged; one that cannot be fitted in most folds is left out, with the reason in its result. The uncalibrated
-    model is never chosen if probabilities are exactly 0: its log-loss is infinite as soon as one of those is the
-    label's, which no number of samples rules out. For the same reason half a pseudo-sample, labelled with the runner-up
-    class, is added to the log-loss by which candidates are compared.
+    All candidates have the same folds, so that differences are paired sample by sample. In a fold in which it cannot be
+    fitted, a candidate leaves the predictions unchanged; one that cannot be fitted in most folds is left out. The
+    uncalibrated model is never chosen if probabilities are exactly 0: its log-loss is infinite as soon as one of those
+    is the label's, which no number of samples rules out. For the same reason half a pseudo-sample, labelled with the
+    runner-up class, is added to the log-loss by which candidates are compared.
 
     With a default candidate, those given after it are dropped after the first fold in which they do not lead it: what
     is behind on a fifth of the samples seldom ends far ahead on all. Of more than 100,000 samples, as many are drawn.

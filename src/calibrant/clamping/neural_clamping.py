@@ -146,11 +146,9 @@ class NeuralClamping:
         else:
             check = _checked_strength
             strength = tuple(map(check, strength)) if isinstance(strength, tuple) else check(strength)
-        for name, value in {
-            "gamma": gammas if isinstance(self.gamma, tuple) else gammas[0],
-            "strength": strength,
-        }.items():
-            object.__setattr__(self, name, value)  # the checked value: a Python number, which JSON can hold
+        # The checked values: Python numbers, which JSON can hold.
+        object.__setattr__(self, "gamma", gammas if isinstance(self.gamma, tuple) else gammas[0])
+        object.__setattr__(self, "strength", strength)
         check_options(self)
         self._check_together()
 

@@ -615,13 +615,9 @@ def part_names(words: Words, part: Part, value: str | None = None) -> list[str]:
 
 
 def _held(words: Words) -> str:
-    counts = list(counts_of(words).items())
-    return ", ".join(f"{word!r} ({count:,})" for word, count in counts[:8]) + ", ..." * (len(counts) > 8)
-
-
-def counts_of(words: Words) -> dict[str, int]:
-    """Return how often each word occurs."""
-    return dict(zip(words.distinct, words.codes.bincount(minlength=len(words.distinct)).tolist(), strict=True))
+    counts = words.codes.bincount(minlength=len(words.distinct)).tolist()
+    listed = [f"{word!r} ({count:,})" for word, count in zip(words.distinct, counts, strict=True)]
+    return ", ".join(listed[:8]) + ", ..." * (len(listed) > 8)
 
 
 def load_features(path: str | os.PathLike[str], *, name: str = "features", rows: int | None = None) -> Tensor:

@@ -88,9 +88,7 @@ def _tone(record: ClampingEvaluation) -> Tone:
 def _number(record: ClampingEvaluation) -> page.KeyNumber:
     """Return the effect of δ on the log-loss, or the log-loss of the clamped network where that is unknown."""
     if record.effect is None:
-        loss = record.clamped.metrics["nll"]
-        interval = "" if math.isnan(loss.low) else f"95 % interval {page.interval_text(loss)}"
-        return page.KeyNumber("Log-loss of the clamped network", page.number_text(loss.value), interval)
+        return page.estimate_number("Log-loss of the clamped network", record.clamped.metrics["nll"])
     return page.difference_number(f"Log-loss of {record.with_delta} − {record.without_delta}", record.effect["nll"])
 
 

@@ -89,9 +89,7 @@ def _number(comparison: Comparison, chosen: MethodResult) -> page.KeyNumber:
     """Return the gain in log-loss, or the log-loss where no method is recommended."""
     change = chosen.differences.get(UNCALIBRATED, {}).get("nll")
     if change is None:
-        loss = comparison.uncalibrated.metrics["nll"]
-        interval = "" if math.isnan(loss.low) else f"95 % interval {page.interval_text(loss)}"
-        return page.KeyNumber("Log-loss, uncalibrated", page.number_text(loss.value), interval)
+        return page.estimate_number("Log-loss, uncalibrated", comparison.uncalibrated.metrics["nll"])
     return page.difference_number(f"Log-loss of {chosen.name} − uncalibrated", change)
 
 

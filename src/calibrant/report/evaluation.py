@@ -84,7 +84,7 @@ def evaluation_page(
         to_calibrate: Options that read confidence and correctness as probability and label of two classes.
     """
     classes = counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"
-    names = brief_names(evaluation.metrics)
+    names, error = brief_names(evaluation.metrics), "tl_ece" if evaluation.is_off_by_class else "ece"
     words = verdict(evaluation, slices, comparison_text(comparison, baseline) if comparison else None, to_calibrate)
     main = [[catalogue.metrics[name].title, _arrow(name), *_cells(evaluation.metrics[name])] for name in names]
     return Page(
@@ -93,7 +93,7 @@ def evaluation_page(
         facts=f"{page.samples_text(evaluation.n, evaluation.effective_n)}, {classes}{_shards(evaluation)}",
         verdict=words,
         tone=_TONES.get(evaluation.advice.step, "bad"),
-        number=_number(evaluation.metrics, "tl_ece" if evaluation.is_off_by_class else "ece"),
+        number=page.estimate_number(catalogue.metrics[error].title, evaluation.metrics[error]),
         brief=(
             Section("", (table(["", "", *_HEADER], main, text=(0, 1)),)),
             *_threshold_sections(evaluation, has_slices=bool(slices)),
@@ -166,14 +166,6 @@ def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Sec
     )
     more = " These are of all samples together: the error rate of a slice may be higher." * has_slices
     return [Section("Thresholds", (table(header, rows, text=(0, 1)),), legend=legend + more)]
-
-
-def _number(metrics: Mapping[str, Estimate], name: str) -> page.KeyNumber:
-    error = metrics[name]
-    interval = "" if math.isnan(error.low) else f"95 % interval {page.interval_text(error)}"
-    floor = "" if error.floor is None else f"a calibrated model would score {number_text(error.floor)}"
-    detail = "; ".join(filter(None, (interval, floor)))
-    return page.KeyNumber(catalogue.metrics[name].title, number_text(error.value), detail)
 
 
 def _document(

@@ -283,6 +283,13 @@ def difference_text(change: Difference) -> str:
     return f"{change.value:+.4f} ({bounds_text(change.low, change.high)})"
 
 
+def estimate_number(title: str, estimated: Estimate) -> KeyNumber:
+    """Return a metric as the number that a verdict rests on."""
+    interval = "" if math.isnan(estimated.low) else f"95 % interval {interval_text(estimated)}"
+    floor = "" if estimated.floor is None else f"a calibrated model would score {number_text(estimated.floor)}"
+    return KeyNumber(title, number_text(estimated.value), "; ".join(filter(None, (interval, floor))))
+
+
 def difference_number(title: str, change: Difference) -> KeyNumber:
     """Return a difference as the number that a verdict rests on."""
     interval = "" if math.isnan(change.low) else f"95 % interval {change.low:+.4f} … {change.high:+.4f}; "
