@@ -5,9 +5,10 @@ writing, and ignored by readers; its cell runs again. A file that is removed or 
 written again, with what it held.
 """
 
-import fcntl
 import json
 import os
+import platform
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,22 @@ from typing import Any, TypeAlias, final
 from calibrant.errors import InputError
 
 __all__ = ["Record", "Records", "Writer"]
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(descriptor: int) -> None:
+        """Take the lock of a file: a byte beyond its text, which others may then read."""
+        os.lseek(descriptor, 1 << 20, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> None:
+        """Take the lock of a file; an OSError if another process holds it."""
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
 
 Record: TypeAlias = dict[str, Any]
 
@@ -67,11 +84,16 @@ class Writer:
 
 def _opened(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
+
+
+def _content(descriptor: int) -> bytes:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return os.read(descriptor, os.fstat(descriptor).st_size)
 
 
 def _lines(descriptor: int) -> list[bytes]:
-    return os.pread(descriptor, os.fstat(descriptor).st_size, 0).splitlines(keepends=True)
+    return _content(descriptor).splitlines(keepends=True)
 
 
 @final
@@ -115,15 +137,16 @@ class Records:
 
     def _take(self, lock: int) -> None:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(lock, 100, 0).decode(errors="replace").strip()
+            _lock(lock)
+        except (BlockingIOError, PermissionError):  # the second on Windows
+            holder = _content(lock)[:100].decode(errors="replace").strip()
             raise InputError(
                 f"only one process may add records to {self.path}; another does so ({holder or 'unknown'}). Wait for "
                 "it, or end it: what it has finished is kept."
             ) from None
         os.ftruncate(lock, 0)
-        os.pwrite(lock, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+        os.lseek(lock, 0, os.SEEK_SET)
+        os.write(lock, f"process {os.getpid()} on {platform.node()}".encode())
 
     def parsed(self) -> tuple[list[Record], bytes]:
         """Return all whole records, and what is torn at the end of the file."""

@@ -143,8 +143,9 @@ def _introduction(records: Sequence[Record]) -> str:
 
 Table 4, Fig. 2, Fig. 3 and appendices D to F of the paper, with one {network} of our own:
 {sizes["calibration"]:,} images that it was not trained on calibrate, {sizes["test"]:,} test images evaluate.
-Every fit is `NeuralClamping.paper()`: SGD at rate .001, batches of 512, 100 epochs, T from 1, λ a tenth of the initial
-loss. Accuracy, ECE, adaptive ECE and AUROC in percent, classwise ECE (SCE) times 100, 15 bins unless said otherwise.
+Every fit is `NeuralClamping.paper_protocol()`: SGD at rate .001, batches of 512, 100 epochs, T from 1, λ a tenth of the
+initial loss. Accuracy, ECE, adaptive ECE and AUROC in percent, classwise ECE (SCE) times 100, 15 bins unless
+said otherwise.
 
 Means over seeds have a 95 % interval by Student's t. A difference to temperature scaling also has the error of the test
 images (paired bootstrap) in its interval. A fit took {typical} s beside others. {provenance(records)}

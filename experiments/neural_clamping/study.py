@@ -178,7 +178,7 @@ class _Bench:
 
     def _clamped(self, start: str, gamma: float, seed: int) -> dict[str, Any]:
         network = self._network
-        method = NeuralClamping.paper(gamma=gamma, start=STARTS[start], space=network.space, seed=seed)
+        method = NeuralClamping.paper_protocol(gamma=gamma, start=STARTS[start], space=network.space, seed=seed)
         _synchronise()
         began = time.perf_counter()
         try:

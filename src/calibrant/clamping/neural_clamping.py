@@ -100,7 +100,7 @@ class NeuralClamping:
 
     name: ClassVar[str] = "neural_clamping"
     title: ClassVar[str] = "Neural Clamping"
-    citation: ClassVar[Paper] = Paper(  # ``paper`` is a preset
+    paper: ClassVar[Paper] = Paper(
         "Tang et al.", 2024, "Neural Clamping: Joint Input Perturbation and Temperature Scaling for Neural Network "
         "Calibration", "arXiv:2209.11604", "eq. 9",
     )  # fmt: skip
@@ -153,7 +153,7 @@ class NeuralClamping:
         self._check_together()
 
     @classmethod
-    def paper(
+    def paper_protocol(
         cls,
         *,
         gamma: float | tuple[float, ...] = 1.0,

@@ -127,7 +127,8 @@ class Method:
         from calibrant.clamping import NeuralClamping
 
         preset = self.preset
-        presets = {"default": NeuralClamping(), "paper": NeuralClamping.paper(), "toolkit": NeuralClamping.toolkit()}
+        method = NeuralClamping
+        presets = {"default": method(), "paper": method.paper_protocol(), "toolkit": method.toolkit()}
         check_known(preset, presets, "--preset")
         given = {name: text for name, text in vars(self).items() if text is not None and name != "preset"}
         if preset != "default" and given.keys() & {"head", "delta_shape"}:

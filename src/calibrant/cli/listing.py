@@ -103,8 +103,7 @@ def other_papers() -> "dict[str, Paper | None]":
 
     papers = {name: model.paper for name, model in all_models().items()}
     papers |= {name: reader.paper for name, reader in catalogue.datasets.items()}
-    papers |= {method.name: method.paper for method in (Mixup, ConfidNet, TrustScore)}
-    return papers | {NeuralClamping.name: NeuralClamping.citation}
+    return papers | {method.name: method.paper for method in (Mixup, ConfidNet, TrustScore, NeuralClamping)}
 
 
 @cache

@@ -25,7 +25,7 @@ from calibrant.errors import CalibrantWarning, Caveat, FileError, FitError, Inpu
 D, K = 6, 4
 EXACT = NeuralClamping(strength=0.05)
 PATH = NeuralClamping(strength=(1.0, 0.1), folds=2)
-PAPER = dataclasses.replace(NeuralClamping.paper(), solver=StochasticSolver(epochs=6, batch_size=64))
+PAPER = dataclasses.replace(NeuralClamping.paper_protocol(), solver=StochasticSolver(epochs=6, batch_size=64))
 TOOLKIT = dataclasses.replace(
     NeuralClamping.toolkit(), solver=dataclasses.replace(NeuralClamping.toolkit().solver, epochs=6, batch_size=64)
 )
@@ -542,7 +542,7 @@ class TestBadInput:
             def forward(self, inputs):
                 return self.inner[0](inputs.detach())
 
-        for method in (EXACT, PATH, NeuralClamping.paper()):
+        for method in (EXACT, PATH, NeuralClamping.paper_protocol()):
             assert "must carry a gradient to its inputs" in refusal(method, Hidden().eval(), data())
 
     def test_a_first_delta_of_zero_cannot_be_divided_by(self):

@@ -309,7 +309,7 @@ class TestRules:
         )
 
     def test_the_paper_may_choose_both_gamma_and_strength(self):
-        method = NeuralClamping.paper(gamma=(0.0, 1.0), strength=(0.1, 0.01))
+        method = NeuralClamping.paper_protocol(gamma=(0.0, 1.0), strength=(0.1, 0.01))
         method = dataclasses.replace(method, solver=StochasticSolver(epochs=2))
         clamped = method.fit(network(), data())
         assert clamped.summary.gamma in {0.0, 1.0}
@@ -564,7 +564,7 @@ class TestDigits:
 
     def test_the_presets_run_on_it(self, digits):
         model, samples, _ = digits
-        for method in (NeuralClamping.paper(), NeuralClamping.toolkit(augmentation="crop")):
+        for method in (NeuralClamping.paper_protocol(), NeuralClamping.toolkit(augmentation="crop")):
             clamped = dataclasses.replace(
                 method, solver=dataclasses.replace(method.solver, epochs=1), space=InputSpace()
             ).fit(model, samples)

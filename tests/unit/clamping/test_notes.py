@@ -95,7 +95,7 @@ def test_a_temperature_that_cannot_be_found_is_put_down_to_its_own_reason(monkey
         raise error
 
     monkeypatch.setattr(FitRun, "best_head", failing)
-    method = dataclasses.replace(NeuralClamping.paper(), solver=StochasticSolver(epochs=1, batch_size=64))
+    method = dataclasses.replace(NeuralClamping.paper_protocol(), solver=StochasticSolver(epochs=1, batch_size=64))
     if text is None:
         with pytest.raises(FitError, match="rows of equal logits"):
             method.fit(network(), data())

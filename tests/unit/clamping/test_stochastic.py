@@ -67,7 +67,7 @@ def plain_loop(method, loss_of, *, lr, momentum=0.0, batch, epochs, dtype=torch.
 @pytest.mark.parametrize("rule", ["tenth-of-loss", "tenth-as-term", 0.02])
 def test_paper_is_equation_9_by_plain_sgd_with_sums(gamma, rule):
     start = RandomStart(0.5 if rule == "tenth-as-term" else 0.01)
-    method = with_epochs(NeuralClamping.paper(gamma=gamma, strength=rule, start=start, seed=4), 2)
+    method = with_epochs(NeuralClamping.paper_protocol(gamma=gamma, strength=rule, start=start, seed=4), 2)
     model, (inputs, labels) = network(), data()
     first = start.delta(model, LabelledInputs.of((inputs, labels)), space=None, seed=4)
     initial = focal(model(inputs + first), labels, gamma).sum()
@@ -116,7 +116,7 @@ def test_in_single_precision_the_loop_is_the_same():
 
 
 def test_the_presets_are_those_of_the_paper_and_the_toolkit():
-    paper, toolkit = NeuralClamping.paper(), NeuralClamping.toolkit()
+    paper, toolkit = NeuralClamping.paper_protocol(), NeuralClamping.toolkit()
     assert paper.solver == StochasticSolver(0.001, 0.0, 512, 100, "sum")
     assert (paper.gamma, paper.penalty, paper.clip, paper.strength) == (1.0, "squared", 0.0, "tenth-of-loss")
     assert toolkit.solver == StochasticSolver(0.01, 0.9, 1000, 100, "mean")
@@ -125,7 +125,7 @@ def test_the_presets_are_those_of_the_paper_and_the_toolkit():
 
 
 def test_the_temperature_reached_is_reported_beside_the_best_at_this_delta():
-    clamped = with_epochs(NeuralClamping.paper(), 2).fit(network(), data())
+    clamped = with_epochs(NeuralClamping.paper_protocol(), 2).fit(network(), data())
     (note,) = clamped.summary.notes
     assert note.startswith(f"T = {clamped.temperature:.4f} after 2 epochs; the objective's optimum at this δ is T = ")
 
@@ -134,7 +134,7 @@ def test_where_every_sample_is_correct_it_stops_where_the_epochs_end_and_warns()
     inputs, _ = data()
     ahead, behind = network()(inputs).topk(2).values.T
     inputs = inputs[ahead - behind > 3]
-    clamped = with_epochs(NeuralClamping.paper(), 2).fit(network(), (inputs, network()(inputs).argmax(1)))
+    clamped = with_epochs(NeuralClamping.paper_protocol(), 2).fit(network(), (inputs, network()(inputs).argmax(1)))
     assert 0 < clamped.temperature < 1
     assert "T = 0: every prediction is right" in clamped.summary.notes[0]
 
@@ -252,7 +252,7 @@ def test_options_may_be_numbers_of_numpy():
 def test_a_descent_that_went_up_is_reported(rule):
     # The second reading of the paper's rule divides by the tiny first δ: a λ that its rate cannot bear.
     with pytest.warns(CalibrantWarning, match=r"the objective rose from .* to .*, so the rate 0\.001 is too high"):
-        clamped = with_epochs(NeuralClamping.paper(strength=rule), 3).fit(network(), data())
+        clamped = with_epochs(NeuralClamping.paper_protocol(strength=rule), 3).fit(network(), data())
     assert any("the objective rose" in note for note in clamped.summary.notes)
 
 

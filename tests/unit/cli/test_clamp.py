@@ -341,7 +341,7 @@ def test_presets_and_options_reach_the_method(clamp, tmp_path, monkeypatch):
     ):
         assert clamp(tmp_path / str(place), *more)[0] == 0
     paper, toolkit, free, spaced = asked
-    assert paper == NeuralClamping.paper(gamma=(0.0, 0.5, 1.0), start=paper.start, seed=4)
+    assert paper == NeuralClamping.paper_protocol(gamma=(0.0, 0.5, 1.0), start=paper.start, seed=4)
     assert (paper.start.scale, toolkit.strength, toolkit.penalty) == (0.1, "tenth-as-term", "norm")
     assert (type(free.delta_shape).__name__, free.start.name, free.strength) == ("PerChannel", "data-driven", 2.0)
     assert (free.space.low, free.space.high, free.space.clips) == (-9, 9, True)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import counting_study
 import pytest
@@ -219,3 +220,42 @@ def test_records_that_are_removed_or_replaced_while_a_study_runs_are_written_aga
         assert [record["cell"]["seed"] for record in records.read()] == [1, 2, 3]
         records.path.unlink()
     assert [record["cell"]["seed"] for record in records.read()] == [1, 2, 3]
+
+
+def test_studies_are_listed_and_recorded_without_fcntl_as_on_windows(tmp_path):
+    script = (
+        "import os, sys, types\n"
+        "import experiments.__main__\n"
+        "for name in [one for one in sys.modules if one.startswith('experiments')]:\n"
+        "    del sys.modules[name]\n"
+        "held = []\n"
+        "def locking(descriptor, mode, size):\n"
+        "    if held: raise PermissionError('locked')\n"
+        "    held.append(descriptor)\n"
+        "sys.modules['fcntl'] = None\n"
+        "sys.modules['msvcrt'] = types.SimpleNamespace(locking=locking, LK_NBLCK=2)\n"
+        "for name in ('uname', 'pread', 'pwrite'):\n"
+        "    delattr(os, name)\n"
+        "sys.platform = 'win32'\n"
+        "import experiments.records\n"
+        "sys.platform = 'linux'\n"
+        "from pathlib import Path\n"
+        "from experiments.__main__ import main\n"
+        "from experiments.records import Records\n"
+        "records = Records(Path(sys.argv[1]))\n"
+        "with records.writing() as writer:\n"
+        "    writer.append({'cell': {}})\n"
+        "    try:\n"
+        "        with records.writing():\n"
+        "            pass\n"
+        "    except ValueError as error:\n"
+        "        print(error)\n"
+        "print(records.read())\n"
+        "sys.exit(main(['list']))\n"
+    )
+    command = [sys.executable, "-c", script, tmp_path / "records.jsonl"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+    assert done.returncode == 0, done.stderr
+    assert "another does so (process" in done.stdout
+    assert "[{'cell': {}}]" in done.stdout
+    assert "neural-clamping" in done.stdout

@@ -196,7 +196,7 @@ def test_a_refit_without_its_samples_is_refused():
         (NeuralClamping(strength=0.001, solver=ExactSolver(max_passes=2)), SHIFT, "But δ is not quite at its optimum."),
         (NeuralClamping(strength=(1.0, 0.1)), SHIFT, "But the weakest of the strengths tried won, so a weaker one may"),
         (
-            replace(NeuralClamping.paper(), solver=StochasticSolver(learning_rate=1.0, epochs=3)),
+            replace(NeuralClamping.paper_protocol(), solver=StochasticSolver(learning_rate=1.0, epochs=3)),
             SHIFT,
             "the objective rose during the fit",
         ),
