@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Unpack, final
+from typing import Any, NamedTuple, Unpack, final
 
 import numpy as np
 import torch
@@ -114,6 +114,14 @@ class WorstClass:
     accuracy: float
 
 
+class ClassShare(NamedTuple):
+    """The most frequent class: to predict it every time is right for this share of samples, by their weights."""
+
+    label: int
+    name: str | None
+    share: float
+
+
 @final
 @dataclass(frozen=True)
 class OperatingPoint:
@@ -166,6 +174,7 @@ class Evaluation(HasReport):
     effective_n: float | None = None  # number of samples of equal weight that know as much, if weights differ
     streamed: Streamed | None = None  # None: the samples were in memory
     operating_points: tuple[OperatingPoint, ...] = ()  # by error rate: that of the estimate, and the guaranteed one
+    majority: ClassShare | None = None  # None where only top labels are known
 
     @property
     def gap(self) -> float:
@@ -264,7 +273,19 @@ def evaluate(
         zeros=samples.zero_cells if isinstance(samples, Predictions) else None,
         effective_n=None if samples.weights is None else samples.effective_size,
         operating_points=operating_points(EXACT(samples).ranked, rates) if rates else (),
+        majority=majority_of(class_sums(samples), samples.class_names) if isinstance(samples, Predictions) else None,
     )
+
+
+def class_sums(samples: Predictions) -> Tensor:
+    """Return the number of samples of every class, (k,), or the sum of their weights."""
+    return torch.bincount(samples.labels, samples.weights, minlength=samples.n_classes)
+
+
+def majority_of(sums: Tensor, names: Sequence[str] | None) -> ClassShare:
+    """Return the most frequent class, from the sums of all classes, (k,)."""
+    label = int(sums.argmax())
+    return ClassShare(label, names[label] if names else None, float(sums[label]) / float(sums.sum()))
 
 
 def _checked_rates(error_rates: object) -> tuple[float, ...]:

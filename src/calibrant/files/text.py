@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -99,11 +100,21 @@ def _csv_form(path: Path, separator: str | None) -> tuple[str, Any, Any]:
 
 
 def _check_text(path: Path, start: bytes) -> None:
-    """Check by its first bytes that a file is not of another format."""
-    forms = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK\x03\x04": "an Excel file or another zip archive"}
-    form = next((form for mark, form in {**forms, b"\x1f\x8b": "compressed"}.items() if start.startswith(mark)), None)
+    """Check by its first bytes that a file is not of another format or encoding."""
+    forms = {b"PK\x03\x04": "an Excel file or another zip archive", b"\x1f\x8b": "compressed"}
+    form = next((form for mark, form in forms.items() if start.startswith(mark)), None)
     if form is not None:
         raise FileError(f"{path} must be text in UTF-8; it is {form}. Save it as UTF-8, or name it by its format.")
+    # Letters, digits and marks of UTF-16 have a byte of 0 each, the second one in the order of Windows.
+    marks = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+    zeros = {"UTF-16LE": start[1::2].count(0), "UTF-16BE": start[::2].count(0)}
+    likely = marks.get(start[:2]) or max(zeros, key=lambda encoding: zeros[encoding])
+    if likely == "UTF-16" or 4 * zeros[likely] > len(start):
+        sure, new = "" if likely == "UTF-16" else "probably ", shlex.quote(f"utf-8-{path.name}")
+        raise FileError(
+            f"{path} must be text in UTF-8; it is {sure}{likely}. Save it as UTF-8 (Excel: CSV UTF-8), or convert it: "
+            f"iconv -f {likely} -t UTF-8 {shlex.quote(path.name)} > {new}"
+        )
 
 
 def csv_batches(

@@ -8,7 +8,16 @@ from typing import Any
 
 from calibrant import catalogue
 from calibrant.errors import CHECK_LABELS
-from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, WorstClass, is_beyond_noise, smallest_visible
+from calibrant.evaluation import (
+    WORTHWHILE,
+    Evaluation,
+    NextStep,
+    OperatingPoint,
+    Reason,
+    WorstClass,
+    is_beyond_noise,
+    smallest_visible,
+)
 from calibrant.evidence import Difference, Estimate, Side
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
@@ -155,7 +164,7 @@ def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Sec
             continue
         shares = ((one.coverage, one.coverage_low, one.coverage_high), (one.error, one.error_low, one.error_high))
         texts = [(f"{share:.2%}", f"{low:.2%} … {high:.2%}") for share, low, high in shares]
-        rows.append([*asked, f"≥ {one.threshold!r}", *texts[0], *texts[1]])
+        rows.append([*asked, _accepted(one), *texts[0], *texts[1]])
     if not rows:
         return []
     header = ["errors at most", "", "confidence", "coverage", "95 % interval", "error rate", "95 % interval"]
@@ -165,7 +174,30 @@ def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Sec
         "of cases, its choice included, for independent samples drawn alike. Intervals are those of one threshold."
     )
     more = " These are of all samples together: the error rate of a slice may be higher." * has_slices
-    return [Section("Thresholds", (table(header, rows, text=(0, 1)),), legend=legend + more)]
+    items = _needs_no_threshold(evaluation)
+    return [Section("Thresholds", (table(header, rows, text=(0, 1)),), items=items, legend=legend + more)]
+
+
+def _accepted(point: OperatingPoint) -> str:
+    return "any" if point.coverage == 1 else f"≥ {point.threshold!r}"
+
+
+def _needs_no_threshold(evaluation: Evaluation) -> tuple[str, ...]:
+    """Return a sentence on the error rates that all samples together keep to, and what guessing one class has."""
+    met = [one for one in evaluation.operating_points if one.coverage == 1 and not one.is_guaranteed]
+    if not met:
+        return ()
+    rates = " and ".join(f"{100 * one.error_rate:g} %" for one in met)
+    text = f"No threshold is needed for {rates}: of all samples, {100 * met[0].error:.2f} % are wrong."
+    if (most := evaluation.majority) is None:
+        return (text,)
+    name, error = f"“{page.short(most.name)}”" if most.name else f"class {most.label}", 1 - most.share
+    text += f" Always predicting {name}, the most frequent class, is wrong for {100 * error:.2f} %."
+    if error <= max(one.error_rate for one in met):
+        text += " So such a rate is met without finding any sample of the others: ask for a lower one"
+        of_rare = ", or for a threshold of the rarer class's probability: --top-label --confidence NAME --correct NAME."
+        text += of_rare if evaluation.classes == 2 else "."
+    return (text,)
 
 
 def _document(
@@ -316,7 +348,7 @@ def _slice_threshold_sections(slices: Sequence[Slice], *, most: int | None = Non
         for one in [one for one in slices if one.column == column][:most]:
             for estimated, guaranteed in zip(one.operating_points[::2], one.operating_points[1::2], strict=True):
                 cells = [
-                    ("none", "") if point.threshold is None else (f"≥ {point.threshold!r}", f"{point.coverage:.1%}")
+                    ("none", "") if point.threshold is None else (_accepted(point), f"{point.coverage:.1%}")
                     for point in (estimated, guaranteed)
                 ]
                 asked = f"{100 * estimated.error_rate:g} %"

@@ -265,8 +265,7 @@ def state_differences(
     if different := candidate.design.difference(alike):
         raise InputError(f"both sets must be of one kind; the baseline has {different}.")
     if baseline.n != candidate.n:
-        got = f"got {baseline.n:,} and {candidate.n:,}"
-        raise InputError(f"both sets must describe the same samples; {got} samples. {_LEFT_OUT}")
+        raise InputError(f"both sets must have the same samples; got {baseline.n:,} and {candidate.n:,}. {_LEFT_OUT}")
     if baseline.labelled != candidate.labelled:
         raise InputError(
             "both sets must have the same labels in the same order, in files of the same names; they have not. "

@@ -15,6 +15,7 @@ from calibrant.evaluation import (
     Evaluation,
     Streamed,
     WorstClass,
+    majority_of,
     operating_points,
     score_splits,
     worst_of_bins,
@@ -30,6 +31,7 @@ from calibrant.metrics.states import (
     BinMoments,
     Binned,
     BinnedByPrediction,
+    BinnedClasswise,
     BinnedMoments,
     Bins,
     Cells,
@@ -66,6 +68,7 @@ def evaluate_state(
     bins, moments = states[Binned(design.n_bins)], states[BinnedMoments(design.n_bins)]
     assert isinstance(bins, Bins)
     assert isinstance(moments, BinMoments)
+    classwise = states.get(BinnedClasswise(design.n_bins))
     curve = corp_of_ranked(exact, floored=design.classes is None or design.given_as_probs, seed=design.seed)
     sampled = tuple(metric.name for metric in state.metrics if isinstance(metric.statistic, KernelFeatures))
     return Evaluation(
@@ -84,6 +87,7 @@ def evaluate_state(
         effective_n=float(exact.effective_n) if design.weighted else None,
         streamed=Streamed(*(shards, len(sample), sampled, float(state.cells.auroc_error)), missing=tuple(missing)),
         operating_points=operating_points(exact, error_rates, edges=state.cells.edges) if error_rates else (),
+        majority=majority_of(classwise.hits.sum(-1), design.class_names) if isinstance(classwise, ClassBins) else None,
     )
 
 

@@ -151,10 +151,7 @@ def gather(
 def warn_of_missing(
     shards: Sequence[Shard], plan: Plan, *, engine: Engine, allow_missing: bool = False, are_all: bool = False
 ) -> list[Any]:
-    """Warn of rows that are left out, if any are to be, and return the first of every shard, or all of them.
-
-    This takes a pass over the shards. All processes of ``torchrun`` get the rows.
-    """
+    """Warn of rows that are left out, if any are to be, in a pass over the shards; return the first of each, or all."""
     if plan.options.missing != "drop":
         return []
     tasks, counts = plan.tasks(shards), {shard: [np.zeros(2, np.int64)] for shard in shards}

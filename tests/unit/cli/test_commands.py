@@ -411,6 +411,24 @@ def test_thresholds_for_error_rates_are_in_the_terminal_and_in_json_in_memory_an
     assert calibrant("evaluate", path, "--error-rate", 5)[0] == 2
 
 
+@pytest.mark.parametrize("reading", [[], ["--stream"]])
+def test_a_rate_that_guessing_the_most_frequent_class_keeps_to_is_said_to_be_so(calibrant, tmp_path, reading):
+    path = tmp_path / "p.csv"
+    # Of 100 samples, 4 are positive, and all are predicted as negative: 4 % are wrong, as by guessing.
+    rows = [f"{0.01 + 0.001 * i},{int(i % 25 == 0)},{1 + i % 25 // 24}" for i in range(100)]
+    path.write_text("\n".join(["p,y,w", *rows]) + "\n")
+    options = ("--positive", "p", "--labels", "y", "--resamples", 100, *reading, "--json", tmp_path / "e.json")
+    out = " ".join(calibrant("evaluate", path, *options, "--error-rate", 0.05)[1].split())
+    assert "No threshold is needed for 5 %: of all samples, 4.00 % are wrong." in out
+    assert "Always predicting class 0, the most frequent class, is wrong for 4.00 %. So such a rate is met" in out
+    assert "≥ 0.0" not in out
+    assert json.loads((tmp_path / "e.json").read_text())["majority"] == {"label": 0, "name": None, "share": 0.96}
+    assert "No threshold is needed" not in calibrant("evaluate", path, *options, "--error-rate", 0.03)[1]
+    calibrant("evaluate", path, *options, "--weights", "w")
+    share = json.loads((tmp_path / "e.json").read_text())["majority"]["share"]
+    assert share == pytest.approx(100 / 104)
+
+
 def test_json_on_standard_output_stands_there_alone(calibrant, files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = calibrant("evaluate", files / "model.npz", "--resamples", 100, "--json", "-", "--fail-if", "ece>0")

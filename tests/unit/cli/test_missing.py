@@ -175,7 +175,7 @@ def test_a_baseline_of_other_rows_is_refused(calibrant, tmp_path, options):
     old = write(tmp_path / "old.csv", {name: column[:-1] for name, column in columns().items()})
     code, _, error = calibrant("evaluate", new, "--baseline", old, "--missing", "drop", *options)
     assert code == 2
-    assert "120 and 119 rows" in error or "got 114 and 115 samples" in error
+    assert "120 and 119 rows" in error or "got 114 and 115." in error
     halves = [
         write(
             tmp_path / f"{half}.csv",

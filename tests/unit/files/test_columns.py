@@ -222,6 +222,8 @@ def test_decimal_commas_and_percent_signs_are_named(tmp_path):
     ("text", "part"),
     [
         ("prob_0,prob_1,label\n0.2,0.8,1\n".encode("utf-16"), "it is UTF-16"),
+        ("prob_0,prob_1,label\n0.2,0.8,1\n".encode("utf-16-le"), "iconv -f UTF-16LE"),
+        ("prob_0,größe,label\n0.2,0.8,1\n".encode("utf-16-be"), "iconv -f UTF-16BE"),
         (b"PK\x03\x04 something", "Excel"),
         (gzip.compress(b"prob_0,prob_1,label\n"), "compressed"),
         (b"prob_0,prob_1\n0.2,0.8\n", "without labels only apply works"),
@@ -232,7 +234,20 @@ def test_decimal_commas_and_percent_signs_are_named(tmp_path):
         (b"prob_a,prob_b,label\n.2,.8,a|b\n", "(multi-label)"),
         (b"prob_0,prob_1,label\n.2,.8,0;1\n", "(multi-label)"),
     ],
-    ids=["utf-16", "excel", "gzip", "no labels", "y_true", "prob", "score", "no header", "names", "numbers"],
+    ids=[
+        "utf-16",
+        "utf-16-le",
+        "utf-16-be",
+        "excel",
+        "gzip",
+        "no labels",
+        "y_true",
+        "prob",
+        "score",
+        "no header",
+        "names",
+        "numbers",
+    ],
 )
 def test_what_a_csv_lacks_is_named_with_what_helps(tmp_path, text, part):
     (tmp_path / "p.csv").write_bytes(text)
