@@ -153,7 +153,8 @@ def truths(words: Words, name: str) -> Tensor:
     if unknown is not None:
         raise InputError(
             f"{name} must be true/false, yes/no or 1/0; got {unknown[1]!r} at ",
-            *(Row(unknown[0]), ". Rewrite it, or compare prediction and label yourself."),
+            *(Row(unknown[0]), ". Name the one that means true: ", Argument("positive_class", unknown[1])),
+            ", or another.",
         )
     return words.numbers({word: TRUTHS[word.strip().lower()] for word in words.distinct}).bool()
 

@@ -198,11 +198,14 @@ def _print_outcome(console: "Console", count: str, method: str, applied: "Applie
     with_labels = "with their labels" if applied.labelled else "without labels, as the file has none"
     console.print(f"Calibrated {count} with {method}: {_KINDS[applied.kind]}, {with_labels}.")
     if applied.unscored:
-        console.print(f"{_counted(applied.unscored, 'row')} without scores kept their places, without scores.")
+        kept = "kept its place" if applied.unscored == 1 else "kept their places"
+        console.print(f"{_counted(applied.unscored, 'row')} without scores {kept}, without scores.")
     for text, names in (("Copied unchanged", applied.copied), ("Not copied", applied.left)):
         if names:
             more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-            console.print(f"{text}: {', '.join(map(terminal_text, names[:_MOST_NAMED]))}{more}.")
+            console.print(
+                f"{text}: {', '.join(terminal_text(name) or repr(name) for name in names[:_MOST_NAMED])}{more}."
+            )
 
 
 def _given_temperature(text: Path) -> "TemperatureScaling | None":

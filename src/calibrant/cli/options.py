@@ -95,7 +95,8 @@ class Scores:
         str | None, option("COLUMN", "The one column of scores of two classes: that of the positive class.", INPUT)
     ] = None
     positive_class: Annotated[
-        str | None, option("LABEL", "Label of the positive class, unless labels are 0/1 or true/false.", INPUT)
+        str | None,
+        option("LABEL", "Label of the positive class, or of correct, unless they are 0/1 or true/false.", INPUT),
     ] = None
     class_names: Annotated[
         str | None, option("NAMES", "Class names in the order of the scores, with commas between them.", INPUT)

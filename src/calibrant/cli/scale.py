@@ -304,10 +304,15 @@ def _opened(
     """Read predictions into memory, and those of a baseline; rows that either lacks are left out of both."""
     import torch
 
+    from calibrant.files.load import check_order, open_source
+    from calibrant.predictions import TopLabel
+
     predictions, extra, rows, kept = source.load(replace(reading, extra=slicing.wanted), split, "test")
     other, twice = None, 0
     if baseline is not None:
         other, _, others, kept_there = baseline.load(reading, split, "test")
+        for pair in zip(source.paths, baseline.paths, strict=False) if isinstance(other, TopLabel) else ():
+            check_order(*(open_source(path, reading) for path in pair))
         if reading.missing == "drop":
             if len(kept) != len(kept_there):
                 raise InputError(f"{_SAME_ROWS}; got {len(kept):,} and {len(kept_there):,} rows.")

@@ -348,6 +348,9 @@ def check_pair(first: Predictions | TopLabel, second: Predictions | TopLabel) ->
     ):
         raise InputError("both sets must have the same weights; got other weights, or weights in one of them only.")
     if isinstance(first, Predictions) and isinstance(second, Predictions):
+        names = first.class_names, second.class_names
+        if None not in names and names[0] != names[1] and set(names[0] or ()) == set(names[1] or ()):
+            raise InputError("both sets must have their classes in one order; got the same names in another order.")
         differ = (first.labels.cpu() != second.labels.cpu()).nonzero()
         if differ.numel():
             row = int(differ[0])

@@ -185,6 +185,24 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
         return Loaded(predictions, choice, content, {name: extra[name] for name in options.extra})
 
 
+def check_order(ours: Content, theirs: Content) -> None:
+    """Raise if two tables have the same samples in another order, as a column that both have shows, such as an id.
+
+    Its text or whole numbers are distinct, and the same in both. Tables of the top label have no labels to compare.
+    """
+    if ours.verbatim is None or theirs.verbatim is None:  # arrays
+        return
+    for name in (name for name in ours.names if name in theirs.names and len(ours.shape(name)) == 1):
+        columns = ours.verbatim([name])[name], theirs.verbatim([name])[name]
+        row = in_module("tables", "first_moved")(*columns)
+        if row is not None:
+            mine, other = (column[row].as_py() for column in columns)
+            raise InputError(
+                f"both sets must have the same samples in the same order; {name!r} has the same values in both, but "
+                f"{mine!r} and {other!r} in row {row} (counting from 0). Sort both by {name!r} first."
+            )
+
+
 @contextmanager
 def naming(path: Path | None, first: int = 0) -> Iterator[None]:
     """Name the file in errors about what it holds, and the line of a row of text; rows are counted from ``first``."""
@@ -419,6 +437,8 @@ def _record(columns: Arrays, content: Content, choice: ColumnChoice, options: Lo
     if choice.kind == "top-label":
         assert choice.labels is not None
         correct = columns[choice.labels]
+        if options.positive_class is not None:
+            correct = _two_classes(correct, choice.labels, options, None)[0].bool()
         return TopLabel(scores, truths(correct, repr(choice.labels)) if isinstance(correct, Words) else correct)
     labels = None if choice.labels is None else columns[choice.labels]
     _check_labelled(labels)

@@ -355,6 +355,19 @@ def _bounded(path: Path, batches: Iterable[Any], *, held: bool = True) -> Iterat
         yield batch
 
 
+def first_moved(ours: Any, theirs: Any) -> int | None:
+    """Return the first row that differs if two columns hold the same distinct texts or whole numbers, else None."""
+    import pyarrow.compute as pc
+
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
+    is_alike = ours.type == theirs.type and len(ours) == len(theirs) and any(kind(ours.type) for kind in kinds)
+    if not is_alike or ours.equals(theirs) or pc.count_distinct(ours, mode="all").as_py() < len(ours):
+        return None
+    if not ours.take(pc.sort_indices(ours)).equals(theirs.take(pc.sort_indices(theirs))):
+        return None
+    return int(pc.index(pc.equal(ours, theirs), False).as_py())
+
+
 def content_of(path: Path | None, schema: Any, select: Callable[[list[str]], Any]) -> Content:
     """Return the content of a table whose columns have types."""
     metadata = schema.metadata or {}

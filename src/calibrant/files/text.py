@@ -84,6 +84,8 @@ def _csv_form(path: Path, separator: str | None) -> tuple[str, Any, Any]:
         _check_text(path, header)
         block = max(_BLOCK, len(header) + _LONGEST_NUMBER * (header.count(mark.encode()) + 1))
         options = csv.ReadOptions(block_size=min(block, _MOST_BLOCK))
+    if header.lower().startswith((b"sep=", b"\xef\xbb\xbfsep=")):  # Excel's
+        raise FileError(f"{path} must begin with the names of the columns; it begins with sep=. Delete that line.")
     # Before parsing: with decimal commas, the rows have other numbers of commas than the first.
     others = [other for other in _MARKS if mark.encode() not in header and other.encode() in header]
     if others:

@@ -183,8 +183,7 @@ class Predictions(Samples):
         if impossible:
             warn(
                 f"{impossible:,} of {len(made):,} true classes were given probability 0, so the log-loss without a "
-                f"floor is infinite. It is reported with every one counted as {scores.LABEL_FLOOR:g} at least, and "
-                "depends on that choice."
+                f"floor is infinite. It counts each of them as {scores.LABEL_FLOOR:g}, and depends on that choice."
             )
         return made
 

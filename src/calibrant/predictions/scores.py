@@ -150,7 +150,7 @@ def read_binary_probs(given: Any) -> tuple[Tensor, Tensor]:
     """Return log-probabilities with a floor and probabilities, (n, 2), from those of class 1, (n,) or (n, 1)."""
     single = one_column(given, "probs")
     check_rows(len(single))
-    check_unit_interval(single, "probs", _AS_LOGITS)
+    check_unit_interval(single, "probs", f"Divide percentages by 100. {_AS_LOGITS}")
     p = single.to(working_dtype(single))
     log_probs = torch.stack([(-p).log1p(), p.log()], 1).clamp(min=math.log(PROB_FLOOR))
     return log_probs, torch.stack([1 - p, p], 1)

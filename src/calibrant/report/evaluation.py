@@ -64,8 +64,8 @@ _STEPS = {
         "(calibrant compare)."
     ),
     Reason.gain_unknown: "Recalibrate the confidence on samples that are not used for testing, and evaluate again.",
-    Reason.too_small: "Leave the confidence uncalibrated: its error is too small to matter.",
-    Reason.calibrated: "Leave the confidence uncalibrated: recalibrating could only add noise.",
+    Reason.too_small: "Leave the confidence unchanged: its error is too small to matter.",
+    Reason.calibrated: "Leave the confidence unchanged: recalibrating could only add noise.",
     Reason.like_guessing: f"It is right no more often than guessing would be. {CHECK_LABELS}",
 }
 _TONES: dict[NextStep, Tone] = {NextStep.leave: "good", NextStep.more_samples: "open", NextStep.check_labels: "open"}

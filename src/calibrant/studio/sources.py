@@ -38,7 +38,7 @@ from calibrant.errors import (
 )
 from calibrant.evidence import check_pair
 from calibrant.files.choose import LoadOptions, shown_names
-from calibrant.files.load import load_detailed, open_source, rows_with
+from calibrant.files.load import check_order, load_detailed, open_source, rows_with
 from calibrant.files.source import Arrays, Content, open_mapping
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.slices import PREDICTED, predicted_classes
@@ -174,7 +174,9 @@ def load_pair(
     if baseline is None:
         return parts, None
     second = load_parts(baseline, progress)
-    other = second.test
+    other, pair = second.test, (source, baseline)
+    if isinstance(other, TopLabel) and not any(one["path"] in EXAMPLES for one in pair):
+        check_order(*(open_source(one["path"], LoadOptions(**options_of(one))) for one in pair))
     if len(second.kept) == len(parts.kept):
         rows = torch.isin(parts.places, second.places).nonzero()[:, 0]
         if not len(rows):

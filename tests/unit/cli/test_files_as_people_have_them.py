@@ -71,3 +71,61 @@ def test_a_row_of_text_is_named_by_its_line(calibrant, tmp_path, name, text, lin
     code, _, error = calibrant("evaluate", path, *options)
     assert code == 2
     assert f"got 7 at line {line}." in " ".join(error.split())
+
+
+def answers(path, ids, confidence=(0.9, 0.4, 0.8), correct=("ja", "nein", "ja")):
+    """Write 60 answers with an id each, in the order of the ids."""
+    rows = [
+        {"id": f"q{number}", "confidence": confidence[number % 3], "correct": correct[number % 3]} for number in ids
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_the_same_answers_in_another_order_are_no_baseline(calibrant, tmp_path):
+    new, same = (answers(tmp_path / name, range(60)) for name in ("new.jsonl", "same.jsonl"))
+    moved = answers(tmp_path / "moved.jsonl", reversed(range(60)))
+    others = answers(tmp_path / "others.jsonl", range(100, 160))  # not the same ids: they may be those of runs
+    options = ("--positive-class", "ja", "--resamples", 100)
+    for baseline in (same, others):
+        assert calibrant("evaluate", new, "--baseline", baseline, *options)[0] == 0
+    code, _, error = calibrant("evaluate", new, "--baseline", moved, *options)
+    assert code == 2
+    assert "Sort both by 'id'" in error
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+def test_the_word_for_correct_can_be_named(calibrant, tmp_path, stream):
+    path = answers(tmp_path / "answers.jsonl", range(60))
+    code, _, error = calibrant("evaluate", path, *stream)
+    assert code == 2
+    assert "--positive-class ja" in error
+    target = tmp_path / "report.json"
+    code, _, error = calibrant(
+        "evaluate", path, *stream, "--positive-class", "ja", "--resamples", 100, "--json", target
+    )
+    assert code == 0, error
+    assert json.loads(target.read_text())["metrics"]["accuracy"]["value"] == pytest.approx(2 / 3)
+
+
+def test_the_first_line_that_excel_adds_is_named(calibrant, tmp_path):
+    (tmp_path / "p.csv").write_text("sep=;\np;y\n0.2;0\n0.8;1\n")
+    code, _, error = calibrant("evaluate", tmp_path / "p.csv", "--probs", "--positive", "p", "--labels", "y")
+    assert code == 2
+    assert "Delete that line" in error
+
+
+def test_percentages_of_the_positive_class_are_named(calibrant, tmp_path):
+    (tmp_path / "p.csv").write_text("p,y\n20,0\n80,1\n")
+    code, _, error = calibrant("evaluate", tmp_path / "p.csv", "--probs", "--positive", "p", "--labels", "y")
+    assert code == 2
+    assert "Divide percentages by 100" in error
+
+
+def test_classes_in_another_order_are_named_before_their_labels(calibrant, tmp_path):
+    rows = ["0.7,0.3,a", "0.2,0.8,b"] * 20
+    (tmp_path / "new.csv").write_text("\n".join(["prob_a,prob_b,label", *rows]))
+    (tmp_path / "old.csv").write_text("\n".join(["prob_b,prob_a,label", *rows]))
+    code, _, error = calibrant("evaluate", tmp_path / "new.csv", "--baseline", tmp_path / "old.csv")
+    assert code == 2
+    assert "classes in one order" in error
