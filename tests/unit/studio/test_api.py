@@ -3,7 +3,7 @@
 import json
 import shlex
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 from calibrant import evaluate, training
 from calibrant.cli.main import app
 from calibrant.errors import CalibrantWarning, InputError
+from calibrant.evidence import differences, estimates
 from calibrant.files import load, load_map
 from calibrant.metrics import nll
 from calibrant.studio import api, sources
@@ -117,6 +118,17 @@ def undrawn(monkeypatch):
     monkeypatch.setattr("calibrant.plots.save_figures", lambda _drawn, _folder: [])
 
 
+@pytest.fixture
+def few_draws(monkeypatch):
+    """Resample a fifth as often: all ways to the same numbers do, and those of one seed are equal as exactly."""
+    for module in (differences, estimates):
+        monkeypatch.setattr(module, "draw_groups", partial(fewer, module.draw_groups))
+
+
+def fewer(draw, n, resamples, *more):
+    return draw(n, resamples // 5, *more)
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_a_second_file_calibrates(table, tmp_path):
     calibrating = tmp_path / "calibration.csv"
@@ -161,6 +173,7 @@ def value_of(lines):
     return eval(call, names)  # noqa: S307
 
 
+@pytest.mark.usefixtures("few_draws")
 @pytest.mark.parametrize(
     "split", [None, {"by": "half", "seed": 3}, {"by": "column", "column": "part", "calibration": "val", "test": "test"}]
 )
@@ -271,6 +284,7 @@ def run_cli(lines, monkeypatch, folder):
     return json.loads((folder / "again.json").read_text())
 
 
+@pytest.mark.usefixtures("few_draws")
 @pytest.mark.parametrize("split", [None, {"by": "column", "column": "part", "calibration": "val", "test": "test"}])
 def test_weights_and_slices_have_the_numbers_of_the_command_line(weighted, monkeypatch, split):
     source = source_of(weighted, name="weighted.csv", weights="w", by=["region"], classes=True, split=split)
@@ -432,6 +446,7 @@ def emptied(path, rows):
 BY_PART = {"by": "column", "column": "part", "calibration": "val", "test": "test"}
 
 
+@pytest.mark.usefixtures("few_draws")
 @pytest.mark.parametrize(
     ("own", "others", "n"),
     [({}, {}, 400), ({"split": BY_PART}, {}, 300), ({"split": {"by": "half", "seed": 1}}, {}, 200),
@@ -467,6 +482,7 @@ def test_two_models_have_the_numbers_of_the_command_line(table, milder, monkeypa
     assert answer["document"]["verdict"]["findings"][0] == shown["words"]
 
 
+@pytest.mark.usefixtures("few_draws")
 def test_other_columns_of_one_file_are_named_in_the_comparison(milder):
     baseline = source_of(milder, scores="q_")
     shown = api.evaluate(source_of(milder), baseline=baseline, progress=quiet)["charts"]["comparison"]
@@ -506,6 +522,7 @@ def test_tables_of_other_samples_are_refused(table, milder, tmp_path):
         api.check(halves[0], baseline=halves[1], progress=quiet)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("split", [None, {"by": "half", "seed": 0}, BY_PART])
 def test_rows_without_values_are_left_out_on_request_and_counted(table, tmp_path, split):
     emptied(table, {3, 8})
