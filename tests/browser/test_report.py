@@ -12,7 +12,8 @@ from tests.unit.scale.test_state import state_of
 
 from calibrant import Predictions, evaluate
 from calibrant.comparison import compare
-from calibrant.evidence import corp
+from calibrant.evaluation import metrics_for
+from calibrant.evidence import corp, difference
 from calibrant.metrics import ACE, ECE, NLL
 from calibrant.metrics.states import Binned
 from calibrant.report import clamping_page, comparison_page, diagnosis_page, evaluation_page, to_html_of_several, write
@@ -21,6 +22,7 @@ from calibrant.report.network_charts import clamping_charts, diagnosis_charts
 from calibrant.report.page import number_text
 from calibrant.report.trend import trend_page
 from calibrant.scale.trend import measure_trend
+from calibrant.slices import evaluate_slices
 
 pytestmark = pytest.mark.usefixtures("chromium")
 
@@ -327,6 +329,26 @@ def test_it_is_readable_without_javascript(open_report, report):
     page = open_report(report, java_script_enabled=False, ready=".headline")
     for words in ("overconfident", "need JavaScript", "Brier score"):
         expect(page.locator("body")).to_contain_text(words, use_inner_text=True)
+
+
+def test_what_the_charts_say_of_slices_and_a_baseline_is_said_once(open_report, tmp_path):
+    new, old = made(600, 3), made(600, 3, factor=1)
+    by = {"region": ["north", "south"] * 300}
+    slices, metrics = evaluate_slices(new, by=by, resamples=100), metrics_for(new)
+    compared = {"comparison": difference(old, new, metrics, resamples=100), "baseline": "old.npz"}
+    evaluation = evaluate(new, resamples=100)
+    page = evaluation_page(evaluation, source="new.npz", slices=slices, **compared)
+    charts = evaluation_charts(evaluation, new, name="new.npz", slices=slices, by=by, other=old, **compared)
+    path = write(replace(page, charts=lambda: charts), tmp_path / "report.html")
+    words = page.verdict.findings[0]
+    without_script = {"java_script_enabled": False, "ready": ".headline"}
+    for options, where in (({}, ".differences .words"), (without_script, ".findings li")):
+        shown = open_report(path, **options)
+        said = shown.get_by_text(words, exact=True)
+        assert [one.is_visible() for one in said.all()].count(True) == 1, options
+        assert shown.locator(where).get_by_text(words, exact=True).is_visible()
+        tables = shown.locator('.brief [aria-label="By region"], .slices table')
+        assert [one.is_visible() for one in tables.all()].count(True) == 1, options
 
 
 def test_hostile_names_are_text(open_report, tmp_path):
