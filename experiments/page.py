@@ -12,7 +12,7 @@ from experiments.records import Record
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["claims", "interval", "joined", "number_by_number", "page", "provenance", "save", "table"]
+__all__ = ["claims", "interval", "joined", "number_by_number", "page", "plain_table", "provenance", "save", "table"]
 
 
 def page(title: str, study: str, introduction: str, parts: Sequence[str]) -> str:
@@ -40,20 +40,25 @@ def provenance(records: Sequence[Record]) -> str:
     return f"{len(records)} records, made on {'; '.join(places)}. Library commits: {', '.join(commits)}."
 
 
+def plain_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table without a heading."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (heads, *rows)]
+    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
+
+
 def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a section with a table."""
-    lines = [f"| {' | '.join(cells)} |" for cells in (heads, *rows)]
-    return "\n".join([f"## {title}", "", lines[0], "|---" * len(heads) + "|", *lines[1:]])
+    return f"## {title}\n\n{plain_table(heads, rows)}"
 
 
-def claims(entries: Sequence[Finding]) -> str:
+def claims(entries: Sequence[Finding], title: str = "What holds") -> str:
     """Return the table of the paper's claims for which there are records."""
     rows = [
         [about.what, f"**{each.verdict}**", interval(each.number, 2, signed=True), each.number.about, about.reason]
         for each in entries
         if isinstance(about := each.published, Claim) and each.number is not None
     ]
-    return table("What holds", ["claim of the paper", "verdict", "ours", "from", "why"], rows) if rows else ""
+    return table(title, ["claim of the paper", "verdict", "ours", "from", "why"], rows) if rows else ""
 
 
 def number_by_number(entries: Sequence[Finding]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,20 +10,26 @@ from torch import Tensor
 from calibrant import catalogue
 from calibrant.diagnosis.over_seeds import two_sample
 from experiments.numbers import Estimate, Number, minus, over_seeds, pooled
+from experiments.overconfidence.pools import (
+    FAMILIES,
+    Groups,
+    Runs,
+    choices,
+    draw_epochs,
+    draw_pools,
+    has_curves,
+    order,
+    pool_numbers,
+    pools_of,
+    title_of,
+)
 from experiments.page import claims, interval, number_by_number, page, provenance, save, table
 from experiments.published import Finding, Published, findings, read_published
 from experiments.records import Record
 
-__all__ = ["draw_losses", "loss_curve", "numbers_of", "page_of"]
+__all__ = ["draw_losses", "groups_of", "loss_curve", "numbers_of", "page_of"]
 
 PUBLISHED = Path(__file__).parent / "published.toml"
-DATA = {
-    "cifar100": "CIFAR-100",
-    "cifar10": "CIFAR-10",
-    "svhn": "SVHN",
-    "newsgroups": "20 Newsgroups",
-    "digits": "digits",
-}
 ROWS = ("none", "TS (grid)", "TS", "HB", "HB (equal mass)", "SVS")
 METRICS = {"accuracy": 100, "nll": 1, "ece": 100, "auroc": 100}
 MARKS = {"higher": " ▲", "lower": " ▼", "alike": ""}
@@ -40,15 +46,30 @@ BEFORE_AND_AFTER = """
 ## Before and after
 
 The paper's claim: losses that lower the calibration error leave more of it after a map. The temperature is that of the
-lowest log-loss; lines are 95 % intervals.
+lowest log-loss; lines are 95 % intervals. Losses of which there are several seeds, where there are such.
 
 ![ECE by loss, uncalibrated and after a temperature](images/overconfidence.png)
+"""
+POOLS = """
+## The coefficients
+
+Fig. 1a to c of the paper: the ECE by the coefficient of each family, here also after the paper's temperature, TS
+(grid), and after that of the lowest log-loss, TS. Cross-entropy is at 0, its uncalibrated ECE the dashed line. Hollow
+marks are networks with less than half its accuracy. Lines are 95 % intervals; most coefficients have one seed.
+
+![ECE by coefficient, before and after a temperature](images/overconfidence-pools.png)
+"""
+EPOCHS = """
+Fig. 4: the optimal ECE, at the temperature that is best on the test samples, every ten epochs with label smoothing.
+Lines are means over seeds, areas reach from the lowest to the highest.
+
+![Optimal ECE over epochs by the coefficient of label smoothing](images/overconfidence-epochs.png)
 """
 TEXTS = """
 
 The paper says of its network for texts that it has 8 layers, and no more. With the cross-entropy ours needs a
 temperature of {ours:.1f}, the paper's one of {theirs:.1f}. The coefficients are the paper's, chosen for its network on
-its test samples: what is refuted here is refuted of these coefficients with this network."""
+its test samples: what is refuted here is refuted of these coefficients with this network.{pools}"""
 FIGURE = """
 ## The losses
 
@@ -57,7 +78,6 @@ is flat, and inverse focal loss steeper than the cross-entropy.
 
 ![Focal loss, cross-entropy and inverse focal loss by probability](images/overconfidence-losses.png)
 """
-Runs: TypeAlias = dict[int, dict[str, Any]]  # numbers by seed
 
 
 def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
@@ -69,7 +89,7 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
         records: Successful ones.
     """
     found: dict[str, Number] = {}
-    groups = _groups(records)
+    groups = groups_of(records)
     for (data, method), runs in groups.items():
         for name in ("TS (grid)", "TS"):
             if temperatures := [run["T"][name] for run in runs.values() if name in run["T"]]:
@@ -91,7 +111,7 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
                     number = pooled(differences)
                     about = "1 seed, test samples" if len(differences) == 1 else number.about
                     found[f"{data}.{method} - CE.{row}.{metric}"] = number._replace(about=about)
-    return found
+    return found | pool_numbers(groups, found)
 
 
 def page_of(records: Sequence[Record], *, images: Path | None) -> str:
@@ -113,30 +133,40 @@ two-sample t-test over seeds against the cross-entropy. **A verdict from one see
 authors' code takes no gradient through the weight of focal loss, which "weight detached" stands for.
 {provenance(records)}{_earlier(records)}
 """
+    groups = groups_of(records)
+    pooled_ids = pool_numbers(groups, numbers)
+    of_tables, of_pools = (
+        [each for each in entries if (each.published.id in pooled_ids) is of_pool] for of_pool in (False, True)
+    )
+    has_pools, has_epochs = bool(pools_of(groups, numbers)), has_curves(groups)
     if images is not None:
         draw_losses(images / "overconfidence-losses.png")
-    groups = _groups(records)
-    if images is not None:
         _draw_errors(groups, numbers, images / "overconfidence.png")
+        if has_pools:
+            draw_pools(groups, numbers, images / "overconfidence-pools.png")
+        if has_epochs:
+            draw_epochs(groups, images / "overconfidence-epochs.png")
     tables = [
-        _table(data, groups, numbers) + (_about_texts(entries) if data == "newsgroups" else "")
+        _table(data, groups, numbers) + (_about_texts(entries, numbers) if data == "newsgroups" else "")
         for data in dict.fromkeys(data for data, _ in groups)
     ]
-    parts = [claims(entries), BEFORE_AND_AFTER, *tables, number_by_number(entries), FIGURE]
+    pools = [POOLS * has_pools, EPOCHS * has_epochs, claims(of_pools, "What holds of the coefficients")]
+    parts = [claims(of_tables), BEFORE_AND_AFTER, *pools, *tables, number_by_number(entries), FIGURE]
     return page("Overconfidence: regularised losses before and after a map", "overconfidence", introduction, parts)
 
 
 def _earlier(records: Sequence[Record]) -> str:
     n = sum("TS (grid)" not in each["numbers"]["rows"] for each in records)
     return (
-        f" {n} of the networks are those of [an earlier study](training-study.md), without the paper's maps."
+        f" {n} of the networks are those of [an earlier study](training-study.md), without the paper's maps "
+        "and their ECE on calibration samples, for which their other seeds stand."
         if n
         else ""
     )
 
 
-def _groups(records: Sequence[Record]) -> dict[tuple[str, str], Runs]:
-    """Return the numbers of each data set and method by seed."""
+def groups_of(records: Sequence[Record]) -> dict[tuple[str, str], Runs]:
+    """Return the numbers of each data set and method by seed: cross-entropy, then each family by its coefficient."""
     groups: dict[tuple[str, str], Runs] = {}
     for record in records:
         cell = record["cell"]
@@ -144,7 +174,8 @@ def _groups(records: Sequence[Record]) -> dict[tuple[str, str], Runs]:
             f"{cell['data']}, {cell['train_samples']:,} training samples" if "train_samples" in cell else cell["data"]
         )
         groups.setdefault((data, cell["method"]), {})[cell["seed"]] = record["numbers"]
-    return groups
+    names = list(dict.fromkeys(data for data, _ in groups))
+    return dict(sorted(groups.items(), key=lambda group: (names.index(group[0][0]), order(group[0][1]))))
 
 
 def _estimate(run: Mapping[str, Any], row: str, metric: str) -> Estimate:
@@ -152,11 +183,10 @@ def _estimate(run: Mapping[str, Any], row: str, metric: str) -> Estimate:
     return value, low, high
 
 
-def _table(data: str, all_groups: Mapping[tuple[str, str], Runs], numbers: Mapping[str, Number]) -> str:
+def _table(data: str, all_groups: Groups, numbers: Mapping[str, Number]) -> str:
     groups = {method: runs for (name, method), runs in all_groups.items() if name == data}
     rows = [row for row in ROWS if any(row in run["rows"] for runs in groups.values() for run in runs.values())]
     heads = ["loss", "seeds", "accuracy", *("ECE" if row == "none" else f"ECE, {row}" for row in rows), "T"]
-    name, comma, size = data.partition(",")
     lines = []
     for method, runs in groups.items():
         cells = [method, str(len(runs)), interval(numbers[f"{data}.{method}.none.accuracy"], 2)]
@@ -166,45 +196,38 @@ def _table(data: str, all_groups: Mapping[tuple[str, str], Runs], numbers: Mappi
             cells.append(interval(number, 2) + mark if number else "")
         temperature = numbers.get(f"{data}.{method}.TS (grid).T") or numbers[f"{data}.{method}.TS.T"]
         lines.append([*cells, interval(temperature, 2)])
-    return "\n".join([table(f"{DATA[name]}{comma}{size}", heads, lines), *_best_coefficients(groups)])
+    return table(title_of(data), heads, lines) + choices(data, all_groups, numbers)
 
 
-def _about_texts(entries: Sequence[Finding]) -> str:
+def _about_texts(entries: Sequence[Finding], numbers: Mapping[str, Number]) -> str:
     """Say how the network for texts differs from the paper's, where there are records of it."""
+    best = [number for family in FAMILIES if (number := numbers.get(f"newsgroups.{family} best - CE.none.ece"))]
+    lower = sum(number.high < 0 for number in best)
+    pools = (
+        f"\nOf {len(best)} losses with the best coefficient of our own pools {lower} have a lower ECE than the "
+        "cross-entropy beyond noise."
+    )
     for each in entries:
         if each.published.id == "newsgroups.CE.TS (grid).T" and each.number and isinstance(each.published, Published):
-            return TEXTS.format(ours=each.number.value, theirs=each.published.value)
+            ours, theirs = each.number.value, each.published.value
+            return TEXTS.format(ours=ours, theirs=theirs, pools=pools if best else "")
     return ""
-
-
-def _best_coefficients(groups: Mapping[str, Runs]) -> list[str]:
-    """Name the coefficient of each pool with the lowest ECE on test samples, as the paper does, and on others."""
-    lines: list[str] = []
-    for family in ("LS", "L1", "Focal"):
-        pool = {
-            method: {"test": runs[0]["rows"]["none"]["ece"][0], "calibration": runs[0]["calibration_ece"]}
-            for method, runs in groups.items()
-            if method.startswith(f"{family} (") and method.endswith(")") and "calibration_ece" in runs.get(0, {})
-        }
-        if len(pool) > 1:
-            best = {
-                part: min((each[part], method) for method, each in pool.items())[1] for part in ("test", "calibration")
-            }
-            words = (f"on the {part} samples {method}" for part, method in best.items())
-            lines.append(f"- Lowest ECE among {', '.join(pool)}: {'; '.join(words)}.")
-    return ["", *lines] if lines else []
 
 
 def _errors(runs: Runs, row: str) -> list[float]:
     return [run["rows"][row]["ece"][0] for run in runs.values() if row in run["rows"]]
 
 
-def _draw_errors(groups: Mapping[tuple[str, str], Runs], numbers: Mapping[str, Number], path: Path) -> None:
+def _draw_errors(groups: Groups, numbers: Mapping[str, Number], path: Path) -> None:
     from calibrant.plots.layout import SIZES, bare_axes, name_axes, new_figure, theme_named
 
     theme = theme_named("light")
     panels = list(dict.fromkeys(data for data, _ in groups))
-    losses = {data: [method for name, method in groups if name == data] for data in panels}
+    repeated = {data: max(len(runs) for (name, _), runs in groups.items() if name == data) > 1 for data in panels}
+    losses = {
+        data: [method for (name, method), runs in groups.items() if name == data and len(runs) > repeated[data]]
+        for data in panels
+    }
     figure = new_figure(theme, width=6.4, height=sum(0.9 + 0.34 * len(losses[data]) for data in panels))
     axes = figure.subplots(
         len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": [2 + len(losses[data]) for data in panels]}
@@ -223,8 +246,7 @@ def _draw_errors(groups: Mapping[tuple[str, str], Runs], numbers: Mapping[str, N
         ax.set_yticks(range(len(order)), order)
         ax.set_ylim(-0.6, len(order) - 0.4)
         ax.set_xlim(left=0)
-        name, comma, size = data.partition(",")
-        ax.set_title(f"{DATA[name]}{comma}{size}", loc="left", color=theme.ink, fontsize=SIZES["label"])
+        ax.set_title(title_of(data), loc="left", color=theme.ink, fontsize=SIZES["label"])
         name_axes(ax, theme, "ECE, %" if data == panels[-1] else "", "")
     axes[0, 0].legend(frameon=False, fontsize=SIZES["note"], labelcolor=theme.ink, loc="lower right")
     save(figure, path)

@@ -131,6 +131,10 @@ def _tables() -> Iterator[Table]:
 
 FIGURE_1 = Table("Fig. 1a to c, coefficients", ("seed=0", "train_samples=None"))
 FIGURE_1D = Table("Fig. 1d, training samples", tuple(f"train_samples={size}" for size in SIZES))
+FIGURE_4 = Table(
+    "Fig. 4, label smoothing over epochs",
+    (*(f"method={name}" for name in ("CE", *_pool({"LS": POOLS["LS"]}))), "train_samples=None"),
+)
 FIGURE_6 = Table("Fig. 6, inverse focal loss", ("data=cifar100", "method=CE", *(f"method={name}" for name in INVERSE)))
 OVERCONFIDENCE_STUDY = Study(
     name="overconfidence",
@@ -141,5 +145,5 @@ OVERCONFIDENCE_STUDY = Study(
     prepare=Training(_evaluated, divide=_divided).prepare,
     numbers=numbers_of,
     page=page_of,
-    tables=(*_tables(), FIGURE_1, FIGURE_1D, FIGURE_6),
+    tables=(*_tables(), FIGURE_1, FIGURE_1D, FIGURE_4, FIGURE_6),
 )

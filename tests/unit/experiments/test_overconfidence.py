@@ -16,6 +16,7 @@ def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     assert "| L1 (0.01) | 1 | " in page
     assert {path.name for path in (tmp_path / "images").iterdir()} == {
         "overconfidence.png",
+        "overconfidence-epochs.png",
         "overconfidence-losses.png",
     }
     assert "3 cells done" in capfd.readouterr().out
@@ -54,10 +55,10 @@ def test_curves_of_losses_are_their_formulas():
     torch.testing.assert_close(loss_curve("inverse_focal(gamma=2)", p), -((1 + p) ** 2) * p.log())
 
 
-def trained(method, seed, ece, calibration_ece=0.1, **settings):
+def trained(method, seed, ece, calibration_ece=0.1, accuracy=0.7, nll=1.0, **settings):
     row = {
-        "accuracy": [0.7, 0.69, 0.71],
-        "nll": [1.0, 0.9, 1.1],
+        "accuracy": [accuracy, accuracy - 0.01, accuracy + 0.01],
+        "nll": [nll, nll - 0.1, nll + 0.1],
         "ece": [ece, ece - 0.003, ece + 0.004],
         "auroc": [0.8] * 3,
     }
@@ -83,10 +84,7 @@ def test_the_page_marks_what_the_t_test_finds_and_names_the_best_coefficients():
     page = page_of([*records, trained("LS (0.01)", 0, 0.05, calibration_ece=0.04)], images=None)
     row = next(line for line in page.splitlines() if line.startswith("| LS (0.09) "))
     assert "▼" in row
-    assert (
-        "- Lowest ECE among LS (0.09), LS (0.01): on the test samples LS (0.09); on the calibration samples LS (0.01)."
-        in page
-    )
+    assert chosen(page)["LS (0.01), LS (0.09)"] == ["LS (0.09)", "LS (0.09)", "LS (0.01)", "LS (0.01)"]
 
 
 def test_the_best_coefficient_is_named_for_each_number_of_training_samples():
@@ -98,5 +96,82 @@ def test_the_best_coefficient_is_named_for_each_number_of_training_samples():
     page = page_of(records, images=None)
     few, many = page.split("## CIFAR-100, 15,000 training samples")
     assert "## CIFAR-100, 5,000 training samples" in few
-    assert "on the test samples Focal (5)" in few
-    assert "on the test samples Focal (1)" in many
+    assert chosen(few)["Focal (1), Focal (5)"][0] == "Focal (5)"
+    assert chosen(many)["Focal (1), Focal (5)"][0] == "Focal (1)"
+
+
+def test_a_coefficient_whose_first_seed_lacks_the_calibration_ece_is_chosen_by_its_others():
+    earlier = trained("LS (0.09)", 0, 0.02)
+    del earlier["numbers"]["calibration_ece"]
+    page = page_of([trained("LS (0.01)", 0, 0.05), earlier, trained("LS (0.09)", 1, 0.02, 0.01)], images=None)
+    assert chosen(page)["LS (0.01), LS (0.09)"][-1] == "LS (0.09)"
+
+
+def test_rows_are_the_cross_entropy_and_then_each_family_by_its_coefficient():
+    methods = ["CE", "LS (0.01)", "LS (0.09)", "L1 (0.005)", "L1 (0.1)", "Focal (5)", "Focal (5), weight detached"]
+    methods += ["Focal (9)", "Inverse focal (2)"]
+    page = page_of([trained(method, 0, 0.1) for method in reversed(methods)], images=None)
+    first = [line.split(" | ")[0].strip("| ") for line in page.splitlines() if line.startswith("| ")]
+    assert [name for name in first if name in methods] == methods
+
+
+def test_the_page_says_that_the_lowest_ece_is_that_of_a_network_that_failed():
+    records = [
+        trained("CE", 0, 0.2),
+        trained("L1 (0.001)", 0, 0.15, nll=1.2),
+        trained("L1 (0.01)", 0, 0.1, accuracy=0.6, nll=1.3),
+        trained("L1 (0.1)", 0, 0.01, accuracy=0.02, nll=4.5),
+    ]
+    page = " ".join(page_of(records, images=None).split())
+    assert "**L1 (0.1) has the lowest ECE of its pool, 1.00 %, and an accuracy of 2.0 %" in page
+    assert "(L1 (0.1)) the lowest ECE is that of L1 (0.01), with an accuracy of 60.0 %." in page
+    assert "The lowest log-loss of the whole pool is that of L1 (0.001), with 70.0 %." in page
+    assert "has the lowest ECE of its pool" not in page_of(records[:3], images=None)
+
+
+def test_pools_are_compared_by_the_best_coefficient_that_learned():
+    eces = {"LS (0.01)": 0.15, "LS (0.05)": 0.05, "LS (0.09)": 0.08}
+    records = [trained("CE", 0, 0.2), trained("CE", 1, 0.2)]
+    records += [trained(method, 0, ece) for method, ece in eces.items()]
+    records.append(trained("LS (0.2)", 0, 0.01, accuracy=0.1))
+    numbers = numbers_of(records)
+    best = numbers["cifar100.LS best - CE.none.ece"]
+    assert best.value == pytest.approx(-15)
+    assert best.about == "1 seed against 2, test samples"
+    assert numbers["cifar100.LS next - best.none.ece"].value == pytest.approx(10)
+    assert numbers["cifar100.LS largest - smallest.none.ece"].value == pytest.approx(-7)
+    assert numbers["cifar100.LS (0.2) - half of CE.none.accuracy"].value == pytest.approx(-25)
+
+
+def test_optimal_ece_over_epochs_is_compared_over_the_seeds_that_have_it():
+    curves = {("CE", 0): (0.02, 0.01), ("CE", 1): (0.02, 0.01), ("LS (0.09)", 0): (0.02, 0.03)}
+    records = [trained("LS (0.09)", 1, 0.1)]
+    for (method, seed), values in curves.items():
+        record = trained(method, seed, 0.1)
+        record["numbers"]["epochs"] = [
+            {"epoch": epoch, "optimal_ece": value} for epoch, value in zip((100, 200), values, strict=True)
+        ]
+        records.append(record)
+    numbers = numbers_of(records)
+    assert numbers["cifar100.LS (0.09).rise.optimal_ece"].value == pytest.approx(1)
+    assert numbers["cifar100.LS (0.09) - CE.last.optimal_ece"].value == pytest.approx(2)
+    assert numbers["cifar100.CE.rise.optimal_ece"].about == "2 seeds"
+
+
+def test_the_figure_of_the_coefficients_is_drawn_where_there_are_pools(tmp_path):
+    records = [trained(method, 0, 0.1) for method in ("CE", "LS (0.01)", "LS (0.09)", "Focal (1)")]
+    for record in records:
+        rows = record["numbers"]["rows"]
+        rows["TS"] = rows["none"]
+    page = page_of(records, images=tmp_path)
+    assert "images/overconfidence-pools.png" in page
+    assert (tmp_path / "overconfidence-pools.png").stat().st_size > 10_000
+    assert "overconfidence-pools.png" not in page_of(records[:2], images=None)
+
+
+def chosen(page):
+    """Return what each rule chooses, by the pool."""
+    lines = iter(page.splitlines())
+    next(line for line in lines if line.startswith("| pool "))
+    rows = (line.strip("| ").split(" | ") for line in lines if line.startswith("| "))
+    return {pool: methods for pool, *methods in rows}
