@@ -58,8 +58,9 @@ BOUNDS = {
     # 46,058 before clamp read the data set of a run, 46,090 before differences were told without noise,
     # 46,247 before the report on two models had both in its charts, and a sentence on what differs, 46,241
     # before a report could go to standard output, 46,262 before streamed files and a baseline could lack other rows,
-    # 46,311 before ids showed samples in another order and the word for correct could be named.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_271, 38_000),
+    # 46,311 before ids showed samples in another order and the word for correct could be named, 46,271 before reports
+    # had a calibration slope.
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_346, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_440, 2_500),
     # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines

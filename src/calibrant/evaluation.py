@@ -37,6 +37,8 @@ from calibrant.numerics.softmax import row_blocks, row_products
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, counted_samples
 from calibrant.predictions.scores import OF_CORRECTNESS
 
+_MOST_LOG_ODDS, _MOST_STEPS = 60.0, 50  # of a line: probabilities of 0 have log-odds of a floor; beyond, it diverges
+_NORMAL = 1.959964  # 97.5 % of a normal distribution lie below
 # Its paper misprints the formula, so it is not a calibration error; computed only when requested by name.
 _EXCLUDED_FROM_REPORTS = {"sece_printed"}
 _KERNEL_CLASSES = 10_000  # the kernel error keeps 128 numbers a class of every group: with more it is left out
@@ -122,6 +124,14 @@ class ClassShare(NamedTuple):
     share: float
 
 
+class CalibrationLine(NamedTuple):
+    """Logistic regression of outcomes on the log-odds of their probabilities: 1 and 0 if these are calibrated."""
+
+    slope: Estimate  # below 1, probabilities are too extreme, above 0.5 and below it
+    intercept: Estimate  # beside that slope
+    in_the_large: Estimate  # the intercept at a slope of 1: below 0, probabilities are too high on average
+
+
 @final
 @dataclass(frozen=True)
 class OperatingPoint:
@@ -175,6 +185,7 @@ class Evaluation(HasReport):
     streamed: Streamed | None = None  # None: the samples were in memory
     operating_points: tuple[OperatingPoint, ...] = ()  # by error rate: that of the estimate, and the guaranteed one
     majority: ClassShare | None = None  # None where only top labels are known
+    line: CalibrationLine | None = None  # of two classes, or top labels
 
     @property
     def gap(self) -> float:
@@ -274,7 +285,57 @@ def evaluate(
         effective_n=None if samples.weights is None else samples.effective_size,
         operating_points=operating_points(EXACT(samples).ranked, rates) if rates else (),
         majority=majority_of(class_sums(samples), samples.class_names) if isinstance(samples, Predictions) else None,
+        line=calibration_line(samples),
     )
+
+
+def calibration_line(samples: Predictions | TopLabel) -> CalibrationLine | None:
+    """Return calibration slope, intercept and calibration in the large of class 1 of two, or of top labels.
+
+    Maximum likelihood; Wald intervals from the sandwich variance, which also holds where no line fits. None for more
+    classes, and where there is no line: probabilities of 0 or 1, one outcome only, separable samples.
+    References: Cox (1958), Two Further Applications of a Model for Binary Regression, Biometrika; Van Calster et al.
+    (2019), Calibration: the Achilles Heel of Predictive Analytics, BMC Medicine.
+
+    Example:
+        >>> p = torch.linspace(0.05, 0.95, 19).repeat_interleave(100)
+        >>> labels = torch.arange(1, 101).repeat(19) <= 100 * p + 0.5  # as often as p says
+        >>> line = calibration_line(Predictions.from_binary_probs(p, labels.long()))
+        >>> round(line.slope.value, 3), abs(round(line.in_the_large.value, 3))
+        (1.0, 0.0)
+    """
+    if isinstance(samples, Predictions):
+        if samples.n_classes != 2:
+            return None
+        log_odds, outcome = samples.logits.double().diff(dim=1)[:, 0], samples.labels == 1
+    else:
+        log_odds, outcome = samples.log_odds.double(), samples.correct
+    counts = torch.ones_like(log_odds) if samples.sample_counts is None else samples.sample_counts.double()
+    if not log_odds.abs().max() < _MOST_LOG_ODDS or log_odds.min() == log_odds.max():
+        return None
+    ones, target = torch.ones_like(log_odds), outcome.double()
+    with_slope = _logistic(torch.stack([ones, log_odds], 1), torch.zeros_like(log_odds), target, counts)
+    alone = _logistic(ones[:, None], log_odds, target, counts)
+    return None if with_slope is None or alone is None else CalibrationLine(with_slope[1], with_slope[0], alone[0])
+
+
+def _logistic(inputs: Tensor, offset: Tensor, target: Tensor, counts: Tensor) -> list[Estimate] | None:
+    """Return the coefficients of a logistic regression, found by Newton's method; None where it does not converge."""
+    beta = torch.zeros(inputs.shape[1], dtype=torch.float64, device=inputs.device)
+    for _ in range(_MOST_STEPS):
+        p = (inputs @ beta + offset).sigmoid()
+        residual = (counts * (target - p))[:, None] * inputs
+        hessian = (inputs * (counts * p * (1 - p))[:, None]).T @ inputs
+        factor, failed = torch.linalg.cholesky_ex(hessian)
+        if failed:
+            return None
+        step = torch.cholesky_solve(residual.sum(0)[:, None], factor)[:, 0]
+        beta = beta + step * min(1.0, 1 / float(step.abs().max().clamp(min=1e-300)))  # no overshoot from 0
+        if step.abs().max() < 1e-9:
+            inverse = torch.cholesky_inverse(factor)
+            errors = _NORMAL * (inverse @ (residual.T @ residual) @ inverse).diagonal().sqrt()
+            return [Estimate(float(b), float(b - e), float(b + e)) for b, e in zip(beta, errors, strict=True)]
+    return None
 
 
 def class_sums(samples: Predictions) -> Tensor:

@@ -214,6 +214,7 @@ def _document(
     fields["murphy"]["refinement"] = evaluation.murphy.refinement
     fields["refinement_terms"]["equation_9"] = evaluation.refinement_terms.equation_9
     fields["zeros"] = None if evaluation.zeros is None else evaluation.zeros.as_dict()
+    fields["line"] = None if evaluation.line is None else plain_estimates(evaluation.line._asdict())
     if comparison is not None:
         fields["comparison"] = comparison
     if slices:
@@ -408,6 +409,7 @@ def verdict(
         *_classes(evaluation),
         *_worst_slice(slices),
         _separation(evaluation.metrics["auroc"], evaluation.metrics["accuracy"].value),
+        *_line(evaluation),
         *_split(evaluation),
         *_zeros(evaluation),
     ]
@@ -463,6 +465,18 @@ def _noise(metrics: Mapping[str, Estimate], samples: str) -> str:
         return f"{score} on {samples}, so this is beyond noise (p {first})."
     without_bins = f"; the error without bins, smECE {smooth.value:.3f}, is beyond it (p {second})"
     return f"{score} on {samples}, so noise explains it (p {first}){without_bins * is_beyond_noise(metrics)}."
+
+
+def _line(evaluation: Evaluation) -> list[str]:
+    if evaluation.line is None:
+        zeros = evaluation.zeros.cells if evaluation.zeros and evaluation.classes == 2 else 0
+        return [f"There is no calibration slope: {zeros:,} of the probabilities are 0, and as many 1."] if zeros else []
+    slope, shift = (
+        f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f}; {right} if calibrated)"
+        for one, right in ((evaluation.line.slope, 1), (evaluation.line.in_the_large, 0))
+    )
+    of = "" if evaluation.classes is None else " of class 1"
+    return [f"On the scale of log-odds{of}: calibration slope {slope}, calibration in the large {shift}."]
 
 
 def _classes(evaluation: Evaluation) -> list[str]:

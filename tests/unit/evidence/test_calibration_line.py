@@ -1,0 +1,77 @@
+"""Calibration slope and calibration in the large."""
+
+import math
+
+import pytest
+import torch
+
+from calibrant import Predictions, TopLabel, evaluate
+from calibrant.evaluation import calibration_line
+from calibrant.report import evaluation_page
+
+
+def drawn(n, seed, intercept=0.3, slope=0.7):
+    """Log-odds and outcomes on a known line."""
+    generator = torch.Generator().manual_seed(seed)
+    log_odds = torch.randn(n, generator=generator, dtype=torch.float64) * 1.5 - 2
+    return log_odds, torch.rand(n, generator=generator) < (intercept + slope * log_odds).sigmoid()
+
+
+def line_of(log_odds, outcome, weights=None):
+    return calibration_line(Predictions.from_binary_logits(log_odds, outcome.long(), weights=weights))
+
+
+def test_the_likelihood_equations_hold():
+    log_odds, outcome = drawn(3000, 0)
+    line = line_of(log_odds, outcome)
+    residual = outcome.double() - (line.intercept.value + line.slope.value * log_odds).sigmoid()
+    assert abs(float(residual.sum())) < 1e-6
+    assert abs(float((residual * log_odds).sum())) < 1e-6
+    assert abs(float((outcome.double() - (line.in_the_large.value + log_odds).sigmoid()).sum())) < 1e-6
+
+
+def test_a_confidence_in_the_positive_class_has_the_same_line():
+    log_odds, outcome = drawn(500, 1)
+    of_class, of_top = line_of(log_odds, outcome), calibration_line(TopLabel(log_odds.sigmoid(), outcome))
+    assert of_top.slope.value == pytest.approx(of_class.slope.value, rel=1e-6)
+    assert of_top.in_the_large.low == pytest.approx(of_class.in_the_large.low, rel=1e-6)
+
+
+def test_intervals_cover_the_truth():
+    lines = [line_of(*drawn(600, seed)) for seed in range(400)]
+    slope = sum(line.slope.low <= 0.7 <= line.slope.high for line in lines) / len(lines)
+    intercept = sum(line.intercept.low <= 0.3 <= line.intercept.high for line in lines) / len(lines)
+    spread = 3 * math.sqrt(0.95 * 0.05 / len(lines))
+    assert 0.95 - spread - 0.01 < min(slope, intercept) <= max(slope, intercept) < 0.95 + spread
+
+
+def test_a_sample_of_weight_two_counts_as_two():
+    log_odds, outcome = drawn(400, 2)
+    weights = torch.ones(400, dtype=torch.float64)
+    weights[:100] = 2
+    twice = torch.cat([torch.arange(400), torch.arange(100)])
+    weighted, repeated = line_of(log_odds, outcome, weights), line_of(log_odds[twice], outcome[twice])
+    assert weighted.slope.value == pytest.approx(repeated.slope.value, rel=1e-8)
+    assert line_of(log_odds, outcome, 5 * weights).slope.low == pytest.approx(weighted.slope.low, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("log_odds", "outcome"),
+    [
+        ([-2.0, -1.0, 1.0, 2.0], [0, 0, 1, 1]),  # separable
+        ([-2.0, -1.0, 1.0, 2.0], [1, 1, 1, 1]),
+        ([1.0, 1.0, 1.0, 1.0], [0, 1, 1, 1]),
+    ],
+)
+def test_there_may_be_no_line(log_odds, outcome):
+    assert line_of(torch.tensor(log_odds), torch.tensor(outcome)) is None
+
+
+def test_the_report_says_why_there_is_none():
+    log_odds, outcome = drawn(300, 3)
+    probs = log_odds.sigmoid()
+    words = str(evaluation_page(evaluate(Predictions.from_binary_probs(probs, outcome.long()), resamples=100)))
+    assert "calibration slope 0." in words
+    probs[outcome.logical_not().nonzero()[0]] = 0.0
+    words = str(evaluation_page(evaluate(Predictions.from_binary_probs(probs, outcome.long()), resamples=100)))
+    assert "no calibration slope: 1 of the probabilities" in words
