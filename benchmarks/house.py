@@ -41,7 +41,7 @@ class Bound:
 
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way.
 BOUNDS = {
-    "modules": Bound("modules", 200, 240),
+    "modules": Bound("modules", 201, 240),  # 200 before samples came in clusters
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too. 44,500
     # before every format was read in batches, 44,700 before ConfidNet took held-out samples by their numbers, 44,800
@@ -59,8 +59,9 @@ BOUNDS = {
     # 46,247 before the report on two models had both in its charts, and a sentence on what differs, 46,241
     # before a report could go to standard output, 46,262 before streamed files and a baseline could lack other rows,
     # 46,311 before ids showed samples in another order and the word for correct could be named, 46,271 before reports
-    # had a calibration slope.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_346, 38_000),
+    # had a calibration slope,
+    # 46,346 before samples came in clusters.
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_813, 38_000),
     "studio": Bound("lines of studio/", 1_500, 1_500),
     "integrations": Bound("lines of integrations/", 2_440, 2_500),
     # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines
@@ -80,10 +81,10 @@ BOUNDS = {
     "dialect": Bound("lines with words that the style guide rules out", 2, 0),
 }
 COMMAND_BOUNDS = {
-    "evaluate": Bound("files entered by evaluate", 33, 40),
+    "evaluate": Bound("files entered by evaluate", 34, 40),
     "fit": Bound("files entered by fit", 28, 30),
-    "compare": Bound("files entered by compare", 38, 50),
-    "diagnose": Bound("files entered by diagnose", 48, 70),
+    "compare": Bound("files entered by compare", 39, 50),
+    "diagnose": Bound("files entered by diagnose", 49, 70),
 }
 
 _DIALECT = re.compile(

@@ -29,6 +29,7 @@ from calibrant.calibrators.base import absent_classes, try_fit
 from calibrant.checks import check_evidence, with_devices_of_inputs
 from calibrant.errors import CHECK_LABELS, InputError, warn
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, Resampled, apply_holm, estimate, smallest_effect
+from calibrant.evidence.clusters import effective_number_of
 from calibrant.evidence.intervals import is_like_guessing
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
@@ -62,7 +63,7 @@ class Caution(NamedTuple):
 def check_held_out(calibration: Predictions, test: Predictions) -> tuple[Caution, ...]:
     """Refuse sets of different classes; warn if they share samples or differ in accuracy beyond chance."""
     check_classes(*((samples.n_classes, samples.class_names) for samples in (calibration, test)))
-    shares = [(samples.top.accuracy, samples.effective_size) for samples in (calibration, test)]
+    shares = [(one.top.accuracy, effective_number_of(one) or len(one)) for one in (calibration, test)]
     return warn_of_cautions(calibration, test, *shares)
 
 
@@ -247,7 +248,8 @@ class Comparison(HasReport):
     seed: int
     resamples: int
     cautions: tuple[Caution, ...] = ()
-    effective_n_test: float | None = None  # number of test samples of equal weight that know as much, if weights differ
+    effective_n_test: float | None = None  # independent samples of equal weight that know as much, if these are others
+    clusters_test: int | None = None  # number of clusters of the test samples; None: these are independent
     streamed: StreamedSets | None = None  # None: the samples were in memory
     simplest: str = TEMPERATURE  # the second baseline: it is preferred unless another method is clearly better
 
@@ -423,7 +425,8 @@ def compare(
         seed=seed,
         resamples=resamples,
         cautions=cautions,
-        effective_n_test=None if test.weights is None else test.effective_size,
+        effective_n_test=effective_number_of(test),
+        clusters_test=test.n_clusters,
         simplest=simplest.name,
     )
 

@@ -19,6 +19,7 @@ from calibrant import catalogue
 from calibrant.checks import check_evidence, check_open_unit, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence import LEVEL, CorpSplit, Estimate, corp, estimate
+from calibrant.evidence.clusters import Clusters, effective_number_of, squares_at
 from calibrant.evidence.intervals import is_like_guessing, wilson_interval
 from calibrant.metrics import (
     Metric,
@@ -32,7 +33,7 @@ from calibrant.metrics import (
 from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import EXACT, Binned, BinnedByPrediction, Bins, ClassBins, Ranked, TopStatistic
 from calibrant.notebook import HasReport
-from calibrant.numerics.binning import sums_by
+from calibrant.numerics.binning import bin_index
 from calibrant.numerics.softmax import row_blocks, row_products
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, counted_samples
 from calibrant.predictions.scores import OF_CORRECTNESS
@@ -181,7 +182,8 @@ class Evaluation(HasReport):
     worst_bins: list[WorstBin]
     worst_classes: list[WorstClass]
     zeros: ZeroCells | None = None  # where probabilities were given
-    effective_n: float | None = None  # number of samples of equal weight that know as much, if weights differ
+    effective_n: float | None = None  # independent samples of equal weight that know as much, if these are others
+    clusters: int | None = None  # their number; None: the samples are independent
     streamed: Streamed | None = None  # None: the samples were in memory
     operating_points: tuple[OperatingPoint, ...] = ()  # by error rate: that of the estimate, and the guaranteed one
     majority: ClassShare | None = None  # None where only top labels are known
@@ -282,8 +284,9 @@ def evaluate(
         worst_bins=worst_bins(samples, n_bins=n_bins),
         worst_classes=worst_classes(samples) if isinstance(samples, Predictions) else [],
         zeros=samples.zero_cells if isinstance(samples, Predictions) else None,
-        effective_n=None if samples.weights is None else samples.effective_size,
-        operating_points=operating_points(EXACT(samples).ranked, rates) if rates else (),
+        effective_n=effective_number_of(samples),
+        clusters=samples.n_clusters,
+        operating_points=operating_points(ranked_trials(samples), rates) if rates else (),
         majority=majority_of(class_sums(samples), samples.class_names) if isinstance(samples, Predictions) else None,
         line=calibration_line(samples),
     )
@@ -349,6 +352,12 @@ def majority_of(sums: Tensor, names: Sequence[str] | None) -> ClassShare:
     return ClassShare(label, names[label] if names else None, float(sums[label]) / float(sums.sum()))
 
 
+def ranked_trials(samples: Predictions | TopLabel) -> Ranked:
+    """Return the samples by confidence, with the weights of their clusters where they have any."""
+    ranked, clusters = EXACT(samples).ranked, Clusters.of(samples.top)
+    return ranked if clusters is None else clusters.as_trials(ranked)
+
+
 def _checked_rates(error_rates: object) -> tuple[float, ...]:
     if isinstance(error_rates, str) or not isinstance(error_rates, Iterable):
         raise InputError(f"error_rates must be a list of shares, such as [0.05]; got {error_rates!r}.")
@@ -363,8 +372,9 @@ def operating_points(
     A guaranteed threshold has a true error rate above the allowed one in at most 5 % of cases. From several coverages,
     thresholds are lowered as long as a binomial test shows that the error rate is below. Starts share the level, and
     add theirs to that of the one before if all tests between were passed (Wiens, 2003, A Fixed Sequence Bonferroni
-    Procedure). Samples must be independent, and drawn as those that the threshold is used for. With weights, tests are
-    approximate, by the variance of the weighted share if one more sample were wrong, a heavy one.
+    Procedure). Samples, or clusters of them, must be independent, and drawn as those that the threshold is used for; a
+    cluster counts as one trial. With weights, or clusters of several sizes, tests are approximate, by the variance of
+    the weighted share if one more sample were wrong, a heavy one.
 
     Args:
         ranked: Samples by confidence.
@@ -444,7 +454,8 @@ def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLa
         key = torch.cat([row_products(predictions.logits[rows].double(), weights) for rows in blocks])
         second = predictions.labels
     order = torch.arange(len(second), device=second.device)
-    order = order if predictions.weights is None else predictions.weights.argsort(stable=True)
+    for column in (predictions.clusters, predictions.weights):
+        order = order if column is None else order[column[order].argsort(stable=True)]
     order = order[second[order].argsort(stable=True)]
     order = order[key[order].argsort(stable=True)]
     shuffled = torch.randperm(len(order), generator=torch.Generator().manual_seed(_PERMUTATION_SEED)).to(order.device)
@@ -456,7 +467,7 @@ def score_splits(
 ) -> dict[str, ScoreSplit]:
     """Split proper scores (``of_all`` samples, if more) by a temperature; none of top labels or of too few samples."""
     # A temperature has an optimum only if there are correct and wrong predictions; folds need enough samples.
-    has_none = predictions.effective_size < 10 * _FOLDS or predictions.top.accuracy in (0.0, 1.0)
+    has_none = predictions.independent_size < 10 * _FOLDS or predictions.top.accuracy in (0.0, 1.0)
     if isinstance(predictions, TopLabel) or predictions.class_names == OF_CORRECTNESS or has_none:
         return {}
     splits = calibration_refinement(predictions, folds=_FOLDS, seed=seed)
@@ -470,7 +481,8 @@ def score_splits(
 def worst_bins(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> list[WorstBin]:
     """Return the bins that add most to the calibration error, beyond noise, largest first, at most three."""
     samples = counted_samples(predictions)
-    return worst_of_bins(Binned(n_bins)(samples), excess=EXACT.excess_of_heavy(samples))
+    squares = squares_at(samples, bin_index(samples.top.confidence, n_bins), n_bins)
+    return worst_of_bins(replace(Binned(n_bins)(samples), squared_weights=squares))
 
 
 def worst_of_bins(state: Bins, *, excess: float = 1.0) -> list[WorstBin]:
@@ -487,9 +499,8 @@ def worst_classes(predictions: Predictions, *, most: int = 5) -> list[WorstClass
     """Return the predicted classes that add most to the calibration error, beyond noise, largest first."""
     samples = counted_samples(predictions)
     state = BinnedByPrediction(1)(samples)
-    weights, k, excess = samples.weights, samples.n_classes, EXACT.excess_of_heavy(samples)
-    squares = None if weights is None else sums_by(samples.predicted, weights.square(), k) * excess
-    size = torch.bincount(samples.predicted, minlength=k)
+    squares = squares_at(samples, samples.predicted, samples.n_classes)
+    size = torch.bincount(samples.predicted, minlength=samples.n_classes)
     return worst_of_classes(state, predictions.class_names, size=size, squared_weights=squares, most=most)
 
 

@@ -271,11 +271,35 @@ def gap_terms(confidence: Tensor, correct: Tensor, weights: Tensor) -> Tensor:
 
 
 def _gap_to_rest(top: TopLabel, inside: Tensor) -> GapToRest:
-    return GapToRest() if inside.all() else gap_to_rest(GapSums.of(top[inside]), GapSums.of(top[~inside]))
+    if inside.all():
+        return GapToRest()
+    sums = [GapSums.of(top[part]) for part in (inside, ~inside)]
+    return gap_to_rest(*sums, clustered=None if top.clusters is None else _clustered_variance(top, inside, *sums))
 
 
-def gap_to_rest(inside: GapSums, rest: GapSums) -> GapToRest:
-    """Compare the mean gap of a slice with that of all other samples; unknown where either has too few, effectively."""
+def _clustered_variance(top: TopLabel, inside: Tensor, of_inside: GapSums, rest: GapSums) -> tuple[float, float]:
+    """Return the variance of the difference of two mean gaps by cluster, also of those on both sides, and its degrees.
+
+    The degrees of freedom are one less than the smaller number of clusters.
+    """
+    weights = torch.ones_like(top.confidence) if top.weights is None else top.weights
+    gap = top.confidence - top.correct.double()
+    influence = torch.zeros_like(gap)
+    for part, sums, sign in ((inside, of_inside, 1), (~inside, rest, -1)):
+        share = weights[part] / weights[part].sum()
+        influence[part] = sign * share * (gap[part] - sums.mean()[0])
+    number = min(top[part].independent_size for part in (inside, ~inside))
+    variance = float(top.cluster_sums(influence).square().sum()) * number / max(number - 1, 1.0)
+    return variance, max(number - 1, 1.0)
+
+
+def gap_to_rest(inside: GapSums, rest: GapSums, *, clustered: tuple[float, float] | None = None) -> GapToRest:
+    """Compare the mean gap of a slice with that of all other samples; unknown where either has too few, effectively.
+
+    ``clustered``: variance of the difference and degrees of freedom of samples in clusters.
+    """
+    if clustered is not None and clustered[1] < FEW - 1:
+        return GapToRest()
     if any(one.n < FEW or one.mass**2 < FEW * one.squares * (1 - 1e-9) for one in (inside, rest)):
         return GapToRest()
     from scipy.special import stdtr, stdtrit
@@ -284,6 +308,8 @@ def gap_to_rest(inside: GapSums, rest: GapSums) -> GapToRest:
     value, variance = mean - other, square + other_square
     # Welch and Satterthwaite: the degrees of freedom of two means of unequal variance.
     freedom = variance**2 / (square**2 / degrees + other_square**2 / other_degrees)
+    if clustered is not None and clustered[0] > variance:
+        variance, freedom = clustered[0], min(freedom, clustered[1])
     half = float(stdtrit(freedom, 1 - LEVEL / 2)) * math.sqrt(variance)
     return GapToRest(value, value - half, value + half, float(2 * stdtr(freedom, -abs(value) / math.sqrt(variance))))
 

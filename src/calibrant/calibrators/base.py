@@ -73,16 +73,21 @@ def assign_folds(n: int, folds: int, seed: int, device: torch.device | None = No
     return torch.from_numpy(fold).to(device)
 
 
-def fold_positions(labels: Tensor, folds: int, seed: int) -> list[tuple[Tensor, Tensor]]:
-    """Return the positions of the samples outside and inside of each fold that is not empty."""
-    fold = assign_folds(len(labels), folds, seed, labels.device)
-    numbers = range(min(folds, len(labels)))
+def fold_positions(
+    labels: Tensor, folds: int, seed: int, clusters: Tensor | None = None
+) -> list[tuple[Tensor, Tensor]]:
+    """Return the positions of the samples outside and inside of each fold that is not empty; a cluster is in one."""
+    units = None if clusters is None else clusters.unique(return_inverse=True)[1]
+    n = len(labels) if units is None else int(units.max()) + 1
+    fold = assign_folds(n, folds, seed, labels.device)
+    fold = fold if units is None else fold[units]
+    numbers = range(min(folds, n))
     return [((fold != number).nonzero()[:, 0], (fold == number).nonzero()[:, 0]) for number in numbers]
 
 
 def cross_validation_splits(predictions: Predictions, folds: int) -> Iterator[tuple[Predictions, Predictions]]:
     """Yield the samples outside and inside each fold in turn, to fit on and to evaluate."""
-    for others, held_out in fold_positions(predictions.labels, folds, 0):
+    for others, held_out in fold_positions(predictions.labels, folds, 0, predictions.clusters):
         yield predictions.part(others), predictions[held_out]
 
 

@@ -271,7 +271,7 @@ def rank(
     uncalibrated = next(candidate for candidate in tried if isinstance(candidate.calibrator, Uncalibrated))
     uncalibrated.eligible = predictions.zero_cells is None or not predictions.zero_cells.cells
     first = None if default is None else tried[list(candidates).index(default)]
-    for others, held_out in fold_positions(predictions.labels, folds, seed):
+    for others, held_out in fold_positions(predictions.labels, folds, seed, predictions.clusters):
         parts = predictions.part(others), predictions[held_out], held_out
         uncalibrated.try_fold(*parts, uncalibrated)
         for candidate in tried:

@@ -66,8 +66,13 @@ _SPLIT = (
     "Column that divides the samples, with its values for calibration and test unless they are called so: "
     "fold, fold=cal,test."
 )
+_CLUSTERS = (
+    "Column that is equal for samples that are not independent, such as answers to one question: intervals and tests "
+    "then count these clusters."
+)
 _MISSING = (
-    "Rows without a score, label or weight: refuse, or drop and report them; apply has keep: they keep their place."
+    "Rows without a score, label, weight or cluster: refuse, or drop and report them; apply has keep: they keep their "
+    "place."
 )
 SplitColumn: TypeAlias = Annotated[str | None, option("COLUMN", _SPLIT, INPUT)]
 _FEATURES = "Array or column prefix of the features, for methods that use them."
@@ -112,6 +117,7 @@ class Scores:
         str | None,
         option("COLUMN", "Column or array of the weights of the samples; without it, all count alike.", INPUT),
     ] = None
+    clusters: Annotated[str | None, option("COLUMN", _CLUSTERS, INPUT)] = None
     missing: Annotated[str, option("NAME", _MISSING, INPUT)] = "refuse"
 
     def kind(self, *, top_label: bool = False) -> "Kind | None":
@@ -133,7 +139,7 @@ class Scores:
         return LoadOptions(
             kind=self.kind(top_label=top_label), scores=self.scores, labels=self.labels, positive=self.positive,
             positive_class=self.positive_class, class_names=names, normalise=self.normalise, separator=self.separator,
-            weights=self.weights, missing=self.missing,  # type: ignore[arg-type]  # checked there
+            weights=self.weights, clusters=self.clusters, missing=self.missing,  # type: ignore[arg-type]  # checked there
         )  # fmt: skip
 
     def as_arguments(self, *, missing: str = "drop") -> str:

@@ -12,10 +12,12 @@ from torch import Tensor
 from calibrant.checks import check_at_least, check_bins, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence import Corp, Estimate, corp, estimate
+from calibrant.evidence.clusters import Clusters, effective_number_of, squares_at
 from calibrant.evidence.intervals import draw_right
 from calibrant.metrics.binned import ECE, MCE, SCE, ECEL1Debiased
 from calibrant.metrics.smooth import SmECE
 from calibrant.metrics.states import EXACT, Binned, BinnedClasswise, Bins, Ranked, effective_number
+from calibrant.numerics.binning import bin_index
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
 __all__ = [
@@ -51,7 +53,7 @@ class ReliabilityBins:
     @classmethod
     def of(cls, bins: Bins, samples: Predictions | TopLabel) -> Self:
         """Build from the state of samples."""
-        squares = bins.squared_weights * EXACT.excess_of_heavy(samples)
+        squares = squares_at(samples, bin_index(samples.top.confidence, len(bins.count)), len(bins.count))
         return cls.from_sums(bins.count, bins.confidence, bins.correct, squares)
 
     @classmethod
@@ -127,12 +129,8 @@ def reliability(
         ece_low=interval.low,
         ece_high=interval.high,
         smece=SmECE()(predictions),
-        effective_n=_effective_n(predictions),
+        effective_n=effective_number_of(predictions),
     )
-
-
-def _effective_n(samples: Predictions | TopLabel) -> float | None:
-    return None if samples.weights is None else samples.effective_size
 
 
 def binomial_range(count: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,9 +204,10 @@ def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: i
     check_at_least(most, 1, "most")
     predictions, statistic = counted_samples(predictions), BinnedClasswise(n_bins)
     metric, state = SCE(n_bins), statistic(predictions)
-    squares = state.count
+    squares, clusters = state.count, Clusters.of(predictions.top)
     if predictions.weights is not None:
         squares = statistic(predictions.with_weights(predictions.weights.square())).count
+    squares = squares if clusters is None else squares * clusters.design_effect
     errors = metric.by_class(state)
     samples = predictions.label_counts.tolist()
     names = predictions.class_names
@@ -224,7 +223,7 @@ def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: i
         )
         for index in errors.argsort(descending=True, stable=True)[:most].tolist()
     )
-    sce, effective_n = float(metric.value(state)), _effective_n(predictions)
+    sce, effective_n = float(metric.value(state)), effective_number_of(predictions)
     return ClasswiseDiagram(classes, len(predictions), predictions.n_classes, sce, effective_n)
 
 
@@ -318,7 +317,7 @@ def bins_sweep(
         floor_low=low,
         floor_high=high,
         n=len(predictions),
-        effective_n=_effective_n(predictions),
+        effective_n=effective_number_of(predictions),
     )
 
 
@@ -332,5 +331,7 @@ def _cells(predictions: Predictions | TopLabel, n_bins: Sequence[int]) -> Ranked
     squares = None
     if predictions.weights is not None:
         squares = bins.squared_weights.cpu()[occupied] * EXACT.excess_of_heavy(predictions)
+    if (clusters := Clusters.of(predictions.top)) is not None:
+        squares = (bins.squared_weights.cpu()[occupied] if squares is None else squares) * clusters.design_effect
     wrong = (count - right).clamp(min=0)
     return Ranked(torch.logit(confidence), confidence, right, wrong, squared_weights=squares)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import with_devices_of_inputs
+from calibrant.evidence.clusters import effective_number_of
 from calibrant.evidence.intervals import wilson_interval
 from calibrant.metrics.ranked import AURC, AUROC, EAURC
 from calibrant.metrics.states import Grid, Gridded, RankedSamples, as_divisor
@@ -71,7 +72,7 @@ def confidence_density(predictions: Predictions | TopLabel) -> ConfidenceDensity
         median_wrong=median_wrong,
         auroc=AUROC()(predictions),
         width=width,
-        effective_n=None if top.weights is None else top.effective_size,
+        effective_n=effective_number_of(top),
     )
 
 
@@ -138,7 +139,9 @@ def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
     # Part of the last group of tied samples is held back; its wrong ones are expected in proportion.
     held_back = (cumulative_total[last] - answered) / total[last]
     wrong = wrong.cumsum(0)[last] - held_back * wrong[last]
-    band = [wilson_interval(*pair) for pair in zip(wrong.tolist(), answered.tolist(), strict=True)]
+    fewer = n / (effective_number_of(predictions) or n)  # trials know as much
+    pairs = zip((wrong / fewer).tolist(), (answered / fewer).tolist(), strict=True)
+    band = [wilson_interval(*pair) for pair in pairs]
     low, high = torch.tensor(band, dtype=torch.float64).unbind(-1)
     return RiskCoverage(
         coverage=answered / n,
@@ -148,7 +151,7 @@ def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
         optimal=(answered - n_right).clamp(min=0) / answered,
         threshold=confidence[last],
         n=len(predictions),
-        effective_n=None if predictions.weights is None else n,
+        effective_n=effective_number_of(predictions),
         aurc=float(AURC().value(ranked)),
         e_aurc=float(EAURC().value(ranked)),
     )

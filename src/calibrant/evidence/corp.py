@@ -9,7 +9,7 @@ Reference: Dimitriadis, Gneiting & Jordan (2021), Stable Reliability Diagrams fo
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Unpack, final
 
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.checks import check_at_least
+from calibrant.evidence.clusters import Clusters
 from calibrant.evidence.intervals import draw_right, p_value
-from calibrant.metrics.ranked import AUROC
-from calibrant.metrics.states import Ranked
+from calibrant.metrics.states import EXACT, Ranked
 from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions, counted_samples
 
 # Distinct confidences that outcomes are redrawn at: with more, neighbours in rank are joined.
@@ -92,18 +92,26 @@ def corp(*predictions: Predictions | TopLabel, redraws: int = 200, seed: int = 0
     check_at_least(redraws, 20, "redraws")
     samples = counted_samples(as_predictions(predictions, "corp", arrays))
     floored = isinstance(samples, TopLabel) or samples.given_as_probs
-    return corp_of_ranked(AUROC().statistic(samples).ranked, floored=floored, redraws=redraws, seed=seed)
+    clusters = Clusters.of(samples.top)
+    return corp_of_ranked(EXACT(samples).ranked, floored=floored, redraws=redraws, seed=seed, clusters=clusters)
 
 
-def corp_of_ranked(ranked: Ranked, *, floored: bool, redraws: int = 200, seed: int = 0) -> Corp:
+def corp_of_ranked(
+    ranked: Ranked, *, floored: bool, redraws: int = 200, seed: int = 0, clusters: Clusters | None = None
+) -> Corp:
     """Return :func:`corp` of ranked samples; ``floored`` if their log-loss has the floor of given probabilities."""
     cells = _Outcomes.of(ranked, floored=floored)
     starts, count, hits = _fit(cells.total, cells.right)
     ends = np.append(starts[1:], len(cells.total)) - 1
     # Redrawn outcomes are compared with those observed in the same cells: joining neighbours lowers both.
-    coarse = _Outcomes.of(ranked.merged(ranked.cells(_CELLS)), floored=floored)
+    cell, rng = ranked.cells(_CELLS), np.random.default_rng([seed, 4])
+    coarse = _Outcomes.of(ranked.merged(cell), floored=floored)
     in_cells = coarse.scores(coarse.right, *_fit(coarse.total, coarse.right)[1:])
-    nodes, curves, redrawn = _redraw(coarse, redraws, np.random.default_rng([seed, 4]))
+    draws: Iterable[_Array] = coarse.redraw(redraws, rng)
+    if clusters is not None:
+        place = cell[torch.searchsorted(ranked.log_odds, EXACT(clusters.top).log_odds)]
+        draws = clusters.draw_right(place, len(coarse.total), redraws, rng).cpu().numpy()
+    nodes, curves, redrawn = _redraw(coarse, redraws, draws)
     low, high = np.quantile(curves, [0.025, 0.975], axis=0)
     columns = {
         "low": cells.confidence[starts], "high": cells.confidence[ends], "count": count, "accuracy": hits / count,
@@ -181,14 +189,14 @@ class _Outcomes:
             yield from right
 
 
-def _redraw(cells: _Outcomes, times: int, rng: np.random.Generator) -> tuple[_Array, _Array, _Array]:
+def _redraw(cells: _Outcomes, times: int, draws: Iterable[_Array]) -> tuple[_Array, _Array, _Array]:
     """Return nodes of confidence (m,), curves there (times, m), and the redrawn miscalibrations (times, 2)."""
     last = len(cells.confidence) - 1
     by_rank = np.searchsorted(cells.total.cumsum(), np.linspace(0, cells.total.sum(), _NODES)).clip(0, last)
     spaced = np.linspace(cells.confidence[0], cells.confidence[-1], _NODES)
     nodes = np.unique(np.concatenate([by_rank, np.searchsorted(cells.confidence, spaced).clip(0, last)]))
     curves, parts = np.empty((times, len(nodes))), np.empty((times, 2))
-    for draw, right in enumerate(cells.redraw(times, rng)):
+    for draw, right in enumerate(draws):
         starts, count, hits = _fit(cells.total, right)
         curves[draw] = (hits / count)[np.searchsorted(starts, nodes, side="right") - 1]
         parts[draw] = [scores.miscalibration for scores in cells.scores(right, count, hits)]

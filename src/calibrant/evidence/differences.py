@@ -176,10 +176,10 @@ class PairedBootstrap:
         self.metrics = check_metrics(metrics)
         self._samples, self._seed = samples, seed
         counted = counted_samples(samples)
-        group, weights = draw_groups(len(counted), resamples, np.random.default_rng([seed, 5]))
+        group, weights = draw_groups(counted, resamples, np.random.default_rng([seed, 5]))
         # The first row has every sample once: its values are the plain ones.
         self._draws = GroupDraws(group, torch.cat([torch.ones_like(weights[:1]), weights]))
-        self._size = min(counted.effective_size, weights.shape[1])
+        self._size = min(counted.independent_size, weights.shape[1])
 
     def values(
         self, samples: Predictions | TopLabel, estimates: Mapping[str, Estimate] | None = None
@@ -347,6 +347,10 @@ def check_pair(first: Predictions | TopLabel, second: Predictions | TopLabel) ->
         first.weights is None or second.weights is None or torch.equal(first.weights.cpu(), second.weights.cpu())
     ):
         raise InputError("both sets must have the same weights; got other weights, or weights in one of them only.")
+    if (first.clusters is None) != (second.clusters is None) or not (
+        first.clusters is None or second.clusters is None or torch.equal(first.clusters.cpu(), second.clusters.cpu())
+    ):
+        raise InputError("both sets must have the same clusters; got other ones, or clusters in one of them only.")
     if isinstance(first, Predictions) and isinstance(second, Predictions):
         names = first.class_names, second.class_names
         if None not in names and names[0] != names[1] and set(names[0] or ()) == set(names[1] or ()):

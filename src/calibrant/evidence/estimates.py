@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import with_devices_of_inputs
+from calibrant.evidence.clusters import Clusters, whole_clusters
 from calibrant.evidence.intervals import (
     FEWEST,
     LEVEL,
@@ -116,7 +117,7 @@ def estimate(
     """Compute several metrics with their intervals, and calibration errors with noise floors and p-values.
 
     Args:
-        predictions: Predictions to evaluate.
+        predictions: Predictions to evaluate; those of samples in clusters are drawn by cluster.
         metrics: Metrics to compute; of the top label only, if that is all that is known.
         resamples: Number of bootstrap draws, and of draws of labels from a calibrated model.
         seed: Random seed; the same seed gives the same numbers.
@@ -135,7 +136,7 @@ def estimate(
     # Kernel features take longer than all other statistics: the states of groups, gathered below, give the values too.
     counted = [metric for metric in metrics if not isinstance(metric.statistic, KernelFeatures)]
     values = Tally(counted).add(predictions).values()
-    draws = draw_groups(len(predictions), resamples, np.random.default_rng([seed, 3]))
+    draws = draw_groups(predictions, resamples, np.random.default_rng([seed, 3]))
     estimates: dict[str, Estimate] = {}
     if top:
         progress("resampling the top label")
@@ -145,9 +146,10 @@ def estimate(
         samples = full_predictions(predictions)
         groups = max(_FEWEST_GROUPS, _GROUP_NUMBERS // samples.n_classes)
         if groups < _GROUPS:
-            draws = draw_groups(len(predictions), resamples, np.random.default_rng([seed, 3]), groups)
+            draws = draw_groups(predictions, resamples, np.random.default_rng([seed, 3]), groups)
         samples.softmax_rows(reduce(or_, (metric.statistic.wanted for metric in rest), TOP_LABEL))
-        group, weights, n = draws.group, draws.weights.to(samples.logits.device), samples.effective_size
+        group, weights = draws.group, draws.weights.to(samples.logits.device)
+        n = samples.effective_size
         estimates |= estimate_groups(
             rest, values, lambda one: states_by_group(samples, [one], group)[one], weights, samples, n=n, seed=seed
         )
@@ -161,13 +163,18 @@ class GroupDraws(NamedTuple):
     weights: Tensor  # (resamples, groups) how often each is drawn, float64
 
 
-def draw_groups(n: int, resamples: int, rng: np.random.Generator, groups: int = _GROUPS) -> GroupDraws:
-    """Assign n samples to groups at random, each to its own if they are few, and draw groups with replacement."""
+def draw_groups(
+    samples: Predictions | TopLabel, resamples: int, rng: np.random.Generator, groups: int = _GROUPS
+) -> GroupDraws:
+    """Assign samples, or their clusters, to groups at random, each to its own if they are few, and draw groups."""
+    codes = None if samples.clusters is None else samples.clusters.unique(return_inverse=True)[1].cpu()
+    n = len(samples) if codes is None else int(codes.max()) + 1
     groups = min(n, groups)
     group = np.empty(n, dtype=np.int64)
     group[rng.permutation(n)] = np.arange(n) % groups
     weights = rng.multinomial(groups, np.full(groups, 1 / groups), size=resamples)
-    return GroupDraws(torch.from_numpy(group), torch.from_numpy(weights).double())
+    of_samples = torch.from_numpy(group) if codes is None else torch.from_numpy(group)[codes]
+    return GroupDraws(of_samples, torch.from_numpy(weights).double())
 
 
 def states_by_group(samples: Predictions, statistics: Iterable[Statistic], group: Tensor) -> dict[Statistic, Sums]:
@@ -219,12 +226,24 @@ def draw_correctness(ranked: Ranked, resamples: int, seed: int) -> Iterator[Rank
         yield Ranked(ranked.log_odds, ranked.confidence, right, ranked.total - right, shared_total=ranked.total)
 
 
-def draw_labels(block: Predictions, resamples: int, rng: np.random.Generator) -> Tensor:
-    """Draw labels from the predicted probabilities, (resamples, n)."""
-    cumulative = block.probs.double().cumsum(dim=1)
+def draw_labels(
+    block: Predictions, resamples: int, rng: np.random.Generator, clusters: Clusters | None = None
+) -> Tensor:
+    """Draw labels from the predicted probabilities, (resamples, n).
+
+    In ``clusters`` a low number is a likely class, so that predictions are right together.
+    """
+    if clusters is None:
+        probs, classes = block.probs.double(), None
+        drawn = torch.from_numpy(rng.random((len(block), resamples))).to(probs.device)
+    else:
+        assert block.clusters is not None
+        probs, classes = block.probs.double().sort(dim=1, descending=True)
+        drawn = torch.special.ndtr(clusters.normals(block.clusters, resamples, rng).double()).T.contiguous()
+    cumulative = probs.cumsum(dim=1)
     # Scaled by the last entry, which rounding leaves a hair off one: no draw can fall past the last class.
-    drawn = torch.from_numpy(rng.random((len(block), resamples))).to(cumulative.device) * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, drawn, right=True).clamp_(max=block.n_classes - 1).T
+    labels = torch.searchsorted(cumulative, drawn * cumulative[:, -1:], right=True).clamp_(max=block.n_classes - 1)
+    return (labels if classes is None else classes.gather(1, labels)).T
 
 
 # Resampling uses at most about this many distinct confidences: its draws vary as much as those of all samples.
@@ -237,15 +256,25 @@ def _estimate_top_label(
     top: TopLabel, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
 ) -> dict[str, Estimate]:
     """Estimate metrics of confidence and correctness; samples are drawn after their confidences were merged."""
-    sample = RankedSamples()(top)
+    sample, clusters, resamples = RankedSamples()(top), Clusters.of(top), len(draws.weights)
     exact = sample.ranked
 
     def levels(bins: Iterable[int]) -> Levels:
         level = exact.cells(_MAX_LEVELS, bins=bins)
         ranked, sample_level = exact.merged(level), level[torch.searchsorted(exact.log_odds, sample.log_odds)]
-        return Levels(ranked, bootstrap_ranked(ranked, sample_level, sample.correct, draws, top.weights))
+        resampled = bootstrap_ranked(ranked, sample_level, sample.correct, draws, top.weights)
+        drawn = None if clusters is None else _draw_in_clusters(ranked, sample_level, clusters, resamples, seed)
+        return Levels(ranked, resampled, drawn)
 
-    return estimate_ranked(metrics, values, exact, levels, resamples=len(draws.weights), seed=seed)
+    return estimate_ranked(metrics, values, exact, levels, resamples=resamples, seed=seed, clusters=clusters)
+
+
+def _draw_in_clusters(ranked: Ranked, place: Tensor, clusters: Clusters, resamples: int, seed: int) -> Iterator[Ranked]:
+    """Draw correctness from the confidences of samples in clusters, given the place of each among the ranked ones."""
+    drawn = clusters.draw_right(place, len(ranked.confidence), resamples, np.random.default_rng([seed, 2]))
+    for right in drawn.split(_CHUNK):
+        wrong = (ranked.total - right).clamp(min=0)
+        yield replace(ranked, right=right, wrong=wrong, shared_total=ranked.total, squared_right=None)
 
 
 class Levels(NamedTuple):
@@ -253,6 +282,7 @@ class Levels(NamedTuple):
 
     ranked: Ranked
     bootstrapped: Iterator[Ranked]
+    calibrated: Iterator[Ranked] | None = None  # draws of correctness; None: independent ones
 
 
 def estimate_ranked(
@@ -263,10 +293,11 @@ def estimate_ranked(
     *,
     resamples: int,
     seed: int,
+    clusters: Clusters | None = None,
 ) -> dict[str, Estimate]:
     """Estimate metrics of ranked samples, from their values and ``levels``, which no edge of the given bins cuts."""
-    effective = float(exact.effective_n)
-    analytic = {metric.name: _analytic_interval(metric, exact) for metric in metrics}
+    effective = float(exact.effective_n) if clusters is None else clusters.number()
+    analytic = {metric.name: _analytic_interval(metric, exact, clusters) for metric in metrics}
     estimates = {
         metric.name: _make_estimate(metric, values[metric.name], interval, effective)
         for metric in metrics
@@ -279,11 +310,11 @@ def estimate_ranked(
     noise = float((squares * exact.confidence * (1 - exact.confidence)).sum()) / float(exact.n) ** 2
     statistics = {metric.name: _statistic(metric, noise) for metric in drawn}
     bins = {statistic.n_bins for statistic in statistics.values() if isinstance(statistic, BinStatistic)}
-    ranked, bootstrap = levels(sorted(bins))
+    ranked, bootstrap, calibrated = levels(sorted(bins))
     resampled = [metric for metric in drawn if analytic[metric.name] is None]
     errors = [metric for metric in drawn if metric.family == "calibration"]
     bootstrapped = values_of(resampled, statistics, bootstrap)
-    null_values = values_of(errors, statistics, draw_correctness(ranked, resamples, seed))
+    null_values = values_of(errors, statistics, calibrated or draw_correctness(ranked, resamples, seed))
     # The draws are compared with the value of the same merged samples, which can differ a little from the exact one.
     states = {statistic: statistic.of_ranked(ranked) for statistic in set(statistics.values())}
     for metric in drawn:
@@ -292,31 +323,33 @@ def estimate_ranked(
         interval = analytic[name]
         if interval is None:
             interval = _interval(metric, observed, bootstrapped[name], null, size=min(_GROUPS, effective))
-        interval = _with_unseen(metric, statistics[name], ranked, interval)
+        interval = _with_unseen(metric, statistics[name], ranked, interval, clusters)
         estimates[name] = _make_estimate(metric, values[name], interval, effective, null)
     return estimates
 
 
-def _analytic_interval(metric: Metric, ranked: Ranked) -> Interval | None:
+def _analytic_interval(metric: Metric, ranked: Ranked, clusters: Clusters | None) -> Interval | None:
     """Return the interval of a metric that has a formula for it; None for the others."""
     if metric.interval_method == "wilson":
-        return accuracy_interval(ranked)
-    if isinstance(metric, ECEL2Debiased):
+        return accuracy_interval(ranked, clusters)
+    if isinstance(metric, ECEL2Debiased) and clusters is None:  # its formula is for independent samples
         low, high = metric.interval(BinnedMoments(metric.n_bins).of_ranked(ranked), z=1.96)
         return float(low), float(high)
     if isinstance(metric, RankMetric) and metric.interval_method != "bootstrap":
-        return influence_interval(metric, ranked)
+        return influence_interval(metric, ranked, clusters)
     return None
 
 
-def _with_unseen(metric: Metric, statistic: TopStatistic, ranked: Ranked, interval: Interval) -> Interval:
+def _with_unseen(
+    metric: Metric, statistic: TopStatistic, ranked: Ranked, interval: Interval, clusters: Clusters | None
+) -> Interval:
     """Extend the interval of samples that are all right, or all wrong, by the metric at the last accuracy they allow.
 
     No resample of them shows another outcome, which says nothing about the next sample.
     """
     if ranked.right.any() and ranked.wrong.any():
         return interval
-    lowest, highest = accuracy_interval(ranked)
+    lowest, highest = accuracy_interval(ranked, clusters)
     right = ranked.total * (lowest if ranked.right.any() else highest)
     value = float(metric.value(statistic.of_ranked(replace(ranked, right=right, wrong=ranked.total - right))))
     return min(interval[0], value), max(interval[1], value)
@@ -398,11 +431,11 @@ def estimate_groups(
                     errors = torch.cat([metric.value(labelled[rows]) for rows in some])
                     nulls[metric.name] = _Null(errors, metric(part) if share < 1 else values[metric.name], share)
                 del labelled
-    estimates = {}
+    estimates, number = {}, n if predictions is None or predictions.clusters is None else predictions.independent_size
     for metric in metrics:
-        value, of_calibrated, size = values[metric.name], nulls.get(metric.name), min(weights.shape[1], n)
+        value, of_calibrated, size = values[metric.name], nulls.get(metric.name), min(weights.shape[1], number)
         interval = _interval(metric, value, bootstrapped[metric.name], of_calibrated, size=size)
-        estimates[metric.name] = _make_estimate(metric, value, interval, n, of_calibrated)
+        estimates[metric.name] = _make_estimate(metric, value, interval, number, of_calibrated)
     return estimates
 
 
@@ -413,13 +446,16 @@ def _draw_labels(predictions: Predictions, seed: int) -> tuple[Tensor | None, _D
     """Draw labels that the model itself would give the samples; return which samples have them, None for all."""
     rng = np.random.default_rng([seed, 4])
     n, chosen = len(predictions), None
-    if n > _LABELLED:
+    clusters = Clusters.of(predictions.top)
+    if clusters is not None:  # one after the other, so that few are in two blocks
+        chosen, n = whole_clusters(clusters.codes, _LABELLED, rng), min(n, _LABELLED)
+    elif n > _LABELLED:
         chosen = torch.from_numpy(np.sort(rng.choice(n, _LABELLED, replace=False))).to(predictions.logits.device)
         n = _LABELLED
     drawn: _Drawn = []
     for rows in row_blocks(n, math.ceil(n / _BLOCKS)):
         part = rows if chosen is None else chosen[rows]
-        labels = draw_labels(predictions[part], _DRAWS_PER_BLOCK, rng)
+        labels = draw_labels(predictions[part], _DRAWS_PER_BLOCK, rng, clusters)
         picked = torch.from_numpy(rng.integers(_DRAWS_PER_BLOCK, size=_STATES)).to(labels.device)
         drawn.append((part, labels, picked))
     return chosen, drawn

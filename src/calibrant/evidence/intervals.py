@@ -8,10 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant.evidence.clusters import Clusters
 from calibrant.metrics import AUROC
 from calibrant.metrics.base import Metric, RankMetric
 from calibrant.metrics.binned import folded_mean
-from calibrant.metrics.states import Ranked, as_divisor, effective_number
+from calibrant.metrics.states import EXACT, Ranked, as_divisor, effective_number
 
 Array: TypeAlias = NDArray[np.float64]
 LEVEL = 0.05  # significance level of every test
@@ -203,13 +204,13 @@ _FEWEST_DEGREES = 4.0  # below so many degrees of freedom an estimate of them is
 _FEWEST_OF_A_KIND = 5  # fewer errors may lie close together by luck
 
 
-def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float]:
+def influence_interval(metric: RankMetric, ranked: Ranked, clusters: Clusters | None = None) -> tuple[float, float]:
     """Return the 95 % interval of a metric of ranks in 0..1 whose ``interval_method`` is influence or threshold.
 
     Its variance is the sum of the squared influences of the samples (the infinitesimal jackknife; for AUROC that of
     DeLong et al.), its degrees of freedom follow from how uneven they are (Satterthwaite). Without spread, at the
     metric's bound, with all samples right or wrong, or the AUROC of fewer than five errors: Wilson's for as many trials
-    as could have moved it.
+    as could have moved it. The influences of ``clusters`` are sums; a trial is then a cluster.
 
     Reference: Efron (1982), The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6; DeLong, DeLong &
     Clarke-Pearson (1988), Comparing the Areas under Two or More Correlated ROC Curves, Biometrics.
@@ -222,19 +223,29 @@ def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float
         >>> round(low, 2), round(high, 2)
         (0.31, 0.72)
     """
-    ranked = ranked.merged(ranked.cells(_CELLS))
+    exact, cell = ranked, ranked.cells(_CELLS)
+    ranked = ranked.merged(cell)
     right, wrong = _kinds(ranked)
-    n_right, n_wrong = right.n, wrong.n
+    n_right, n_wrong, n = right.n, wrong.n, right.n + wrong.n
+    if clusters is not None:
+        correct = clusters.top.correct
+        n_right, n_wrong, n = clusters.number(correct), clusters.number(~correct), clusters.number()
     value = float(metric.value(ranked))
     if math.isnan(value):
         return math.nan, math.nan
-    trials = n_right + n_wrong if metric.counts_all_samples else max(1.0, min(n_right, n_wrong))
+    trials = n if metric.counts_all_samples else max(1.0, min(n_right, n_wrong))
     if not 0 < value < 1 or min(n_right, n_wrong) < 2:
         return wilson_interval(value * trials, trials)
     if metric.interval_method == "threshold":  # it has jumps and no derivative
         return _share_interval(ranked, value, n_right, n_wrong)
     of_right, of_wrong = _influences(metric, ranked)
-    variance, degrees = _spread((right, of_right), (wrong, of_wrong))
+    if clusters is None:
+        variance, degrees = _spread((right, of_right), (wrong, of_wrong))
+    else:
+        place = cell[torch.searchsorted(exact.log_odds, EXACT(clusters.top).log_odds)]
+        influence = clusters.sums(torch.where(correct, of_right[place], of_wrong[place]) * clusters.mass)
+        ones = torch.ones_like(influence)
+        variance, degrees = _spread((_Kind(ones, ones), influence))
     if not variance > 0 or (isinstance(metric, AUROC) and min(n_right, n_wrong) < _FEWEST_OF_A_KIND):
         return wilson_interval(value * trials, trials)
     middle = math.log(value / (1 - value))
@@ -262,17 +273,24 @@ def _kinds(ranked: Ranked) -> tuple[_Kind, _Kind]:
     return _Kind(ranked.right, ranked.squared_right), _Kind(ranked.wrong, squared_wrong)
 
 
-def accuracy_interval(ranked: Ranked) -> tuple[float, float]:
+def accuracy_interval(ranked: Ranked, clusters: Clusters | None = None) -> tuple[float, float]:
     """Return Wilson's interval of the accuracy of ranked samples.
 
-    Weighted samples count as many as have the variance of the weighted share (Korn & Graubard, 1998, Confidence
-    Intervals for Proportions with Small Expected Number of Positive Counts Estimated from Survey Data), but no more
-    than their effective number: where few heavy ones are all right, that variance is too small.
+    Weighted samples, and those in clusters, count as many as have the variance of the weighted share (Korn & Graubard,
+    1998, Confidence Intervals for Proportions with Small Expected Number of Positive Counts Estimated from Survey
+    Data), but no more than their effective number: where few heavy ones are all right, that variance is too small. The
+    variance of few clusters is itself uncertain, which Student's t accounts for.
     """
     right, total = float(ranked.n_right), float(ranked.n)
+    share = right / total
+    if clusters is not None:
+        sums, number = clusters.sums(clusters.mass * (clusters.top.correct.double() - share)), clusters.number()
+        variance = float(sums.square().sum()) / total**2 * number / max(number - 1, 1.0)
+        trials = min(float(ranked.effective_n), share * (1 - share) / variance) if variance > 0 else number
+        trials *= (_Z / t_quantile(max(number - 1, 1.0))) ** 2
+        return wilson_interval(share * trials, trials)
     if ranked.squared_weights is None:
         return wilson_interval(right, total)
-    share = right / total
     of_right, of_wrong = (float(kind.squares.sum()) / total**2 for kind in _kinds(ranked))
     variance = of_right * (1 - share) ** 2 + of_wrong * share**2
     trials = min(float(ranked.effective_n), share * (1 - share) / variance if variance > 0 else math.inf)

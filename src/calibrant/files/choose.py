@@ -61,10 +61,11 @@ class LoadOptions:
     separator: str | None = None
     where: Mapping[str, str | float | Sequence[str | float]] | None = None
     weights: str | None = None
-    missing: Missing = "refuse"  # what to do with rows without a score, label or weight
+    clusters: str | None = None
+    missing: Missing = "refuse"  # what to do with rows without a score, label, weight or cluster
 
     def __post_init__(self) -> None:
-        for option in ("labels", "confidence", "correct", "positive", "weights"):
+        for option in ("labels", "confidence", "correct", "positive", "weights", "clusters"):
             if not isinstance(name := getattr(self, option), int | str | PathLike | None):
                 hint = "Arrays go into a mapping: load({'probs': p, 'labels': y, 'w': w}, weights='w')."
                 raise InputError(f"{option} must be the name of a column; got {type(name).__name__}. {hint}")
@@ -79,6 +80,11 @@ class LoadOptions:
         if not isinstance(scores := self.scores, str | None):
             object.__setattr__(self, "scores", tuple(map(str, scores if isinstance(scores, Iterable) else [scores])))
         object.__setattr__(self, "where", self.where and {str(name): value for name, value in self.where.items()})
+
+    @property
+    def of_samples(self) -> tuple[str, ...]:
+        """The columns of the weights and the clusters of the samples, where they are named."""
+        return tuple(filter(None, (self.weights, self.clusters)))
 
 
 @final
@@ -106,7 +112,7 @@ def choose(content: Content, options: LoadOptions) -> ColumnChoice:
         choice = ColumnChoice(kind, (), None)
         if kind != "top-label":
             labels = _find_column(content, _LABELS, options.labels, "labels")
-            taken = {labels, options.weights, *options.extra, *(options.where or ())}
+            taken = {labels, *options.of_samples, *options.extra, *(options.where or ())}
             choice = _score_names(content, kind, options.scores, taken) or choice
         else:
             confidence = _find_column(content, ("confidence",), options.confidence, "confidence")

@@ -88,6 +88,7 @@ def load(  # noqa: PLR0913  # the options of the command line
     separator: str | None = None,
     where: Mapping[str, str | float | Sequence[str | float]] | None = None,
     weights: str | None = None,
+    clusters: str | None = None,
     missing: Literal["refuse", "drop"] = "refuse",
 ) -> Predictions | Any:
     """Load predictions. Names or options decide whether scores are logits or probabilities; values never do.
@@ -117,8 +118,10 @@ def load(  # noqa: PLR0913  # the options of the command line
         separator: Character between the columns of a CSV file; by default the comma, and the tab in ``.tsv``.
         where: Columns and the value, or values, that the samples to load have there: ``{"part": "test", "fold": 1}``.
         weights: Name of the column of the samples' weights; without it, all samples count alike.
-        missing: What to do with rows without a score, label or weight (null, NaN, an empty field): "refuse" them, or
-            "drop" them with a warning. Numbers of the others are biased if rows lack something for a reason.
+        clusters: Name of a column of numbers or words that are equal for samples that are not independent, such as the
+            answers to one question; without it, all are.
+        missing: What to do with rows without a score, label, weight or cluster (null, NaN, an empty field): "refuse"
+            them, or "drop" them with a warning. Numbers of the others are biased if rows lack something for a reason.
 
     Returns:
         TopLabel for "top-label", else Predictions; the source decides, which no type checker knows.
@@ -137,7 +140,7 @@ def load(  # noqa: PLR0913  # the options of the command line
     options = LoadOptions(
         *(kind, scores, labels, confidence, correct), positive=positive, positive_class=positive_class,
         class_names=class_names, normalise=normalise, separator=separator, where=where, weights=weights,
-        missing=missing,
+        clusters=clusters, missing=missing,
     )  # fmt: skip
     return load_detailed(source, options).predictions
 
@@ -163,8 +166,8 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
     content = open_source(source, options)
     choice = choose(content, options)
     where = options.where or {}
-    weights = () if options.weights is None else (options.weights,)
-    check_names(content, (*options.extra, *where, *weights))
+    wanted = tuple(dict.fromkeys((*options.extra, *where, *options.of_samples)))
+    check_names(content, wanted)
     if options.missing == "keep":
         raise InputError(Argument("missing", "keep"), " is for files that are written again; pass refuse or drop.")
     with naming(content.path):
@@ -174,9 +177,11 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
             warn_of_dropped(content.path, len(rows), len(content.kept), rows[:MOST_ROWS].tolist())
     with naming(content.path), renumbered(content):
         predictions = assemble(content, choice, options)
-        extra = extra_columns(content, tuple(dict.fromkeys((*options.extra, *where, *weights))), len(predictions))
+        extra = extra_columns(content, wanted, len(predictions))
         if options.weights is not None:
             predictions = predictions.with_weights(numbers_of(extra[options.weights], options.weights))
+        if options.clusters is not None:
+            predictions = predictions.with_clusters(extra[options.clusters])
         for name, values in where.items():
             given = values if isinstance(values, Collection) and not isinstance(values, str) else [values]
             texts = [one if isinstance(one, str) else words_of(torch.tensor([one]), name).distinct[0] for one in given]
@@ -337,7 +342,7 @@ def suffix_is(path: Path, *suffixes: str) -> bool:
 
 
 def complete(content: Content, choice: ColumnChoice, options: LoadOptions, others: Any = ()) -> Content:
-    """Return a source without the rows that lack a score, the label or the weight, or are among others to leave out.
+    """Return a source without the rows that lack a score, label, weight or cluster, or are among others to leave out.
 
     If such rows are refused, the source is returned unchanged.
     """
@@ -352,6 +357,8 @@ def complete(content: Content, choice: ColumnChoice, options: LoadOptions, other
     cached = replace(content, read=read)  # so that nothing is read twice
     labels, weights = choice.labels, options.weights if options.missing == "drop" else None
     held.update(content.read([*choice.scores, *filter(None, (labels, weights))], _text(choice)))
+    if options.clusters is not None and options.missing == "drop":
+        held.update(content.read([options.clusters], [options.clusters]))
     lacking = lacking_rows(held, content, choice, options)
     if lacking is not None and len(others):
         lacking[others[others < len(lacking)]] = True

@@ -183,8 +183,8 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
 
     Archives (``.npz``, ``.safetensors``, ``.pt``) hold ``logits`` and ``labels``; tables (``.csv``, ``.parquet``,
     ``.feather``, ``.arrow``) hold ``logit_0``, ``logit_1``, ... and ``label``; of a TopLabel both hold ``confidence``
-    and ``correct``. Weights are saved as ``weights``, to be named when they are loaded. Class names are saved too: in a
-    CSV file as the names of the columns (``logit_cat``).
+    and ``correct``. Weights and clusters are saved under these names, to be named when they are loaded. Class names are
+    saved too: in a CSV file as the names of the columns (``logit_cat``).
 
     Number types are kept, with two exceptions: bfloat16 becomes float32 in ``.npz`` and in tables, which do not know
     it, and CSV holds every number with the digits that float64 needs to give back the same value.
@@ -199,12 +199,13 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
     """
     if not isinstance(predictions, Predictions | TopLabel):
         raise InputError(f"what is saved must be Predictions or a TopLabel; got {type(predictions).__name__}.")
-    weights = {} if predictions.weights is None else {"weights": predictions.weights}
+    known = {"weights": predictions.weights, "clusters": predictions.clusters}
+    of_samples = {name: column for name, column in known.items() if column is not None}
     if isinstance(predictions, TopLabel):
-        arrays, names = {"confidence": predictions.confidence, "correct": predictions.correct, **weights}, None
+        arrays, names = {"confidence": predictions.confidence, "correct": predictions.correct, **of_samples}, None
     else:
         names = predictions.class_names
-        arrays = {"logits": predictions.logits, "labels": predictions.labels, **weights}
+        arrays = {"logits": predictions.logits, "labels": predictions.labels, **of_samples}
     _write([arrays], Form(writable_suffix(path), names), path)
 
 
@@ -265,7 +266,7 @@ def load_scores(source: str | os.PathLike[str] | Content, options: LoadOptions |
     options = replace(options or LoadOptions(), labels_needed=False)
     content = open_source(source, options)
     choice = choose(content, options)
-    check_names(content, () if options.weights is None else (options.weights,))
+    check_names(content, options.of_samples)
     with naming(content.path):
         return _scores(content, content, choice, options)
 

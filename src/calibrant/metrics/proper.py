@@ -302,7 +302,7 @@ def calibration_refinement(
     samples = full_predictions(as_predictions(predictions, "calibration_refinement", arrays))
     check_at_least(folds, 2, "folds")
     check_at_least(len(samples), 2 * folds, "samples for the cross-fitted split")
-    fold = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed)).to(samples.logits.device) % folds
+    fold = _folds(samples, folds, seed)
     recalibrated = samples.mixed_with_uniform(samples.uniform_share)  # of all folds, on which it hardly depends
     beta, ends = _beta_by_fold(recalibrated, fold, folds)
     before = _scores(samples, torch.ones_like(beta), fold)
@@ -313,17 +313,26 @@ def calibration_refinement(
     trials = [_scores(recalibrated, betas, fold) for betas in (beta, *ends[:, None].expand(2, folds))]
     splits = {}
     for name, score in before.items():
-        (low, mean, high), *others = (_gain_interval(score - trial[name], share) for trial in trials)
+        (low, mean, high), *others = (_gain_interval(samples, score - trial[name], share) for trial in trials)
         total, refinement = (float((part * share).sum()) for part in (score, trials[0][name]))
         splits[name] = ScoreSplit(total, mean, low, max(high, *(gain[2] for gain in others)), refinement)
     return splits
 
 
-def _gain_interval(gain: Tensor, share: Tensor) -> tuple[float, float, float]:
+def _folds(samples: Predictions, folds: int, seed: int) -> Tensor:
+    """Return the fold of each sample, (n,); a cluster is in one."""
+    codes = None if samples.clusters is None else samples.clusters.unique(return_inverse=True)[1]
+    n = len(samples) if codes is None else int(codes.max()) + 1
+    fold = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(samples.logits.device) % folds
+    return fold if codes is None else fold[codes]
+
+
+def _gain_interval(samples: Predictions, gain: Tensor, share: Tensor) -> tuple[float, float, float]:
     """Return the weighted mean between the ends of its 95 % interval."""
     largest = float(gain.abs().max()) or 1.0  # divided by, so that no square overflows
-    mean, n = float((gain * share).sum()), 1 / float(share.square().sum())  # effective
-    half = 1.96 * math.sqrt(float((share * (gain - mean) / largest).square().sum()) * n / max(n - 1, 1)) * largest
+    mean, n = float((gain * share).sum()), 1 / float(samples.cluster_sums(share).square().sum())  # effective
+    squares = samples.cluster_sums(share * (gain - mean) / largest).square()
+    half = 1.96 * math.sqrt(float(squares.sum()) * n / max(n - 1, 1)) * largest
     return mean - half, mean, mean + half
 
 
@@ -331,6 +340,7 @@ def _beta_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> tuple[T
     """Return the best inverse temperature for all samples but those of each fold, (folds,), and its interval, (2,)."""
     weights = None if predictions.weights is None else predictions.weights / predictions.weights.mean()
     reached, slopes = 1.0, torch.zeros(3, folds, dtype=torch.float64, device=fold.device)
+    of_samples = torch.empty(0 if predictions.clusters is None else len(predictions)).to(slopes)
 
     def slope_and_curvature(beta: float) -> list[float]:
         nonlocal reached
@@ -341,13 +351,16 @@ def _beta_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> tuple[T
                 1 if weights is None else weights[block.rows]
             )
             slopes.index_add_(1, fold[block.rows], torch.cat([both, both[:1].square()]))
+            if len(of_samples):
+                of_samples[block.rows] = both[0]
         return slopes[:2].sum(dim=1).tolist()
 
     find_root(slope_and_curvature, start=1.0, low=1 / _MAX_TEMPERATURE, high=1 / _MIN_TEMPERATURE, tolerance=1e-4)
     # One Newton step from there without the fold's samples: the sums are additive, so leaving a fold out costs nothing.
     total = slopes.sum(dim=1, keepdim=True)
     step = (total - slopes)[0] / (total - slopes)[1].clamp(min=1e-300)
-    half = 1.96 * total[2].sqrt() / total[1].clamp(min=1e-300)
+    squares = predictions.cluster_sums(of_samples).square().sum() if len(of_samples) else total[2]
+    half = 1.96 * squares.sqrt() / total[1].clamp(min=1e-300)
     beta = torch.cat([reached - step, reached - half, reached + half])
     return beta.clamp(1 / _MAX_TEMPERATURE, 1 / _MIN_TEMPERATURE).split([folds, 2])
 

@@ -25,7 +25,15 @@ from calibrant.labels import as_words, class_numbers
 from calibrant.numerics.softmax import TOP_LABEL, Normalised, SoftmaxRows, Wanted, is_by_class, working_dtype
 from calibrant.numerics.uniform_share import choose_share, floored
 from calibrant.predictions import scores
-from calibrant.predictions.samples import ROWS_AT_ONCE, Samples, TopLabel, check_rows_are_samples, select, set_fields
+from calibrant.predictions.samples import (
+    ROWS_AT_ONCE,
+    Samples,
+    TopLabel,
+    check_clusters,
+    check_rows_are_samples,
+    select,
+    set_fields,
+)
 
 __all__ = ["Arrays", "Predictions", "as_predictions", "check_predictions"]
 
@@ -48,6 +56,8 @@ class Predictions(Samples):
         class_names: One name a class, or None.
         weights: Shape (n,), how many samples each stands for: finite and at least 0. Only their ratios matter, and a
             sample of weight 0 counts nothing. None: all alike.
+        clusters: Shape (n,), whole numbers or words: samples of one cluster, such as the answers to one question or the
+            images of one patient, are not independent. None: all are.
 
     Raises:
         InputError: If any of that does not hold; the message names the row.
@@ -62,6 +72,7 @@ class Predictions(Samples):
     labels: Tensor
     class_names: tuple[str, ...] | None = None
     weights: Tensor | None = field(default=None, repr=False, kw_only=True)
+    clusters: Tensor | None = field(default=None, repr=False, kw_only=True)
     normalised: Normalised = field(default=Normalised.NO, init=False)  # whether the logits are log-probabilities
     given_as_probs: bool = field(default=False, init=False)  # built by from_probs, and unchanged since
 
@@ -88,7 +99,8 @@ class Predictions(Samples):
         check_same_length(logits, "logits", labels, "labels")
         labels = check_labels(as_whole_numbers(labels.to(logits.device)), logits.shape[1])
         weights = None if self.weights is None else check_weights(self.weights, logits)
-        set_fields(self, labels=labels, class_names=names, weights=weights, span=span)
+        clusters = None if self.clusters is None else check_clusters(self.clusters, logits)
+        set_fields(self, labels=labels, class_names=names, weights=weights, clusters=clusters, span=span)
         del self.__dict__["logits"]
         self._keep(logits)
 
@@ -113,13 +125,19 @@ class Predictions(Samples):
         return self.logits if by_class is None else by_class
 
     def _with(
-        self, logits: Tensor, labels: Tensor, weights: Tensor | None, *, normalised: Normalised | None = None
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        weights: Tensor | None,
+        clusters: Tensor | None = None,
+        *,
+        normalised: Normalised | None = None,
     ) -> Self:
         """Build from checked samples of the same classes."""
         made, is_same = object.__new__(type(self)), normalised is None
         known = {"normalised": self.normalised if is_same else normalised, "class_names": self.class_names}
         given_as_probs = self.given_as_probs and is_same
-        set_fields(made, labels=labels, weights=weights, given_as_probs=given_as_probs, **known)
+        set_fields(made, labels=labels, weights=weights, clusters=clusters, given_as_probs=given_as_probs, **known)
         made._keep(logits)
         return made
 
@@ -237,8 +255,8 @@ class Predictions(Samples):
         return self.labels.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Self:
-        logits, weights = select(rows, self.stored, self.weights)
-        made = self._with(logits, self.labels[rows], weights)
+        logits, *others = select(rows, self.stored, self.weights, self.clusters)
+        made = self._with(logits, self.labels[rows], *others)
         kept = self.__dict__.get("_kept")
         if kept and isinstance(rows, slice):
             object.__setattr__(made, "_kept", {key: value[rows] for key, value in kept.items()})
@@ -251,7 +269,12 @@ class Predictions(Samples):
         return made
 
     def __add__(self, other: Self) -> Self:
-        """Return the samples of both; those without weights have weight 1 where the others have weights."""
+        """Return the samples of both; those without weights have weight 1 where the others have weights.
+
+        Clusters of the same number or word in both are not known to be the same, so samples in clusters are refused.
+        """
+        if self.clusters is not None or other.clusters is not None:
+            raise InputError("sets must be joined before samples are put in clusters; got clusters. See with_clusters.")
         if other.n_classes != self.n_classes:
             raise InputError(f"both must have the same classes; got {self.n_classes} and {other.n_classes}.")
         if self.class_names != other.class_names:
@@ -276,10 +299,15 @@ class Predictions(Samples):
             raise InputError(f"logits must keep the shape {tuple(self.logits.shape)}; got {tuple(logits.shape)}.")
         check_finite(logits, "logits")
         known = None if normalised is None else Normalised(normalised)
-        return self._with(logits, self.labels, self.weights, normalised=known)
+        return self._with(logits, self.labels, self.weights, self.clusters, normalised=known)
 
     def with_weights(self, weights: Any) -> Self:
-        return self._with(self.stored, self.labels, None if weights is None else check_weights(weights, self.stored))
+        checked = None if weights is None else check_weights(weights, self.stored)
+        return self._with(self.stored, self.labels, checked, self.clusters)
+
+    def with_clusters(self, clusters: Any) -> Self:
+        checked = None if clusters is None else check_clusters(clusters, self.stored)
+        return self._with(self.stored, self.labels, self.weights, checked)
 
     def mixed_with_uniform(self, share: float) -> Self:
         """Return the samples with a share of the uniform distribution mixed in; confidences keep order and ties."""
@@ -395,7 +423,8 @@ class Predictions(Samples):
     def top(self) -> TopLabel:
         """Confidence, correctness and log-odds of the predicted class."""
         rows = self.softmax_rows()
-        return TopLabel._trusted(rows.confidence.double(), rows.top == self.labels, rows.log_odds, self.weights)
+        columns = (rows.confidence.double(), rows.top == self.labels, rows.log_odds)
+        return TopLabel._trusted(*columns, self.weights, self.clusters)
 
     @property
     def confidence(self) -> Tensor:
@@ -447,6 +476,7 @@ class Arrays(TypedDict, total=False):
     confidence: Any  # (n,)
     correct: Any  # (n,)
     weights: Any  # (n,), beside any of these
+    clusters: Any  # (n,), likewise
     class_names: Any  # (k,), beside labels
 
 
@@ -463,13 +493,16 @@ def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Pr
     """Return the predictions that the function ``caller`` received, as one record or as arrays by keyword."""
     if len(given) == 1 and isinstance(given[0], Predictions | TopLabel) and not arrays:
         return given[0]
-    names, weights, words = arrays.keys() - {"weights"}, arrays.get("weights"), arrays.get("class_names")
+    names, weights, words = arrays.keys() - {"weights", "clusters"}, arrays.get("weights"), arrays.get("class_names")
+    made: Predictions | TopLabel | None = None
     if not given and names - {"class_names"} == {"logits", "labels"}:
-        return Predictions.from_logits(arrays["logits"], arrays["labels"], weights=weights, class_names=words)
-    if not given and names - {"class_names"} == {"probs", "labels"}:
-        return Predictions.from_probs(arrays["probs"], arrays["labels"], weights=weights, class_names=words)
-    if not given and names == {"confidence", "correct"}:
-        return TopLabel(arrays["confidence"], arrays["correct"], weights=weights)
+        made = Predictions.from_logits(arrays["logits"], arrays["labels"], weights=weights, class_names=words)
+    elif not given and names - {"class_names"} == {"probs", "labels"}:
+        made = Predictions.from_probs(arrays["probs"], arrays["labels"], weights=weights, class_names=words)
+    elif not given and names == {"confidence", "correct"}:
+        made = TopLabel(arrays["confidence"], arrays["correct"], weights=weights)
+    if made is not None:
+        return made if arrays.get("clusters") is None else made.with_clusters(arrays["clusters"])
     if unknown := sorted(arrays.keys() - Arrays.__annotations__.keys()):
         raise InputError(f"{caller} must be given its own arguments; {unknown[0]!r} is none. See help({caller}).")
     received = [type(value).__name__ for value in given] + [f"{name}=…" for name in arrays]

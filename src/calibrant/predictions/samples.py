@@ -1,27 +1,31 @@
 """Samples with their weights, and the record of their top label alone: checked once, here."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, TypeVar, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.checks import as_tensor, check_real, check_rows, check_same_length, check_unit_interval, check_weights
 from calibrant.errors import InputError, Row
+from calibrant.labels import Words, encode
 
-__all__ = ["TopLabel", "check_unweighted", "counted_samples", "effective_counts"]
+__all__ = ["TopLabel", "check_clusters", "check_unweighted", "counted_samples", "effective_counts"]
 
 # Samples in a block: what is kept per sample stays within a few megabytes, whatever the number of samples.
 ROWS_AT_ONCE = 1 << 17
 
 
 class Samples(ABC):
-    """Predictions for samples, each with a weight unless all count alike; immutable."""
+    """Predictions for samples, each with a weight unless all count alike, perhaps in clusters; immutable."""
 
     weights: Tensor | None
+    clusters: Tensor | None
 
     @property
     @abstractmethod
@@ -38,10 +42,31 @@ class Samples(ABC):
     def with_weights(self, weights: Any) -> Self:
         """Return the same samples with other weights, (n,), or with none."""
 
+    @abstractmethod
+    def with_clusters(self, clusters: Any) -> Self:
+        """Return the same samples in clusters, such as the answers to one question: the cluster of each, (n,)."""
+
     @property
     def effective_size(self) -> float:
         """Number of samples without weights that know as much: Kish's (Σ w)² / Σ w²."""
         return len(self) if self.sample_counts is None else float(self.sample_counts.sum())
+
+    @property
+    def n_clusters(self) -> int | None:
+        """Number of clusters; None if samples are independent."""
+        return None if self.clusters is None else int(self.clusters.unique().numel())
+
+    @property
+    def independent_size(self) -> float:
+        """Effective number of independent units: of the clusters where there are any, else of the samples."""
+        if self.clusters is None:
+            return self.effective_size
+        counts = torch.ones_like(self.clusters, dtype=torch.float64) if self.weights is None else self.weights
+        return float(effective_counts(torch.bincount(self.clusters, counts)).sum())
+
+    def cluster_sums(self, values: Tensor) -> Tensor:
+        """Return numbers per sample, (n,), added up by cluster; themselves where samples are independent."""
+        return values if self.clusters is None else torch.bincount(self.clusters, values)
 
     @cached_property
     def sample_counts(self) -> Tensor | None:
@@ -80,6 +105,8 @@ class TopLabel(Samples):
         log_odds: Shape (n,); computed from the confidence unless given. Rankings use it, because it differs where
             float32 confidences have rounded to 1.0.
         weights: Shape (n,), how many samples each stands for; only ratios matter, 0 counts nothing. None: all alike.
+        clusters: Shape (n,), whole numbers or words: samples of one cluster, such as the answers to one question, are
+            not independent. None: all are.
 
     Example:
         >>> top = TopLabel([0.9, 0.8, 0.7], [True, True, False])
@@ -91,6 +118,7 @@ class TopLabel(Samples):
     correct: Tensor
     log_odds: Tensor = None  # type: ignore[assignment]  # filled in below
     weights: Tensor | None = None
+    clusters: Tensor | None = None
 
     def __post_init__(self) -> None:
         confidence = check_real(as_tensor(self.confidence, "confidence"), "confidence").double()
@@ -127,17 +155,30 @@ class TopLabel(Samples):
                 )
         weights = None if self.weights is None else check_weights(self.weights, confidence)
         set_fields(self, confidence=confidence, correct=correct.to(torch.bool), log_odds=log_odds, weights=weights)
+        set_fields(self, clusters=None if self.clusters is None else check_clusters(self.clusters, confidence))
 
     @classmethod
-    def _trusted(cls, confidence: Tensor, correct: Tensor, log_odds: Tensor, weights: Tensor | None) -> Self:
+    def _trusted(
+        cls,
+        confidence: Tensor,
+        correct: Tensor,
+        log_odds: Tensor,
+        weights: Tensor | None,
+        clusters: Tensor | None = None,
+    ) -> Self:
         """Build from checked columns."""
         made = object.__new__(cls)
-        set_fields(made, confidence=confidence, correct=correct, log_odds=log_odds, weights=weights)
+        columns = {"confidence": confidence, "correct": correct, "log_odds": log_odds}
+        set_fields(made, **columns, weights=weights, clusters=clusters)
         return made
 
     def with_weights(self, weights: Any) -> Self:
         checked = None if weights is None else check_weights(weights, self.confidence)
-        return self._trusted(self.confidence, self.correct, self.log_odds, checked)
+        return self._trusted(self.confidence, self.correct, self.log_odds, checked, self.clusters)
+
+    def with_clusters(self, clusters: Any) -> Self:
+        checked = None if clusters is None else check_clusters(clusters, self.confidence)
+        return self._trusted(self.confidence, self.correct, self.log_odds, self.weights, checked)
 
     @property
     def top(self) -> Self:
@@ -157,8 +198,8 @@ class TopLabel(Samples):
         return f"TopLabel(n={len(self)}, {self.confidence.device})"
 
     def __getitem__(self, rows: slice | Tensor) -> Self:
-        confidence, weights = select(rows, self.confidence, self.weights)
-        return self._trusted(confidence, self.correct[rows], self.log_odds[rows], weights)
+        confidence, *others = select(rows, self.confidence, self.weights, self.clusters)
+        return self._trusted(confidence, self.correct[rows], self.log_odds[rows], *others)
 
 
 def effective_counts(weights: Tensor) -> Tensor:
@@ -174,6 +215,8 @@ def counted_samples(samples: S) -> S:
     if not isinstance(samples, Samples):
         got = f"got {type(samples).__name__}. Predictions.from_probs(p, y) makes one"
         raise InputError(f"samples must be Predictions or TopLabel; {got}.")
+    if samples.n_clusters == len(samples):  # of one sample each
+        samples = samples.with_clusters(None)
     if samples.weights is None:
         return samples
     if not bool(samples.weights.any()):
@@ -183,14 +226,36 @@ def counted_samples(samples: S) -> S:
     return kept.with_weights(None if bool((kept.weights == kept.weights[0]).all()) else kept.sample_counts)
 
 
+def check_clusters(clusters: object, samples: Tensor) -> Tensor:
+    """Return the number of the cluster of every sample, int64 (n,), from whole numbers or words."""
+    if not isinstance(clusters, Words):
+        values = clusters.cpu().numpy() if isinstance(clusters, Tensor) else np.asarray(clusters)
+        if values.shape != samples.shape[:1]:
+            got = f"got shape {values.shape}"
+            raise InputError(f"clusters must be one number or word a sample, shape ({len(samples)},); {got}.")
+        if values.dtype.kind in "Of":  # None and NaN are no names
+            nothing = [value is None or (isinstance(value, float) and math.isnan(value)) for value in values.tolist()]
+            values = np.where(nothing, "", values.astype(np.str_))
+        clusters = encode(values)
+    missing = torch.tensor([word == "" for word in clusters.distinct])[clusters.codes]
+    if missing.any():
+        where = Row(int(missing.nonzero()[0]))
+        raise InputError("clusters must name the cluster of every sample; got none at ", where, ". Name it or drop it.")
+    if len(clusters.distinct) < 2:
+        raise InputError("clusters must be two or more, since one shows no noise; got the same for all samples.")
+    return clusters.codes.to(samples.device)
+
+
 def check_unweighted(samples: Samples, what: str) -> None:
     """Refuse weights where they would be ignored."""
     if samples.weights is not None:
         raise InputError(f"{what} must be given samples without weights; got weights, which it would ignore.")
 
 
-def select(rows: Any, column: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Return some rows of a column and of the weights; an InputError if there are none, or for a single number."""
+def select(
+    rows: Any, column: Tensor, weights: Tensor | None, clusters: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return some rows of columns; an InputError if there are none, or for a single number."""
     if isinstance(rows, int) or getattr(rows, "ndim", 1) == 0:  # also of NumPy and torch
         raise InputError(
             f"samples must be selected by a slice, a mask or positions; got the one number {rows}. For one sample: "
@@ -198,7 +263,7 @@ def select(rows: Any, column: Tensor, weights: Tensor | None) -> tuple[Tensor, T
         )
     selected = column[rows]
     check_rows(len(selected))
-    return selected, None if weights is None else weights[rows]
+    return selected, None if weights is None else weights[rows], None if clusters is None else clusters[rows]
 
 
 def check_rows_are_samples(scores: Tensor, labels: Any) -> None:

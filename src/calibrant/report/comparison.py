@@ -331,7 +331,8 @@ HeldOutRecord: TypeAlias = "Comparison | ClampingEvaluation"
 def held_out_facts(record: HeldOutRecord) -> str:
     """Return the size of the data."""
     samples = counted(record.n_calibration, "calibration sample")
-    test = page.samples_text(record.n_test, getattr(record, "effective_n_test", None), "test sample")
+    of_test = (getattr(record, name, None) for name in ("effective_n_test", "clusters_test"))
+    test = page.samples_text(record.n_test, next(of_test), "test sample", next(of_test))
     return f"{samples}, {test}, {counted(record.n_classes, 'class', 'classes')}"
 
 
@@ -348,6 +349,7 @@ def held_out_fields(record: HeldOutRecord, *, calibration: PurePath | None, test
             "source": test and test.name,
             "n": record.n_test,
             "effective_n": getattr(record, "effective_n_test", None),
+            "clusters": getattr(record, "clusters_test", None),
         },
         "classes": record.n_classes,
         "bins": record.n_bins,

@@ -99,7 +99,7 @@ def evaluation_page(
     return Page(
         title="Calibration report",
         source=source,
-        facts=f"{page.samples_text(evaluation.n, evaluation.effective_n)}, {classes}{_shards(evaluation)}",
+        facts=f"{_size_text(evaluation)}, {classes}{_shards(evaluation)}",
         verdict=words,
         tone=_TONES.get(evaluation.advice.step, "bad"),
         number=page.estimate_number(catalogue.metrics[error].title, evaluation.metrics[error]),
@@ -392,13 +392,17 @@ def _worst_slice(slices: Sequence[Slice]) -> list[str]:
     return [f"{named}, {counted(worst.n, 'sample')}); {of} have an error beyond noise."]
 
 
+def _size_text(evaluation: Evaluation) -> str:
+    return page.samples_text(evaluation.n, evaluation.effective_n, clusters=evaluation.clusters)
+
+
 def verdict(
     evaluation: Evaluation, slices: Sequence[Slice] = (), compared: str | None = None, to_calibrate: str = _COLUMNS
 ) -> Verdict:
     """Put an evaluation into words; ``compared`` says how it differs from a baseline."""
     findings = [
         *filter(None, [compared]),
-        _noise(evaluation.metrics, page.samples_text(evaluation.n, evaluation.effective_n)),
+        _noise(evaluation.metrics, _size_text(evaluation)),
         *_by_class(evaluation),
         *(
             f"Predictions with {percent_text(worst.low)} to {percent_text(worst.high)} confidence "

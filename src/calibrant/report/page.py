@@ -248,9 +248,10 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def samples_text(n: int, effective_n: float | None, noun: str = "sample") -> str:
-    """Return a number of samples, with the effective one of weighted samples."""
-    return counted(n, noun) + ("" if effective_n is None else f" (effective {effective_n:,.0f})")
+def samples_text(n: int, effective_n: float | None, noun: str = "sample", clusters: int | None = None) -> str:
+    """Return a number of samples, with that of their clusters, and the effective one where it is another."""
+    within = "" if clusters is None else f" in {counted(clusters, 'cluster')}"
+    return counted(n, noun) + within + ("" if effective_n is None else f" (effective {effective_n:,.0f})")
 
 
 def number_text(value: float) -> str:

@@ -17,6 +17,7 @@ from calibrant.evaluation import (
     WorstClass,
     majority_of,
     operating_points,
+    ranked_trials,
     score_splits,
     worst_of_bins,
     worst_of_classes,
@@ -27,7 +28,6 @@ from calibrant.metrics import Metric
 from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
 from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import (
-    EXACT,
     BinMoments,
     Binned,
     BinnedByPrediction,
@@ -124,7 +124,7 @@ def with_thresholds(
 ) -> list[Slice]:
     """Return slices of samples in memory with thresholds for error rates, each of its own samples."""
     parts = (samples[rows].with_positive_weights() for rows in samples_of(slices, by) if error_rates)
-    points = [operating_points(EXACT(part).ranked, error_rates) for part in parts]
+    points = [operating_points(ranked_trials(part), error_rates) for part in parts]
     return (
         [replace(one, operating_points=own) for one, own in zip(slices, points, strict=True)] if points else [*slices]
     )

@@ -154,8 +154,8 @@ class Plan:
         by_class: bool = False,
     ) -> "Plan":
         """Decide what to read, from the first shard."""
-        if options.where:
-            raise InputError(Argument("where"), " is for predictions in memory; name a split for shards.")
+        if given := next((name for name in ("where", "clusters") if getattr(options, name)), None):
+            raise InputError(Argument(given), " is for one file in memory; shards have splits, and no clusters.")
         content = open_for_names(shard.path, options)
         choice = choose(content, options)
         labels = () if choice.labels is None else (choice.labels,)

@@ -212,7 +212,7 @@ def test_a_column_chooses_the_samples(folder):
     assert all(tuple(row) in rows for row in chosen.logits.tolist())
     with pytest.raises(InputError, match="none of them does"):
         gather(shards, Plan.of(shards[0], LoadOptions(), ("fold", "test", "no such part")))
-    with pytest.raises(InputError, match="where is for predictions in memory"):
+    with pytest.raises(InputError, match="where is for one file in memory"):
         Plan.of(shards[0], LoadOptions(where={"fold": "test"}))
 
 

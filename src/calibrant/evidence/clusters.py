@@ -1,0 +1,214 @@
+"""Samples in clusters, such as several answers to one question, or images of one patient.
+
+Samples of a cluster are right or wrong together more often than their confidences say, so that they know less than as
+many independent ones. Intervals draw clusters instead of samples. What a calibrated model would show is drawn with the
+correlation that the samples have: behind every outcome stands a normal number, in part common to its cluster, and the
+prediction is right where it is below the quantile of its confidence. So every single confidence is calibrated.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.metrics.states import EXACT, Ranked, effective_number
+from calibrant.numerics.binning import sums_by
+from calibrant.predictions import Predictions, TopLabel
+
+_PAIRED = 20_000  # samples, in whole clusters, that the correlation is estimated from
+_BINS = 15
+_NODES = 64  # quantiles of the normal number that a cluster has in common
+_STRONGEST = 0.999
+_DRAWN = 1 << 24  # outcomes drawn one by one; of more samples, blocks are drawn a few times each and combined
+_BLOCKS, _DRAWS_PER_BLOCK = 8, 40
+_TOGETHER = 1 << 21  # outcomes drawn at a time
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """Confidence and correctness of samples, and the cluster of each."""
+
+    top: TopLabel
+
+    @classmethod
+    def of(cls, top: TopLabel) -> "Clusters | None":
+        """Return the clusters of the samples; None where they are independent."""
+        if top.clusters is None:
+            return None
+        if "_clusters" not in top.__dict__:  # once, as correlations are estimated from all pairs
+            top.__dict__["_clusters"] = cls(top)
+        kept: Clusters = top.__dict__["_clusters"]
+        return kept
+
+    @property
+    def codes(self) -> Tensor:  # (n,)
+        assert self.top.clusters is not None
+        return self.top.clusters
+
+    @cached_property
+    def mass(self) -> Tensor:  # (n,) the weight of each sample
+        top = self.top
+        return torch.ones_like(top.confidence) if top.weights is None else top.weights
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Return numbers per sample, (n,), added up by cluster, (clusters,)."""
+        return self.top.cluster_sums(values)
+
+    def number(self, chosen: Tensor | None = None) -> float:
+        """Return the effective number of clusters of all, or of the chosen, samples, as if each were one sample."""
+        mass = self.sums(self.mass if chosen is None else self.mass * chosen)
+        return float(effective_number(mass.sum(), mass.square().sum()))
+
+    @property
+    def latent_correlation(self) -> float:
+        """Correlation of the normal numbers behind the outcomes of a cluster, at least 0."""
+        return self._correlations[0]
+
+    def squares(self, place: Tensor, size: int) -> Tensor:
+        """Return the sum of squared weights at each place, (size,), of independent samples that know as much."""
+        place, clusters = place.long(), int(self.codes.max()) + 1
+        own = sums_by(place, self.mass.square(), size)
+        together, index = (place * clusters + self.codes).unique(return_inverse=True)
+        of_clusters = sums_by(index, self.mass, len(together)).square()
+        all_alike = sums_by(together // clusters, of_clusters, size)
+        return own + self._correlations[1] * (all_alike - own)
+
+    @cached_property
+    def design_effect(self) -> float:
+        """Variance of the mean of all samples over that of as many independent ones."""
+        squares = self.squares(torch.zeros_like(self.codes), 1)
+        return float(squares[0] / self.mass.square().sum())
+
+    def as_trials(self, ranked: Ranked) -> Ranked:
+        """Return ranked samples whose squared weights, added up from the highest confidence, count clusters.
+
+        Whatever their correlation, samples of a cluster know no less together than one of them.
+        """
+        log_odds = EXACT(self.top).log_odds
+        order = log_odds.argsort(descending=True, stable=True)
+        order = order[self.codes[order].argsort(stable=True)]
+        starts = self.codes[order].diff(prepend=self.codes.new_full((1,), -1)) != 0
+        place = torch.searchsorted(ranked.log_odds, log_odds[order])
+
+        def increments(mass: Tensor) -> Tensor:
+            """Return what the samples of each entry add to the sum of the squared weights of clusters, (m,)."""
+            up_to = mass.cumsum(0)
+            before = up_to - mass
+            before = before - before[starts][starts.cumsum(0) - 1]
+            return sums_by(place, mass * (2 * before + mass), len(ranked.log_odds))
+
+        mass, wrong = self.mass[order], ~self.top.correct[order]
+        squares = increments(mass)
+        return replace(ranked, squared_weights=squares, squared_right=squares - increments(mass * wrong))
+
+    @cached_property
+    def _correlations(self) -> tuple[float, float]:
+        """Correlation of the normal numbers behind the outcomes of a cluster, and of outcomes, by moments; at least 0.
+
+        The first gives the outcomes of all pairs the covariance that they have around the accuracy at their confidence,
+        so that miscalibration is not taken for correlation. A cluster counts as many times as it has samples.
+        """
+        top = self.top[whole_clusters(self.codes, _PAIRED)]
+        codes = top.clusters.unique(return_inverse=True)[1]  # type: ignore[union-attr]
+        size = torch.bincount(codes).double()
+        share = torch.where(size > 1, 1 / (size - 1).clamp(min=1), 0.0)
+        accuracy = _accuracies(top)
+        quantile = torch.special.ndtri(accuracy)
+
+        def covariance(residual: Tensor) -> float:
+            """Return the sum of the products of pairs; residuals are (..., n), of which it is the mean."""
+            sums, squares = (sums_by(codes, part, len(size)) for part in (residual, residual.square()))
+            return float(((sums.square() - squares) * share).sum(-1).mean())
+
+        def excess(correlation: float) -> float:
+            common = math.sqrt(correlation) * nodes[:, None]
+            chance = torch.special.ndtr((quantile - common) / math.sqrt(1 - correlation))
+            return covariance(chance - accuracy) - seen
+
+        grid = (torch.arange(_NODES, dtype=torch.float64, device=codes.device) + 0.5) / _NODES
+        nodes, seen = torch.special.ndtri(grid), covariance(top.correct.double() - accuracy)
+        if seen <= 0:
+            return 0.0, 0.0
+        of_outcomes = min(1.0, seen / covariance((accuracy * (1 - accuracy)).sqrt()))
+        low, high = 0.0, _STRONGEST
+        if excess(high) <= 0:
+            return high, of_outcomes
+        while high - low > 0.005:
+            middle = (low + high) / 2
+            low, high = (low, middle) if excess(middle) > 0 else (middle, high)
+        return (low + high) / 2, of_outcomes
+
+    def normals(self, codes: Tensor, times: int, rng: np.random.Generator) -> Tensor:
+        """Draw the normal numbers behind the outcomes of samples, (times, n), from the clusters that these are in."""
+        codes = codes.unique(return_inverse=True)[1]
+        common = torch.from_numpy(rng.standard_normal((times, int(codes.max()) + 1), dtype=np.float32)).to(codes.device)
+        own = torch.from_numpy(rng.standard_normal((times, len(codes)), dtype=np.float32)).to(codes.device)
+        latent = self.latent_correlation
+        return own.mul_(math.sqrt(1 - latent)).add_(common.mul_(math.sqrt(latent))[:, codes])
+
+    def draw_right(self, place: Tensor, size: int, times: int, rng: np.random.Generator) -> Tensor:
+        """Draw the weight of right samples at each place, (times, size), were the confidences calibrated.
+
+        Args:
+            place: Place of each sample, (n,).
+            size: Number of places.
+            times: Number of draws.
+            rng: Source of random numbers.
+        """
+        n = len(place)
+        draws = times if n * times <= _DRAWN else max(_DRAWS_PER_BLOCK, min(times, _DRAWN // n))
+        order = whole_clusters(self.codes, n, rng)
+        right = torch.zeros(times, size, dtype=torch.float64, device=place.device)
+        for rows in order.chunk(1 if draws == times else _BLOCKS):
+            codes, to = self.codes[rows], place[rows]
+            quantile, mass = torch.special.ndtri(self.top.confidence[rows].clamp(0, 1)).float(), self.mass[rows]
+            step = max(1, _TOGETHER // len(rows))
+            drawn = torch.cat(
+                [
+                    sums_by(to, (self.normals(codes, min(step, draws - start), rng) < quantile) * mass, size)
+                    for start in range(0, draws, step)
+                ]
+            )
+            picked = torch.arange(times) if draws == times else torch.from_numpy(rng.integers(draws, size=times))
+            right += drawn[picked.to(drawn.device)]
+        return right
+
+
+def squares_at(samples: Predictions | TopLabel, place: Tensor, size: int) -> Tensor:
+    """Return the sum of squared weights at each place, (size,), as the noise of the samples there has it."""
+    excess, clusters = EXACT.excess_of_heavy(samples), Clusters.of(samples.top)
+    if clusters is not None:
+        return clusters.squares(place, size) * excess
+    mass = torch.ones_like(samples.top.confidence) if samples.weights is None else samples.weights
+    return sums_by(place, mass.square(), size) * excess
+
+
+def effective_number_of(samples: Predictions | TopLabel) -> float | None:
+    """Return how many independent samples of equal weight know as much; None where these samples are such."""
+    clusters = Clusters.of(samples.top)
+    if clusters is None:
+        return None if samples.weights is None else samples.effective_size
+    return samples.effective_size / clusters.design_effect
+
+
+def whole_clusters(codes: Tensor, most: int, rng: np.random.Generator | None = None) -> Tensor:
+    """Return samples in random order but cluster by cluster, at most so many."""
+    rng = np.random.default_rng(0) if rng is None else rng
+    rank = torch.from_numpy(rng.permutation(int(codes.max()) + 1)).to(codes.device)
+    return rank[codes].argsort(stable=True)[:most]
+
+
+def _accuracies(top: TopLabel) -> Tensor:
+    """Return the chance of each sample to be right, (n,): its confidence, moved by the gap of bins of equal mass."""
+    n = len(top)
+    bins = max(1, min(_BINS, n // 20))
+    place = torch.empty_like(top.correct, dtype=torch.int64)
+    place[top.confidence.argsort(stable=True)] = torch.arange(n, device=place.device) * bins // n
+    gap = sums_by(place, top.confidence - top.correct.double(), bins) / torch.bincount(place, minlength=bins)
+    least = 0.5 / (n / bins + 1)
+    return (top.confidence - gap[place]).clamp(least, 1 - least)
