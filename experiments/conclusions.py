@@ -152,9 +152,9 @@ def _by_coefficient(numbers: Mapping[str, Any]) -> str:
     best = min(on_cifar100, key=lambda method: numbers[f"cifar100.{method}.none.ece"].value)
     ece, accuracy = (numbers[f"cifar100.{best}.none.{metric}"].value for metric in ("ece", "accuracy"))
     plain = numbers["cifar100.CE.none.accuracy"].value
-    where = " and ".join(title_of(data) for data in dict.fromkeys(data for data, _ in log_losses))
+    where = ", ".join(title_of(data) for data in dict.fromkeys(data for data, _ in log_losses))
     return (
-        f"Of {len(log_losses)} coefficients of these losses on {where} {lower or 'none'} have a lower log-loss than "
+        f"Of {len(log_losses)} coefficients of these losses ({where}) {lower or 'none'} have a lower log-loss than "
         f"cross-entropy after one temperature. The lowest ECE before it on CIFAR-100, {ece:.1f} with {best}, is that "
         f"of a network with an accuracy of {accuracy:.1f} %; cross-entropy has {plain:.1f} %."
     )

@@ -259,7 +259,7 @@ def draw_pools(groups: Groups, numbers: Mapping[str, Number], path: Path) -> Non
     from calibrant.plots.layout import SIZES, bare_axes, name_axes, new_figure, theme_named
 
     theme = theme_named("light")
-    pools = {(pool.data, pool.family): pool for pool in pools_of(groups, numbers)}
+    pools = {(pool.data, pool.family): pool for pool in pools_of(groups, numbers) if pool.data in DATA}
     panels = list(dict.fromkeys(data for data, _ in pools))
     figure = new_figure(theme, width=9.6, height=0.6 + 2.9 * len(panels))
     axes = figure.subplots(len(panels), len(FAMILIES), squeeze=False, sharey="row")

@@ -11,6 +11,7 @@ from calibrant import catalogue
 from calibrant.diagnosis.over_seeds import two_sample
 from experiments.numbers import Estimate, Number, minus, over_seeds, pooled
 from experiments.overconfidence.pools import (
+    DATA,
     FAMILIES,
     Groups,
     Runs,
@@ -138,7 +139,7 @@ authors' code takes no gradient through the weight of focal loss, which "weight 
     of_tables, of_pools = (
         [each for each in entries if (each.published.id in pooled_ids) is of_pool] for of_pool in (False, True)
     )
-    has_pools, has_epochs = bool(pools_of(groups, numbers)), has_curves(groups)
+    has_pools, has_epochs = any(pool.data in DATA for pool in pools_of(groups, numbers)), has_curves(groups)
     if images is not None:
         draw_losses(images / "overconfidence-losses.png")
         _draw_errors(groups, numbers, images / "overconfidence.png")

@@ -98,6 +98,7 @@ def test_the_best_coefficient_is_named_for_each_number_of_training_samples():
     assert "## CIFAR-100, 5,000 training samples" in few
     assert chosen(few)["Focal (1), Focal (5)"][0] == "Focal (5)"
     assert chosen(many)["Focal (1), Focal (5)"][0] == "Focal (1)"
+    assert "overconfidence-pools.png" not in page  # Fig. 1a to c has all training samples
 
 
 def test_a_coefficient_whose_first_seed_lacks_the_calibration_ece_is_chosen_by_its_others():
