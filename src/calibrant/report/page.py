@@ -131,7 +131,10 @@ class KeyNumber:
 @final
 @dataclass(frozen=True)
 class Origin:
-    """How a report was made: the command, versions by package, and digests of the data by name of the file."""
+    """How a report was made: the command, versions by package, and digests of the data.
+
+    Digests are by the name of the file, with as many of its folders as distinguish it from the others.
+    """
 
     command: str
     versions: dict[str, str]
@@ -140,11 +143,11 @@ class Origin:
     @classmethod
     def of(cls, command: str, inputs: Iterable[Path]) -> Self:
         """Return the origin of a report on these files, with the versions in use; folders have no digest."""
-        files = [path for path in inputs if path.is_file()]
-        names = [path.name for path in files]
+        files = dict.fromkeys(path.absolute() for path in inputs if path.is_file())
         digests = {}
         for path in files:
-            name = path.name if names.count(path.name) == 1 else f"{path.resolve().parent.name}/{path.name}"
+            ends = ("/".join(path.parts[-size:]) for size in range(1, len(path.parts) + 1))
+            name = next(end for end in ends if sum(other.as_posix().endswith(f"/{end}") for other in files) <= 1)
             with path.open("rb") as stream:
                 digests[name] = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
         versions = {name: import_module(name).__version__ for name in ("torch", "numpy", "scipy")}

@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import pytest
 from made_records import (
@@ -37,7 +37,7 @@ from calibrant.report import (
     to_plain,
     write,
 )
-from calibrant.report.page import table
+from calibrant.report.page import Origin, table
 from calibrant.report.terminal import to_terminal
 
 PAGES = {
@@ -315,3 +315,13 @@ def test_a_frame_without_pandas_is_refused_with_the_cure(monkeypatch):
 def test_a_record_without_a_page_is_refused():
     with pytest.raises(InputError, match="Evaluation"):
         page_of(object())
+
+
+def test_every_file_has_its_digest_also_if_folders_and_names_are_the_same(tmp_path):
+    paths = [tmp_path / name for name in ("one/out/test.npz", "two/out/test.npz", "cal.npz")]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(path))
+    digests = Origin.of("calibrant compare", [*paths, paths[0], Path(tmp_path)]).digests
+    assert list(digests) == ["one/out/test.npz", "two/out/test.npz", "cal.npz"]
+    assert len(set(digests.values())) == 3
