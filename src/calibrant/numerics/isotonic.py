@@ -361,9 +361,9 @@ class _Diagram:
 
     def __init__(self, rising: Array, weights: Array | None) -> None:
         self.rising = rising
-        hit, miss = 1 / (1 + np.exp(-rising)), 1 / (1 + np.exp(rising))
-        if weights is not None:
-            hit, miss = hit * weights, miss * weights
+        odds_against = np.exp(-rising)
+        hit = (1 if weights is None else weights) / (1 + odds_against)
+        miss = odds_against * hit
         # Each is summed from the side where it is small, so that no digits are lost.
         self.hits_below = np.concatenate([[0.0], hit.cumsum()])
         self.misses_above = np.concatenate([miss[::-1].cumsum()[::-1], [0.0]])
