@@ -35,8 +35,7 @@ from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import ExactSolver, StochasticSolver
 from calibrant.clamping.start import RandomStart, Start, ZeroStart
 from calibrant.errors import Argument, Caveat, InputError
-from calibrant.inference import LabelledInputs, check_network, first_inputs, frozen, warn_if_training
-from calibrant.numerics.softmax import to_working_precision
+from calibrant.inference import LabelledInputs, check_network, frozen, warn_if_training
 from calibrant.paper import Paper
 from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 
@@ -279,7 +278,6 @@ class NeuralClamping:
         if self.space is not None:
             self.space.check_samples(samples)
         check_network(model, samples, batch_size=step)
-        inputs = first_inputs(model, samples)
         passes = Passes(
             model,
             samples,
@@ -292,7 +290,9 @@ class NeuralClamping:
         journal = Journal(None, {})
         if folder is not None:
             journal = Journal(Path(folder), fit_fingerprint(settings, model, samples), processes)
-        basis, zero = self.delta_shape.basis(inputs[0]), torch.zeros_like(to_working_precision(inputs[0]))
+        dtype = torch.promote_types(samples.input_dtype, torch.float32)
+        zero = torch.zeros(samples.input_shape, dtype=dtype, device=passes.device)
+        basis = self.delta_shape.basis(zero)
         return FitRun(passes, basis, self.head, zero, self.solver, self.start, objective, settings, journal, progress)
 
     def _fit(self, run: FitRun) -> FitResult:

@@ -8,7 +8,6 @@ from calibrant.inference.network import evaluating as evaluating
 from calibrant.inference.network import extract_logits as extract_logits
 from calibrant.inference.network import features_of as features_of
 from calibrant.inference.network import find_layer as find_layer
-from calibrant.inference.network import first_inputs as first_inputs
 from calibrant.inference.network import forward_errors as forward_errors
 from calibrant.inference.network import frozen as frozen
 from calibrant.inference.network import is_training as is_training

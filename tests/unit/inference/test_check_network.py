@@ -8,7 +8,8 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.inference import LabelledInputs, check_network, first_inputs, frozen
+from calibrant.inference import LabelledInputs, check_network, frozen
+from calibrant.inference.network import first_inputs
 
 
 def samples(n=20, k=3, *, shape=(4,), dtype=torch.float32):
