@@ -131,10 +131,7 @@ class KeyNumber:
 @final
 @dataclass(frozen=True)
 class Origin:
-    """How a report was made: the command, versions by package, and digests of the data.
-
-    Digests are by the name of the file, with as many of its folders as distinguish it from the others.
-    """
+    """How a report was made: the command, versions by package, and digests of the data by distinct ends of paths."""
 
     command: str
     versions: dict[str, str]
