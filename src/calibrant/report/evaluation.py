@@ -70,6 +70,7 @@ _STEPS = {
 }
 _TONES: dict[NextStep, Tone] = {NextStep.leave: "good", NextStep.more_samples: "open", NextStep.check_labels: "open"}
 
+_COMMON = 0.9  # share of a class from which the other one of two is rare
 _COLUMNS = " --probs --positive confidence --labels correct"
 
 
@@ -414,6 +415,7 @@ def verdict(
         *_worst_slice(slices),
         _separation(evaluation.metrics["auroc"], evaluation.metrics["accuracy"].value),
         *_line(evaluation),
+        *_rare(evaluation),
         *_split(evaluation),
         *_zeros(evaluation),
     ]
@@ -481,6 +483,17 @@ def _line(evaluation: Evaluation) -> list[str]:
     )
     of = "" if evaluation.classes is None else " of class 1"
     return [f"On the scale of log-odds{of}: calibration slope {slope}, calibration in the large {shift}."]
+
+
+def _rare(evaluation: Evaluation) -> list[str]:
+    """Return how to evaluate the probability of the rare one of two classes, which few predictions are of."""
+    if evaluation.classes != 2 or evaluation.majority is None or evaluation.majority.share < _COMMON:
+        return []
+    share = percent_text(1 - evaluation.majority.share)
+    how = "--top-label --confidence NAME --correct NAME"
+    return [
+        f"Only {share} of samples are of the rarer class. To evaluate its probability, not the predicted class: {how}."
+    ]
 
 
 def _classes(evaluation: Evaluation) -> list[str]:

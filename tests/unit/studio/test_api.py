@@ -491,6 +491,16 @@ def test_other_columns_of_one_file_are_named_in_the_comparison(milder):
     assert "no clear difference in accuracy" in shown["words"]
 
 
+def test_answers_in_another_order_are_refused(tmp_path):
+    rows = [f"{number},0.{number % 8 + 1},{number % 2}" for number in range(40)]
+    for name, kept in (("new.csv", rows), ("old.csv", rows[::-1])):
+        (tmp_path / name).write_text("\n".join(["id,confidence,correct", *kept]))
+    new, old = ({"path": str(tmp_path / name), "name": name} for name in ("new.csv", "old.csv"))
+    api.check(new, baseline=new, progress=quiet)
+    with pytest.raises(InputError, match="Sort both by 'id'"):
+        api.check(new, baseline=old, progress=quiet)
+
+
 def test_tables_of_other_samples_are_refused(table, milder, tmp_path):
     header, *rows = milder.read_text().splitlines()
     emptied(table, {0})
