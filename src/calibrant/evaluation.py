@@ -317,12 +317,14 @@ def calibration_line(samples: Predictions | TopLabel) -> CalibrationLine | None:
     if not log_odds.abs().max() < _MOST_LOG_ODDS or log_odds.min() == log_odds.max():
         return None
     ones, target = torch.ones_like(log_odds), outcome.double()
-    with_slope = _logistic(torch.stack([ones, log_odds], 1), torch.zeros_like(log_odds), target, counts)
-    alone = _logistic(ones[:, None], log_odds, target, counts)
+    with_slope = _logistic(torch.stack([ones, log_odds], 1), torch.zeros_like(log_odds), target, counts, samples)
+    alone = _logistic(ones[:, None], log_odds, target, counts, samples)
     return None if with_slope is None or alone is None else CalibrationLine(with_slope[1], with_slope[0], alone[0])
 
 
-def _logistic(inputs: Tensor, offset: Tensor, target: Tensor, counts: Tensor) -> list[Estimate] | None:
+def _logistic(
+    inputs: Tensor, offset: Tensor, target: Tensor, counts: Tensor, samples: Predictions | TopLabel
+) -> list[Estimate] | None:
     """Return the coefficients of a logistic regression, found by Newton's method; None where it does not converge."""
     beta = torch.zeros(inputs.shape[1], dtype=torch.float64, device=inputs.device)
     for _ in range(_MOST_STEPS):
@@ -336,7 +338,8 @@ def _logistic(inputs: Tensor, offset: Tensor, target: Tensor, counts: Tensor) ->
         beta = beta + step * min(1.0, 1 / float(step.abs().max().clamp(min=1e-300)))  # no overshoot from 0
         if step.abs().max() < 1e-9:
             inverse = torch.cholesky_inverse(factor)
-            errors = _NORMAL * (inverse @ (residual.T @ residual) @ inverse).diagonal().sqrt()
+            scores = torch.stack([samples.cluster_sums(column) for column in residual.T], 1)
+            errors = _NORMAL * (inverse @ (scores.T @ scores) @ inverse).diagonal().sqrt()
             return [Estimate(float(b), float(b - e), float(b + e)) for b, e in zip(beta, errors, strict=True)]
     return None
 

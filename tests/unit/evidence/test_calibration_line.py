@@ -55,6 +55,16 @@ def test_a_sample_of_weight_two_counts_as_two():
     assert line_of(log_odds, outcome, 5 * weights).slope.low == pytest.approx(weighted.slope.low, rel=1e-8)
 
 
+def test_every_sample_four_times_in_a_cluster_is_one_sample():
+    log_odds, outcome = drawn(300, 5)
+    single = Predictions.from_binary_logits(log_odds, outcome.long())
+    copies = Predictions.from_binary_logits(log_odds.repeat(4), outcome.long().repeat(4))
+    line, clustered = (calibration_line(one) for one in (single, copies.with_clusters(torch.arange(300).repeat(4))))
+    for name in ("slope", "intercept", "in_the_large"):
+        mine, theirs = getattr(line, name), getattr(clustered, name)
+        assert (theirs.low, theirs.high) == pytest.approx((mine.low, mine.high), rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("log_odds", "outcome"),
     [
