@@ -25,6 +25,7 @@ from calibrant.errors import (
     Row,
     UnknownNameError,
     check_expansion,
+    check_kind,
     reading,
 )
 
@@ -372,6 +373,7 @@ def stays_inside(name: str) -> bool:
 
 def existing_file(path: str | os.PathLike[str], *, holding: str = "predictions") -> Path:
     """Return the path of a file that exists and is not empty; ``holding`` names its content in messages."""
+    check_kind(path, (str, os.PathLike), "path", "Name a file.")
     file = Path(path)
     try:
         size = file.stat().st_size

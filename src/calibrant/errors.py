@@ -95,6 +95,13 @@ class UnknownNameError(InputError):
     """A name that is not in the catalogue, the file or the command line."""
 
 
+def check_kind(given: object, kind: type | tuple[type, ...], name: str, advice: str) -> None:
+    """Check that an argument is of a kind; the advice says how to make one."""
+    if not isinstance(given, kind):
+        title = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+        raise InputError(f"{name} must be of type {title}; got {type(given).__name__}. {advice}")
+
+
 class FitError(CalibrantError, RuntimeError):
     """A fit that did not reach its optimum; its message says why."""
 

@@ -152,6 +152,11 @@ class OperatingPoint:
     error_low: float = math.nan
     error_high: float = math.nan
 
+    @property
+    def accepts(self) -> str:
+        """The confidences that are accepted, in words."""
+        return "none" if self.threshold is None else "any" if self.coverage == 1 else f"≥ {self.threshold!r}"
+
 
 @final
 @dataclass(frozen=True)
@@ -287,7 +292,9 @@ def evaluate(
         effective_n=effective_number_of(samples),
         clusters=samples.n_clusters,
         operating_points=operating_points(ranked_trials(samples), rates) if rates else (),
-        majority=majority_of(class_sums(samples), samples.class_names) if isinstance(samples, Predictions) else None,
+        majority=majority_of(torch.bincount(samples.labels, samples.weights), samples.class_names)
+        if isinstance(samples, Predictions)
+        else None,
         line=calibration_line(samples),
     )
 
@@ -342,11 +349,6 @@ def _logistic(
             errors = _NORMAL * (inverse @ (scores.T @ scores) @ inverse).diagonal().sqrt()
             return [Estimate(float(b), float(b - e), float(b + e)) for b, e in zip(beta, errors, strict=True)]
     return None
-
-
-def class_sums(samples: Predictions) -> Tensor:
-    """Return the number of samples of every class, (k,), or the sum of their weights."""
-    return torch.bincount(samples.labels, samples.weights, minlength=samples.n_classes)
 
 
 def majority_of(sums: Tensor, names: Sequence[str] | None) -> ClassShare:

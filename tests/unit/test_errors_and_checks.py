@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import compare, errors, evaluate, evaluate_slices
+from calibrant import compare, difference, errors, evaluate, evaluate_slices, load_map, piece, save
 from calibrant.calibrators import DensityRatioCalibration, TemperatureScaling, venn_abers_interval
 from calibrant.checks import (
     as_tensor,
@@ -27,6 +27,7 @@ from calibrant.checks import (
     check_unit_interval,
 )
 from calibrant.confidence import ConfidenceHead, ConfidNet, TrustScore, compare_confidences
+from calibrant.diagrams import bins_sweep
 from calibrant.errors import (
     Argument,
     CalibrantError,
@@ -40,7 +41,13 @@ from calibrant.errors import (
     one_line,
     without_our_warnings,
 )
+from calibrant.evidence import estimate
+from calibrant.integrations.logging import log_evaluation
+from calibrant.integrations.torchmetrics import CalibrantMetric
+from calibrant.metrics import ECE
+from calibrant.plots import plot_comparison
 from calibrant.predictions import Predictions
+from calibrant.report import comparison_page, evaluation_page, show, to_html, write
 from calibrant.testing import overconfident
 
 
@@ -430,3 +437,32 @@ def test_a_head_takes_features_as_arrays_and_lists_too():
     expected = head.confidence(ROWS)
     assert torch.equal(head.confidence(ROWS.numpy()), expected)
     assert torch.allclose(head.confidence(ROWS.tolist()), expected)
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, "text", 15, [1, 2], np.ones((3, 2)), {"a": 1}, torch.ones(2, dtype=torch.complex64)]
+)
+def test_what_is_of_another_kind_is_named_with_what_makes_one(wrong, tmp_path):
+    predictions = Predictions.from_logits(torch.eye(3), [0, 1, 2])
+    calls = {
+        "comparison must be of type Comparison": (comparison_page, plot_comparison),
+        "evaluation must be of type Evaluation": (evaluation_page, lambda given: log_evaluation(given, to=None)),
+        "page must be of type Page": (show, to_html, lambda given: write(given, str(tmp_path / "p.html"))),
+        "predictions must be of type Predictions": (lambda given: piece(given, [0.1]),),
+        "each set must be of type Predictions": (lambda given: difference(predictions, given, [ECE()]),),
+        "metrics must be metrics": (lambda given: estimate(predictions, given),),
+    }
+    if not isinstance(wrong, str):
+        calls["path must be of type str"] = (load_map, lambda given: save(predictions, given))
+    if not isinstance(wrong, list | str):
+        calls["n_bins must be a list of numbers"] = (lambda given: bins_sweep(predictions, n_bins=given),)
+    if not isinstance(wrong, torch.Tensor):
+        calls["must be of type Tensor"] = (
+            ConfidenceHead(2),
+            lambda given: CalibrantMetric(ECE()).update(given, torch.tensor([0, 1, 1])),
+            lambda given: CalibrantMetric(ECE()).update(torch.rand(3, 2), given),
+        )
+    for message, functions in calls.items():
+        for function in functions:
+            with pytest.raises(InputError, match=message):
+                function(wrong)

@@ -33,8 +33,6 @@ calibrant evaluate test.csv --by region --by device --classes
 calibrant evaluate new.csv --baseline old.csv
 calibrant evaluate test.csv --fail-if 'ece>0.05' --fail-unless 'auroc>0.8'
 calibrant evaluate new.csv --baseline old.csv --fail-if 'nll_difference>0.01'"""
-
-
 GATES = "Gates"
 _FAIL_IF = "Exit with 1 if this is shown: the whole interval of a metric is beyond a bound, as in 'ece>0.05'."
 _FAIL_UNLESS = "Exit with 1 unless this is shown, as in 'ece<0.05'. Both may be repeated."

@@ -112,7 +112,6 @@ class Scores:
     separator: Annotated[
         str | None, option("CHARACTER", "Between the columns of a csv file: ';', '|' or tab.", INPUT)
     ] = None
-
     weights: Annotated[
         str | None,
         option("COLUMN", "Column or array of the weights of the samples; without it, all count alike.", INPUT),
@@ -190,10 +189,7 @@ class Split:
 def load_part(
     path: Path, options: "LoadOptions", split: Split | None, part: "Part | None"
 ) -> "tuple[Predictions | TopLabel, dict[str, Any], torch.Tensor, torch.Tensor]":
-    """Load predictions, other columns, the numbers of their rows, and whether each row of the file is complete.
-
-    With ``--split`` the predictions are of one part only.
-    """
+    """Load predictions, with ``--split`` of one part, other columns, their rows, and which of all are complete."""
     import torch
 
     from calibrant.files.load import load_detailed, rows_of_part

@@ -41,8 +41,6 @@ _ALLOW_MISSING = "Leave out shards that cannot be read, and say which; otherwise
 # Scores that are evaluated in memory; more are streamed.
 _MOST_NUMBERS = 1 << 26
 _SAME_ROWS = "with --missing drop, --baseline must have the same rows in the same order, also those without values"
-
-
 _BY = "Evaluate the samples of every value of this column too, the worst first. May be repeated."
 
 

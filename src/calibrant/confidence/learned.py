@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import as_features, check_at_least, check_labels
-from calibrant.errors import InputError, Row, one_line
+from calibrant.errors import InputError, Row, check_kind, one_line
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm, estimate
 from calibrant.inference import (
     HOW_TO_WRAP,
@@ -132,6 +132,7 @@ class ConfidenceHead(FeatureConfidence):
         return {"n_features": self.n_features, "layers": len(self.layers), "units": self.units}
 
     def forward(self, features: Tensor) -> Tensor:
+        check_kind(features, Tensor, "features", "Pass torch.as_tensor(features); confidence(features) takes arrays.")
         if features.shape[-1] != self.n_features:
             raise InputError(
                 f"features must have {self.n_features} columns, as in the fit; got {features.shape[-1]}. Take them "

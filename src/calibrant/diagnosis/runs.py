@@ -391,7 +391,7 @@ class Candidate:
 def grouped(runs: Sequence[DiagnosedRun]) -> tuple[Candidate, ...]:
     """Group runs of the same data, split, network, recipe and loss into candidates, in order of first appearance."""
     groups: dict[str, tuple[Options, list[DiagnosedRun]]] = {}
-    if not runs or not all(isinstance(run, DiagnosedRun) for run in runs):
+    if not isinstance(runs, Sequence) or not runs or not all(isinstance(run, DiagnosedRun) for run in runs):
         raise InputError("runs must be some that read_runs has read; got others, or none. Call read_runs(folders).")
     for run in runs:
         groups.setdefault(repr(sorted(run.options.items())), (run.options, []))[1].append(run)

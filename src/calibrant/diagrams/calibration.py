@@ -290,8 +290,8 @@ def bins_sweep(
         [0.25, 0.45]
     """
     check_at_least(redraws, 2, "redraws")
-    if not n_bins:
-        raise InputError("n_bins must name at least one number of bins; got none.")
+    if not isinstance(n_bins, Sequence) or not n_bins:
+        raise InputError(f"n_bins must be a list of numbers of bins, such as [10, 15, 20]; got {n_bins!r}.")
     for number in n_bins:
         check_bins(number)
     predictions = counted_samples(predictions)

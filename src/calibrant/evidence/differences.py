@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import with_devices_of_inputs
-from calibrant.errors import InputError
+from calibrant.errors import InputError, check_kind
 from calibrant.evidence.estimates import (
     Estimate,
     GroupDraws,
@@ -339,6 +339,8 @@ def holm(p: Mapping[str, float]) -> dict[str, float]:
 
 def check_pair(first: Predictions | TopLabel, second: Predictions | TopLabel) -> None:
     """Raise unless two sets can be of the same samples: of one kind and length, with the same weights and labels."""
+    for given in (first, second):
+        check_kind(given, (Predictions, TopLabel), "each set", "Predictions.from_logits(z, y) makes one of arrays.")
     if type(first) is not type(second):
         raise InputError("both sets must be of one kind; got predictions over classes and a top-label table.")
     if len(first) != len(second):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import as_features, as_whole_numbers, existing_file, with_devices_of_inputs
-from calibrant.errors import Argument, Caveat, FileError, InputError, Row, UnknownNameError, warn
+from calibrant.errors import Argument, Caveat, FileError, InputError, Row, UnknownNameError, check_kind, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose, shown_names
 from calibrant.files.source import (
     Arrays,
@@ -62,6 +62,7 @@ DELIMITED = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 def suffix_of(path: str | os.PathLike[str]) -> str:
     """Return the ending that decides a file's format; a FileError if it is none of :data:`OPENERS`."""
+    check_kind(path, (str, os.PathLike), "path", "Name a file.")
     suffix = next((suffix for suffix in OPENERS if Path(path).name.lower().endswith(suffix)), None)
     if suffix is not None:
         return suffix
@@ -342,10 +343,7 @@ def suffix_is(path: Path, *suffixes: str) -> bool:
 
 
 def complete(content: Content, choice: ColumnChoice, options: LoadOptions, others: Any = ()) -> Content:
-    """Return a source without the rows that lack a score, label, weight or cluster, or are among others to leave out.
-
-    If such rows are refused, the source is returned unchanged.
-    """
+    """Return a source without rows that lack a score, label, weight or cluster, unless refused, and without others."""
     if options.missing == "refuse":
         return content
     held: Arrays = {}

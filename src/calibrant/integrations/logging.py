@@ -56,13 +56,13 @@ def log_evaluation(
         >>> scalars = log_evaluation(evaluation, to=Run(), step=3)
         3 0.275
     """
+    report, pictures = to_markdown(evaluation_page(evaluation)), dict(figures or {})
     scalars = {
         f"{prefix}{name}{suffix}": number
         for name, estimate in evaluation.metrics.items()
         for suffix, number in (("", estimate.value), ("_low", estimate.low), ("_high", estimate.high))
         if math.isfinite(number)
     }
-    report, pictures = to_markdown(evaluation_page(evaluation)), dict(figures or {})
     if _has(to, "add_scalar", "add_text", "add_figure"):  # TensorBoard
         for name, number in scalars.items():
             to.add_scalar(name, number, global_step=step)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calibrant import catalogue
 from calibrant.checks import check_known
-from calibrant.errors import InputError
+from calibrant.errors import InputError, check_kind
 from calibrant.integrations import needed
 from calibrant.metrics.base import Metric, RankMetric
 from calibrant.metrics.states import RankedCells, Statistic, Sums, TopStatistic
@@ -149,15 +149,15 @@ class CalibrantMetric(torchmetrics.Metric):
 
     def _as_rows(self, scores: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return scores (n, k), labels (n,) and weights (n,), or None if all count alike."""
+        for name, given in (("scores", scores), ("labels", labels)):
+            check_kind(given, Tensor, name, "Pass torch.as_tensor of an array.")
         if scores.ndim < 2 or scores.shape[1] < 2 or labels.shape != (len(scores), *scores.shape[2:]):
             raise InputError(
                 "scores must have shape (n, k) or (n, k, ...), with at least two classes, and labels the same without "
                 f"k; got {tuple(scores.shape)} and {tuple(labels.shape)}."
             )
         if not scores.is_floating_point() or labels.is_floating_point() or labels.is_complex():
-            raise InputError(
-                f"scores must be floating-point numbers and labels whole ones; got {scores.dtype} and {labels.dtype}."
-            )
+            raise InputError(f"scores must be floating-point, labels whole; got {scores.dtype} and {labels.dtype}.")
         if self.num_classes is not None and scores.shape[1] != self.num_classes:
             raise InputError(f"scores must have num_classes={self.num_classes} classes; got {scores.shape[1]}.")
         if weights is not None and (weights.shape != labels.shape or weights.is_complex()):

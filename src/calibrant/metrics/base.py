@@ -94,7 +94,7 @@ def _gather(statistic: Statistic, samples: Predictions | TopLabel) -> State:
 
 def check_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
     """Return the metrics as a tuple; an InputError if one is not a metric, but a name."""
-    given = (metrics,) if isinstance(metrics, Metric | str) else tuple(metrics)
+    given = (metrics,) if isinstance(metrics, Metric | str) or not isinstance(metrics, Iterable) else tuple(metrics)
     for metric in given:
         if not isinstance(metric, Metric):
             raise InputError(f"metrics must be metrics, such as ECE() of calibrant.metrics; got {metric!r}.")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.checks import as_tensor, check_at_least, check_bins, check_finite, check_known, check_real
-from calibrant.errors import InputError
+from calibrant.errors import InputError, check_kind
 from calibrant.metrics.base import BinMetric
 from calibrant.metrics.states import (
     BinMoments,
@@ -297,6 +297,7 @@ def piece(
     check_bins(n_bins)
     check_at_least(proximity_bins, 1, "proximity_bins")
     check_known(bins, ("equal_mass", "equal_width"), "bins")
+    check_kind(predictions, (Predictions, TopLabel), "predictions", "Predictions.from_logits(z, y) makes them.")
     top = predictions.top
     nearness = check_real(as_tensor(proximity, "proximity"), "proximity").to(top.confidence.device)
     if nearness.shape != top.confidence.shape:

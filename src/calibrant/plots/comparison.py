@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from calibrant.comparison import UNCALIBRATED, Comparison
 from calibrant.diagrams import ComparisonDiagram, Dot, comparison_diagram, reliability
-from calibrant.errors import without_middle
+from calibrant.errors import check_kind, without_middle
 from calibrant.evidence import Side
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
@@ -77,6 +77,7 @@ def plot_comparison(
     Upright triangles are better than the baseline beyond noise, inverted ones worse; hollow circles differ by no more
     than noise. Methods far outside the range of the others are shown at the edge, with their number.
     """
+    check_kind(comparison, (Comparison, ComparisonDiagram), "comparison", "Make one with calibrant.compare.")
     diagram = comparison_diagram(comparison) if isinstance(comparison, Comparison) else comparison
     colours = layout.theme_named(theme)
     words = layout.method_title(diagram.baseline)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from calibrant.atomic import atomic_text
-from calibrant.errors import InputError
+from calibrant.errors import InputError, check_kind
 from calibrant.report.documents import to_html, to_html_fragment, to_html_of_several, to_markdown
 from calibrant.report.evaluation import evaluation_page, verdict
 from calibrant.report.page import Cell, Column, Figure, Page, Section, Table, Verdict, to_json, to_plain
@@ -55,13 +55,15 @@ def page_of(record: Any, **options: Any) -> Page:
     return page
 
 
-def write(page: Page, path: Path, *, form: Form | None = None) -> Path:
+def write(page: Page, path: str | Path, *, form: Form | None = None) -> Path:
     """Write a page to a file, whole or not at all, and return the file; its ending decides the form unless given.
 
     Raises:
         InputError: If neither the form nor a known ending is given.
         FileError: If the file could not be written.
     """
+    check_kind(path, (str, Path), "path", "Call write(page, path).")
+    path = Path(path)
     if form is None:
         if path.suffix.lower() not in _FORMS:
             raise InputError(f"path must end in one of {', '.join(_FORMS)}; got {path.name}.")

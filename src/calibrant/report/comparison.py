@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from calibrant.calibrators import Auto
 from calibrant.comparison import PLATT, TEMPERATURE, UNCALIBRATED, Comparison, MethodResult, comparison_metrics
 from calibrant.comparison import WhyUncalibrated as Why
+from calibrant.errors import check_kind
 from calibrant.evidence import Difference
 from calibrant.report import page
 from calibrant.report.evaluation import plain_estimates
@@ -40,6 +41,7 @@ def comparison_page(
         test: File of the test samples.
         reading: Options of the command line that read the files, with a space before.
     """
+    check_kind(comparison, Comparison, "comparison", "Make one with calibrant.compare(calibration, test).")
     chosen, notes = comparison.recommended, method_notes(comparison.methods)
     baselines = [name for name in (UNCALIBRATED, comparison.simplest) if comparison.find(name) is not None]
     intervals = [[code(m.name), *map(page.estimate_text, m.metrics.values())] for m in comparison.fitted]

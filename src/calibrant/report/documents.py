@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
-from calibrant.errors import markdown_code, markdown_text, terminal_text
+from calibrant.errors import check_kind, markdown_code, markdown_text, terminal_text
 from calibrant.report.page import Cell, Figure, Page, Section, Table, Tone
 
 
@@ -57,6 +57,7 @@ _WITHOUT_SCRIPT = "The interactive charts need JavaScript. Everything else is on
 
 def to_html(page: Page) -> str:
     """Return the full form of a page as one HTML document that loads nothing: interactive if it has charts."""
+    check_kind(page, Page, "page", "Make one with evaluation_page(evaluation) of calibrant.report.")
     return _html_document(page.heading, _html_article(page), None if page.charts is None else page.charts())
 
 

@@ -7,17 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from calibrant import catalogue
-from calibrant.errors import CHECK_LABELS
-from calibrant.evaluation import (
-    WORTHWHILE,
-    Evaluation,
-    NextStep,
-    OperatingPoint,
-    Reason,
-    WorstClass,
-    is_beyond_noise,
-    smallest_visible,
-)
+from calibrant.errors import CHECK_LABELS, check_kind
+from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, WorstClass, is_beyond_noise, smallest_visible
 from calibrant.evidence import Difference, Estimate, Side
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
@@ -93,6 +84,7 @@ def evaluation_page(
         slices: Slices of the samples, the worst first.
         to_calibrate: Options that read confidence and correctness as probability and label of two classes.
     """
+    check_kind(evaluation, Evaluation, "evaluation", "Make one with calibrant.evaluate(predictions).")
     classes = counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"
     names, error = brief_names(evaluation.metrics), "tl_ece" if evaluation.is_off_by_class else "ece"
     words = verdict(evaluation, slices, comparison_text(comparison, baseline) if comparison else None, to_calibrate)
@@ -165,7 +157,7 @@ def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Sec
             continue
         shares = ((one.coverage, one.coverage_low, one.coverage_high), (one.error, one.error_low, one.error_high))
         texts = [(f"{share:.2%}", f"{low:.2%} … {high:.2%}") for share, low, high in shares]
-        rows.append([*asked, _accepted(one), *texts[0], *texts[1]])
+        rows.append([*asked, one.accepts, *texts[0], *texts[1]])
     if not rows:
         return []
     header = ["errors at most", "", "confidence", "coverage", "95 % interval", "error rate", "95 % interval"]
@@ -177,10 +169,6 @@ def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Sec
     more = " These are of all samples together: the error rate of a slice may be higher." * has_slices
     items = _needs_no_threshold(evaluation)
     return [Section("Thresholds", (table(header, rows, text=(0, 1)),), items=items, legend=legend + more)]
-
-
-def _accepted(point: OperatingPoint) -> str:
-    return "any" if point.coverage == 1 else f"≥ {point.threshold!r}"
 
 
 def _needs_no_threshold(evaluation: Evaluation) -> tuple[str, ...]:
@@ -350,7 +338,7 @@ def _slice_threshold_sections(slices: Sequence[Slice], *, most: int | None = Non
         for one in [one for one in slices if one.column == column][:most]:
             for estimated, guaranteed in zip(one.operating_points[::2], one.operating_points[1::2], strict=True):
                 cells = [
-                    ("none", "") if point.threshold is None else (_accepted(point), f"{point.coverage:.1%}")
+                    (point.accepts, "" if point.threshold is None else f"{point.coverage:.1%}")
                     for point in (estimated, guaranteed)
                 ]
                 asked = f"{100 * estimated.error_rate:g} %"

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from calibrant.errors import terminal_text
+from calibrant.errors import check_kind, terminal_text
 from calibrant.evidence import Side
 from calibrant.report.page import Cell, Column, Page, Section, Table, Tone
 
@@ -31,6 +31,7 @@ _NO_BREAK = re.compile(r"(?<=\d) (?=%)|(?<=[=<>≤≥±−]) (?=[\d.])|(?<=\bp) 
 
 def show(page: Page, *, full: bool = False, console: Console | None = None) -> None:
     """Print a page, all numbers or the brief form, to standard output unless given; the width decides the layout."""
+    check_kind(page, Page, "page", "Make one with evaluation_page(evaluation) of calibrant.report.")
     console = console or Console(markup=False)
     console.print(to_terminal(page, width=console.width, full=full), soft_wrap=True, highlight=False)
 
