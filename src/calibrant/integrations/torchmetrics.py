@@ -157,7 +157,7 @@ class CalibrantMetric(torchmetrics.Metric):
                 f"k; got {tuple(scores.shape)} and {tuple(labels.shape)}."
             )
         if not scores.is_floating_point() or labels.is_floating_point() or labels.is_complex():
-            raise InputError(f"scores must be floating-point, labels whole; got {scores.dtype} and {labels.dtype}.")
+            raise InputError(f"scores must be floating-point numbers, labels int; got {scores.dtype}, {labels.dtype}.")
         if self.num_classes is not None and scores.shape[1] != self.num_classes:
             raise InputError(f"scores must have num_classes={self.num_classes} classes; got {scores.shape[1]}.")
         if weights is not None and (weights.shape != labels.shape or weights.is_complex()):
