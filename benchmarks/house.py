@@ -41,7 +41,7 @@ class Bound:
 
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way.
 BOUNDS = {
-    "modules": Bound("modules", 201, 240),  # 200 before samples came in clusters
+    "modules": Bound("modules", 202, 240),  # 200 before samples came in clusters and thresholds had a module
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too. 44,500
     # before every format was read in batches, 44,700 before ConfidNet took held-out samples by their numbers, 44,800
@@ -60,8 +60,9 @@ BOUNDS = {
     # before a report could go to standard output, 46,262 before streamed files and a baseline could lack other rows,
     # 46,311 before ids showed samples in another order and the word for correct could be named, 46,271 before reports
     # had a calibration slope,
-    # 46,346 before samples came in clusters, 46,812 before reports named the reading of a rare class.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_828, 38_000),
+    # 46,346 before samples came in clusters, 46,812 before reports named the reading of a rare class, 46,828
+    # before thresholds had a module of their own.
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_855, 38_000),
     "studio": Bound("lines of studio/", 1_410, 1_500),
     "integrations": Bound("lines of integrations/", 2_438, 2_500),
     # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines

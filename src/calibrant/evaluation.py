@@ -4,9 +4,8 @@ The next step keeps three cases apart: an effect that is shown, one that is show
 that the samples leave open. In the last case the advice is more samples.
 """
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Unpack, final
@@ -16,11 +15,12 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
-from calibrant.checks import check_evidence, check_open_unit, with_devices_of_inputs
-from calibrant.errors import InputError
-from calibrant.evidence import LEVEL, CorpSplit, Estimate, corp, estimate
-from calibrant.evidence.clusters import Clusters, effective_number_of, squares_at
-from calibrant.evidence.intervals import is_like_guessing, wilson_interval
+from calibrant.checks import check_evidence, with_devices_of_inputs
+from calibrant.evidence import LEVEL, Estimate, estimate
+from calibrant.evidence.clusters import effective_number_of, squares_at
+from calibrant.evidence.corp import CalibrationLine, CorpSplit, calibration_line, corp
+from calibrant.evidence.intervals import is_like_guessing
+from calibrant.evidence.thresholds import OperatingPoint, check_rates, operating_points, ranked_trials
 from calibrant.metrics import (
     Metric,
     Murphy,
@@ -31,15 +31,13 @@ from calibrant.metrics import (
     refinement_terms,
 )
 from calibrant.metrics.smooth import KernelFeatures
-from calibrant.metrics.states import EXACT, Binned, BinnedByPrediction, Bins, ClassBins, Ranked, TopStatistic
+from calibrant.metrics.states import Binned, BinnedByPrediction, Bins, ClassBins, TopStatistic
 from calibrant.notebook import HasReport
 from calibrant.numerics.binning import bin_index
 from calibrant.numerics.softmax import row_blocks, row_products
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, counted_samples
 from calibrant.predictions.scores import OF_CORRECTNESS
 
-_MOST_LOG_ODDS, _MOST_STEPS = 60.0, 50  # of a line: probabilities of 0 have log-odds of a floor; beyond, it diverges
-_NORMAL = 1.959964  # 97.5 % of a normal distribution lie below
 # Its paper misprints the formula, so it is not a calibration error; computed only when requested by name.
 _EXCLUDED_FROM_REPORTS = {"sece_printed"}
 _KERNEL_CLASSES = 10_000  # the kernel error keeps 128 numbers a class of every group: with more it is left out
@@ -50,9 +48,6 @@ _LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the mo
 WORTHWHILE = 0.01  # least relative change of a proper score that is worth a step, as `smallest_effect` has it
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
 _HIGH_FLOOR = 0.02  # noise above this hides errors that would matter
-# Coverages from which guaranteed thresholds are lowered, at how many coverages the error rate is tested, and how many
-# times the samples that show it if none is wrong a start must have.
-_STARTS, _STEPS, _FEWEST = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0), 1000, 1.5
 _POWER = 2.04  # factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)²
 
 
@@ -123,39 +118,6 @@ class ClassShare(NamedTuple):
     label: int
     name: str | None
     share: float
-
-
-class CalibrationLine(NamedTuple):
-    """Logistic regression of outcomes on the log-odds of their probabilities: 1 and 0 if these are calibrated."""
-
-    slope: Estimate  # below 1, probabilities are too extreme, above 0.5 and below it
-    intercept: Estimate  # beside that slope
-    in_the_large: Estimate  # the intercept at a slope of 1: below 0, probabilities are too high on average
-
-
-@final
-@dataclass(frozen=True)
-class OperatingPoint:
-    """The lowest confidence at which predictions can be accepted with at most some share of them wrong.
-
-    Intervals are 95 % score intervals for this threshold, without regard to how it was chosen.
-    """
-
-    error_rate: float  # largest allowed
-    is_guaranteed: bool  # holds with 95 % confidence, the choice of the threshold included; else by the estimate alone
-    threshold: float | None = None  # accept predictions with at least this confidence; None: no threshold reaches it
-    accepted: float = 0.0  # samples, effective ones if they have weights
-    coverage: float = 0.0  # share of samples accepted
-    coverage_low: float = math.nan
-    coverage_high: float = math.nan
-    error: float = math.nan  # share of wrong ones among those accepted
-    error_low: float = math.nan
-    error_high: float = math.nan
-
-    @property
-    def accepts(self) -> str:
-        """The confidences that are accepted, in words."""
-        return "none" if self.threshold is None else "any" if self.coverage == 1 else f"≥ {self.threshold!r}"
 
 
 @final
@@ -270,7 +232,7 @@ def evaluate(
         (80, 0.275, True)
     """
     n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
-    rates = _checked_rates(error_rates)
+    rates = check_rates(error_rates) if error_rates else ()
     samples = _canonical_order(counted_samples(as_predictions(predictions, "evaluate", arrays)))
     metrics = metrics_for(samples, n_bins=n_bins)
     estimates = estimate(samples, metrics, resamples=resamples, seed=seed, progress=progress)
@@ -299,153 +261,10 @@ def evaluate(
     )
 
 
-def calibration_line(samples: Predictions | TopLabel) -> CalibrationLine | None:
-    """Return calibration slope, intercept and calibration in the large of class 1 of two, or of top labels.
-
-    Maximum likelihood; Wald intervals from the sandwich variance, which also holds where no line fits. None for more
-    classes, and where there is no line: probabilities of 0 or 1, one outcome only, separable samples.
-    References: Cox (1958), Two Further Applications of a Model for Binary Regression, Biometrika; Van Calster et al.
-    (2019), Calibration: the Achilles Heel of Predictive Analytics, BMC Medicine.
-
-    Example:
-        >>> p = torch.linspace(0.05, 0.95, 19).repeat_interleave(100)
-        >>> labels = torch.arange(1, 101).repeat(19) <= 100 * p + 0.5  # as often as p says
-        >>> line = calibration_line(Predictions.from_binary_probs(p, labels.long()))
-        >>> round(line.slope.value, 3), abs(round(line.in_the_large.value, 3))
-        (1.0, 0.0)
-    """
-    if isinstance(samples, Predictions):
-        if samples.n_classes != 2:
-            return None
-        log_odds, outcome = samples.logits.double().diff(dim=1)[:, 0], samples.labels == 1
-    else:
-        log_odds, outcome = samples.log_odds.double(), samples.correct
-    counts = torch.ones_like(log_odds) if samples.sample_counts is None else samples.sample_counts.double()
-    if not log_odds.abs().max() < _MOST_LOG_ODDS or log_odds.min() == log_odds.max():
-        return None
-    ones, target = torch.ones_like(log_odds), outcome.double()
-    with_slope = _logistic(torch.stack([ones, log_odds], 1), torch.zeros_like(log_odds), target, counts, samples)
-    alone = _logistic(ones[:, None], log_odds, target, counts, samples)
-    return None if with_slope is None or alone is None else CalibrationLine(with_slope[1], with_slope[0], alone[0])
-
-
-def _logistic(
-    inputs: Tensor, offset: Tensor, target: Tensor, counts: Tensor, samples: Predictions | TopLabel
-) -> list[Estimate] | None:
-    """Return the coefficients of a logistic regression, found by Newton's method; None where it does not converge."""
-    beta = torch.zeros(inputs.shape[1], dtype=torch.float64, device=inputs.device)
-    for _ in range(_MOST_STEPS):
-        p = (inputs @ beta + offset).sigmoid()
-        residual = (counts * (target - p))[:, None] * inputs
-        hessian = (inputs * (counts * p * (1 - p))[:, None]).T @ inputs
-        factor, failed = torch.linalg.cholesky_ex(hessian)
-        if failed:
-            return None
-        step = torch.cholesky_solve(residual.sum(0)[:, None], factor)[:, 0]
-        beta = beta + step * min(1.0, 1 / float(step.abs().max().clamp(min=1e-300)))  # no overshoot from 0
-        if step.abs().max() < 1e-9:
-            inverse = torch.cholesky_inverse(factor)
-            scores = torch.stack([samples.cluster_sums(column) for column in residual.T], 1)
-            errors = _NORMAL * (inverse @ (scores.T @ scores) @ inverse).diagonal().sqrt()
-            return [Estimate(float(b), float(b - e), float(b + e)) for b, e in zip(beta, errors, strict=True)]
-    return None
-
-
 def majority_of(sums: Tensor, names: Sequence[str] | None) -> ClassShare:
     """Return the most frequent class, from the sums of all classes, (k,)."""
     label = int(sums.argmax())
     return ClassShare(label, names[label] if names else None, float(sums[label]) / float(sums.sum()))
-
-
-def ranked_trials(samples: Predictions | TopLabel) -> Ranked:
-    """Return the samples by confidence, with the weights of their clusters where they have any."""
-    ranked, clusters = EXACT(samples).ranked, Clusters.of(samples.top)
-    return ranked if clusters is None else clusters.as_trials(ranked)
-
-
-def _checked_rates(error_rates: object) -> tuple[float, ...]:
-    if isinstance(error_rates, str) or not isinstance(error_rates, Iterable):
-        raise InputError(f"error_rates must be a list of shares, such as [0.05]; got {error_rates!r}.")
-    return tuple(check_open_unit(rate, "each of error_rates") for rate in error_rates)
-
-
-def operating_points(
-    ranked: Ranked, error_rates: Sequence[float], *, edges: tuple[Tensor, Tensor] | None = None
-) -> tuple[OperatingPoint, ...]:
-    """Return for every error rate the largest coverage whose estimate keeps to it, and the largest that is guaranteed.
-
-    A guaranteed threshold has a true error rate above the allowed one in at most 5 % of cases. From several coverages,
-    thresholds are lowered as long as a binomial test shows that the error rate is below. Starts share the level, and
-    add theirs to that of the one before if all tests between were passed (Wiens, 2003, A Fixed Sequence Bonferroni
-    Procedure). Samples, or clusters of them, must be independent, and drawn as those that the threshold is used for; a
-    cluster counts as one trial. With weights, or clusters of several sizes, tests are approximate, by the variance of
-    the weighted share if one more sample were wrong, a heavy one.
-
-    Args:
-        ranked: Samples by confidence.
-        error_rates: Largest shares of wrong predictions among those accepted, between 0 and 1.
-        edges: Lowest and highest confidence that entries stand for, (m,), where they are cells; None: exact ones.
-
-    Example:
-        >>> top = TopLabel([0.9] * 80 + [0.6] * 20, [True] * 79 + [False] * 11 + [True] * 10)
-        >>> [(one.threshold, one.coverage) for one in operating_points(EXACT(top).ranked, [0.1])]
-        [(0.8, 0.8), (0.8, 0.8)]
-    """
-    from scipy.special import betainc
-
-    rates = _checked_rates(error_rates)
-    squared = (ranked.total, ranked.wrong)  # weights, of all and of wrong samples
-    if ranked.squared_weights is not None and ranked.squared_right is not None:
-        squared = (ranked.squared_weights, ranked.squared_weights - ranked.squared_right)
-    columns = (ranked.total, ranked.wrong, *squared, *(edges or (ranked.confidence, ranked.confidence)))
-    *parts, lowest, highest = (column.flip(-1).double().cpu().numpy() for column in columns)
-    below = np.append(highest[1:], -1.0)
-    # The confidence of tied samples may differ in the last digit from what a file holds.
-    rounding = 0.0 if edges else 4 * torch.finfo(ranked.confidence.dtype).eps
-    ends = np.flatnonzero((lowest - below >= 2 * rounding) & (parts[0].cumsum() > 0))
-    total, wrong, squares, squared_wrong = (part.cumsum()[ends] for part in parts)
-    trials, risk, coverage = total**2 / squares, wrong / total, total / total[-1]
-    n = float(trials[-1])
-    steps = np.unique(np.searchsorted(coverage, np.linspace(0, 1, _STEPS + 1)[1:] * (1 - 1e-12)))
-    starts = np.unique(np.searchsorted(coverage[steps], np.array(_STARTS) * (1 - 1e-12)))
-    heavy = float((parts[2] ** 2 / parts[0].clip(1e-300)).sum() / squares[-1])
-    weight = (squared_wrong + heavy**2) / (wrong + heavy)  # of a wrong sample
-
-    def point(rate: float, place: int | None, *, is_guaranteed: bool) -> OperatingPoint:
-        if place is None:
-            return OperatingPoint(rate, is_guaranteed)
-        end, share, error, size = ends[place], float(coverage[place]), float(risk[place]), float(trials[place])
-        threshold = _shortest(float(lowest[end]) - rounding, float(below[end]) + rounding)
-        bounds = (share, *wilson_interval(share * n, n), error, *wilson_interval(error * size, size))
-        return OperatingPoint(rate, is_guaranteed, threshold, size, *bounds)
-
-    points = []
-    for rate in rates:
-        kept = np.flatnonzero(risk <= rate * (1 + 1e-12))
-        points.append(point(rate, int(kept[-1]) if len(kept) else None, is_guaranteed=False))
-        size = np.minimum(trials, total / ((1 - rate) * weight + rate * squares / total))[steps]
-        hits = (size * risk[steps]).clip(0, size * (1 - 1e-12))
-        p = betainc(size - hits, hits + 1, 1 - rate)  # P(as few wrong | rate)
-        usable = starts[size[starts] >= _FEWEST * math.log(LEVEL) / math.log1p(-rate)].tolist()
-        reached, level = None, 0.0
-        for start, end in itertools.pairwise([*usable, len(steps)]):
-            level += LEVEL / len(usable)
-            passed = int(np.cumprod(p[start:end] <= level).sum())
-            reached = int(steps[start + passed - 1]) if passed else reached
-            level *= passed == end - start
-        points.append(point(rate, reached, is_guaranteed=True))
-    return tuple(points)
-
-
-def _shortest(highest: float, above: float) -> float:
-    """Return the number with the fewest decimals that is at most the one and above the other.
-
-    Example:
-        >>> _shortest(0.8534, 0.8), _shortest(0.25, -1.0)
-        (0.85, 0.0)
-    """
-    rounded = (math.floor(highest * 10**digits) / 10**digits for digits in range(17))
-    return next((number for number in rounded if above < number <= highest), highest)
 
 
 def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLabel:

@@ -18,7 +18,7 @@ from torch import Tensor
 from calibrant import catalogue
 from calibrant.checks import check_evidence, with_devices_of_inputs
 from calibrant.errors import InputError
-from calibrant.evidence import LEVEL, Estimate, estimate, holm
+from calibrant.evidence import LEVEL, Estimate, OperatingPoint, estimate, holm
 from calibrant.labels import Words
 from calibrant.metrics import Metric
 from calibrant.metrics.states import TopStatistic
@@ -61,7 +61,7 @@ class Slice:
     to_rest: GapToRest
     weight: float | None = None  # its share of the weight of all samples; None where all count alike
     auroc_error: float | None = None  # most by which ranks in bounded memory can change its AUROC
-    operating_points: tuple[Any, ...] = ()  # thresholds for error rates, of its samples alone
+    operating_points: tuple[OperatingPoint, ...] = ()  # thresholds for error rates, of its samples alone
 
     @property
     def gap(self) -> float:

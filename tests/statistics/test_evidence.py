@@ -12,8 +12,7 @@ import torch
 from scipy import special, stats
 
 from calibrant import Predictions, TopLabel, difference
-from calibrant.evaluation import operating_points
-from calibrant.evidence import estimate
+from calibrant.evidence import estimate, operating_points
 from calibrant.metrics import (
     ACE,
     AUGRC,

@@ -16,14 +16,13 @@ from calibrant.evaluation import (
     Streamed,
     WorstClass,
     majority_of,
-    operating_points,
-    ranked_trials,
     score_splits,
     worst_of_bins,
     worst_of_classes,
 )
 from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
+from calibrant.evidence.thresholds import operating_points, ranked_trials
 from calibrant.metrics import Metric
 from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
 from calibrant.metrics.smooth import KernelFeatures

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from calibrant import Predictions, TopLabel, evaluate
-from calibrant.evaluation import calibration_line
+from calibrant.evidence import calibration_line
 from calibrant.report import evaluation_page
 
 

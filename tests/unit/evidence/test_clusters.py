@@ -12,10 +12,11 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.base import fold_positions
 from calibrant.diagrams import classwise_reliability, reliability, risk_coverage
 from calibrant.errors import InputError
-from calibrant.evaluation import ranked_trials, worst_bins, worst_classes
-from calibrant.evidence import corp, difference, estimate
+from calibrant.evaluation import worst_bins, worst_classes
+from calibrant.evidence import calibration_line, corp, difference, estimate
 from calibrant.evidence.clusters import Clusters
 from calibrant.evidence.estimates import draw_groups, draw_labels
+from calibrant.evidence.thresholds import ranked_trials
 from calibrant.metrics import AURC, AUROC, ECE, FPR95, NLL, SCE, SKCE, Accuracy, Brier, SmECE, calibration_refinement
 from calibrant.metrics.states import EXACT
 from calibrant.predictions import Predictions, TopLabel
@@ -134,6 +135,15 @@ def test_copies_have_the_curve_and_the_tests_of_one():
     assert float(bands[1].risk_high[-1]) == pytest.approx(float(bands[0].risk_high[-1]), abs=1e-3)
     of_classes = [classwise_reliability(samples).classes[0].bins.band_low for samples in (ONCE, COPIED)]
     torch.testing.assert_close(of_classes[1], of_classes[0], atol=0.02, rtol=0)
+
+
+def test_copies_have_the_line_of_one():
+    once = TopLabel(ONCE.confidence, ONCE.correct)
+    four_times = TopLabel(FOUR_TIMES.confidence, FOUR_TIMES.correct)
+    line, of_copies = calibration_line(once), calibration_line(four_times.with_clusters(COPIED.clusters))
+    for name in ("slope", "in_the_large"):
+        expected, found = getattr(line, name), getattr(of_copies, name)
+        assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
 
 
 def test_copies_accept_as_one():
