@@ -255,6 +255,13 @@ def check_open_unit(value: object, name: str) -> float:
     return number
 
 
+def check_rates(error_rates: object) -> tuple[float, ...]:
+    """Return the error rates that thresholds are for, each between 0 and 1."""
+    if isinstance(error_rates, str) or not isinstance(error_rates, Iterable):
+        raise InputError(f"error_rates must be a list of shares, such as [0.05]; got {error_rates!r}.")
+    return tuple(check_open_unit(rate, "each of error_rates") for rate in error_rates)
+
+
 def _number(value: object) -> float:
     """Convert to a Python number, which JSON can hold; NaN if it is not a number, or too large."""
     if not isinstance(value, Real) or isinstance(value, bool):

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
-from calibrant.checks import check_evidence, with_devices_of_inputs
+from calibrant.checks import check_evidence, check_rates, with_devices_of_inputs
 from calibrant.evidence import LEVEL, Estimate, estimate
 from calibrant.evidence.clusters import effective_number_of, squares_at
 from calibrant.evidence.corp import CalibrationLine, CorpSplit, calibration_line, corp
 from calibrant.evidence.intervals import is_like_guessing
-from calibrant.evidence.thresholds import OperatingPoint, check_rates, operating_points, ranked_trials
+from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
 from calibrant.metrics import (
     Metric,
     Murphy,
@@ -232,7 +232,7 @@ def evaluate(
         (80, 0.275, True)
     """
     n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
-    rates = check_rates(error_rates) if error_rates else ()
+    rates = check_rates(error_rates)
     samples = _canonical_order(counted_samples(as_predictions(predictions, "evaluate", arrays)))
     metrics = metrics_for(samples, n_bins=n_bins)
     estimates = estimate(samples, metrics, resamples=resamples, seed=seed, progress=progress)

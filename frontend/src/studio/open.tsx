@@ -65,12 +65,13 @@ export function Open({ of, source, onChoose }: { of?: Source; source: Source | n
   );
 }
 
-type Role = "" | "scores" | "positive" | "labels" | "confidence" | "correct" | "weights" | "by" | "split";
-const ROLES: Record<Role, string> = { "": "not used", scores: "score", positive: "positive score", labels: "true class", confidence: "confidence", correct: "correct", weights: "weight", by: "slices", split: "split" };
+type Role = "" | "scores" | "positive" | "labels" | "confidence" | "correct" | "weights" | "clusters" | "by" | "split";
+const ROLES: Record<Role, string> = { "": "not used", scores: "score", positive: "positive score", labels: "true class", confidence: "confidence", correct: "correct", weights: "weight", clusters: "cluster", by: "slices", split: "split" };
 
 /** What a column is used for: as the reader says, or as the server recognises it. */
 function roleOf(name: string, given: Source, chosen: Chosen | null): Role {
   if (given.weights === name) return "weights";
+  if (given.clusters === name) return "clusters";
   if (given.by?.includes(name)) return "by";
   if (given.split?.by === "column" && given.split.column === name) return "split";
   const top = (given.kind ?? chosen?.kind) === "top-label";
@@ -83,7 +84,7 @@ function roleOf(name: string, given: Source, chosen: Chosen | null): Role {
 function withRole(name: string, role: Role, given: Source, preview: Preview): Source {
   const next: Source = { ...given }, before = roleOf(name, given, preview.chosen);
   const listed = given.scores?.includes(",") ? given.scores.split(",") : before === "scores" || role === "scores" ? (preview.chosen && !preview.chosen.positive && preview.chosen.kind !== "top-label" ? preview.chosen.scores : given.scores ? [given.scores] : []) : null;
-  for (const option of ["weights", "labels", "correct", "confidence", "positive"] as const) if (next[option] === name) next[option] = undefined;
+  for (const option of ["weights", "clusters", "labels", "correct", "confidence", "positive"] as const) if (next[option] === name) next[option] = undefined;
   if (next.by) next.by = next.by.filter((one) => one !== name);
   if (next.split?.by === "column" && next.split.column === name) next.split = undefined;
   if (listed && (role === "scores" || before === "scores")) next.scores = [...listed.filter((one) => one !== name), ...(role === "scores" ? [name] : [])].join(",");
@@ -121,7 +122,7 @@ function Columns({ of, start, others, onChoose }: { of?: Source; start: Source; 
     setChecking(true); refuse(null); setLacking(0); give(wanted);
     try { await run("check", of ? { source: of, baseline: wanted } : { source: wanted }); onChoose(wanted); } catch (reason) {
       const { argument } = reason as Refusal;
-      if (!wanted.missing && (argument === "missing" || argument === "weights")) await run<{ dropped: number }>("check", { source: { ...wanted, missing: "drop" } }).then(({ answer }) => setLacking(answer.dropped), () => undefined);
+      if (!wanted.missing && (argument === "missing" || argument === "weights" || argument === "clusters")) await run<{ dropped: number }>("check", { source: { ...wanted, missing: "drop" } }).then(({ answer }) => setLacking(answer.dropped), () => undefined);
       refuse(reason as Refusal);
     }
     setChecking(false);
@@ -130,10 +131,10 @@ function Columns({ of, start, others, onChoose }: { of?: Source; start: Source; 
   const at = (control: string) => control === shownAt && said;
   const text = (name: (typeof TEXTS)[number], hint: string, list?: string) => (
     <div class="field"><label>{controls[name]}<input list={list} value={given[name] ?? ""} placeholder={hint} aria-invalid={name === shownAt} onInput={(event) => change({ [name]: event.currentTarget.value })} /></label>{at(name)}</div>);
-  const column = (name: "positive" | "weights", none: string) => (
+  const column = (name: "positive" | "weights" | "clusters", none: string) => (
     <div class="field"><label>{controls[name]}<select value={given[name] ?? ""} aria-invalid={name === shownAt} onChange={(event) => change({ [name]: event.currentTarget.value, ...(name === "positive" && { scores: undefined }) })}>
       <option value="">{none}</option>{preview.names.slice(0, 500).map((one) => <option>{one}</option>)}</select></label>{at(name)}</div>);
-  const roles: Role[] = top ? ["", "confidence", "correct", "weights"] : ["", "scores", "positive", "labels", "weights"];
+  const roles: Role[] = top ? ["", "confidence", "correct", "weights", "clusters"] : ["", "scores", "positive", "labels", "weights", "clusters"];
   if (!of) roles.push("by", "split");
   return (
     <form onSubmit={(event) => { event.preventDefault(); void submit(given); }}>
@@ -158,6 +159,7 @@ function Columns({ of, start, others, onChoose }: { of?: Source; start: Source; 
               {!isPair && column("positive", "no: a score for every class")}
               {given.positive && text("positive_class", "label, unless 0/1 or true/false")}</>}
           {!isPair && column("weights", "none: all samples count alike")}
+          {!isPair && column("clusters", "none: samples are independent")}
         </div>
         <datalist id="names">{preview.names.slice(0, 500).map((name) => <option value={name} />)}</datalist>
         <details open={["class_names", "normalise", "separator", "missing"].includes(shownAt) || Boolean(given.missing) || undefined}><summary class="small">More about the file</summary>

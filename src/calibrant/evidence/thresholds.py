@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_open_unit
-from calibrant.errors import InputError
+from calibrant.checks import check_rates
 from calibrant.evidence.clusters import Clusters
 from calibrant.evidence.intervals import LEVEL, wilson_interval
 from calibrant.metrics.states import EXACT, Ranked
@@ -51,13 +50,6 @@ def ranked_trials(samples: Predictions | TopLabel) -> Ranked:
     """Return the samples by confidence, with the weights of their clusters where they have any."""
     ranked, clusters = EXACT(samples).ranked, Clusters.of(samples.top)
     return ranked if clusters is None else clusters.as_trials(ranked)
-
-
-def check_rates(error_rates: object) -> tuple[float, ...]:
-    """Return the error rates that thresholds are for, each between 0 and 1."""
-    if isinstance(error_rates, str) or not isinstance(error_rates, Iterable):
-        raise InputError(f"error_rates must be a list of shares, such as [0.05]; got {error_rates!r}.")
-    return tuple(check_open_unit(rate, "each of error_rates") for rate in error_rates)
 
 
 def operating_points(

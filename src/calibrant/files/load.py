@@ -350,12 +350,14 @@ def complete(content: Content, choice: ColumnChoice, options: LoadOptions, other
 
     def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
         others = [name for name in wanted if name not in held]
-        return {name: (held | (content.read(others, text) if others else {}))[name] for name in wanted}
+        words = [text] if isinstance(text, str) else text or ()
+        known = held | (content.read(others, [name for name in words if name in others]) if others else {})
+        return {name: known[name] for name in wanted}
 
     cached = replace(content, read=read)  # so that nothing is read twice
     labels, weights = choice.labels, options.weights if options.missing == "drop" else None
-    held.update(content.read([*choice.scores, *filter(None, (labels, weights))], _text(choice)))
-    if options.clusters is not None and options.missing == "drop":
+    held.update(content.read(list(dict.fromkeys([*choice.scores, *filter(None, (labels, weights))])), _text(choice)))
+    if options.clusters not in held and options.clusters is not None and options.missing == "drop":
         held.update(content.read([options.clusters], [options.clusters]))
     lacking = lacking_rows(held, content, choice, options)
     if lacking is not None and len(others):

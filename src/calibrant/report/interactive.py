@@ -22,6 +22,7 @@ from calibrant.diagrams import comparison_diagram, confidence_density, risk_cove
 from calibrant.errors import FitError, terminal_text
 from calibrant.evaluation import Evaluation
 from calibrant.evidence import Difference, corp
+from calibrant.evidence.clusters import Clusters, effective_number_of
 from calibrant.metrics.states import BinnedByPrediction, RankedSamples, as_divisor, weighted
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
@@ -210,11 +211,13 @@ def view_of(
 
 
 def _in_whole_samples(predictions: Predictions | TopLabel) -> Predictions | TopLabel:
-    """Return samples whose weights add up to their effective number, rounded: charts count in samples."""
+    """Return samples whose weights add up to their effective number, rounded: charts count in independent samples."""
     counted = counted_samples(predictions)
-    if counted.weights is None:
+    effective = effective_number_of(counted)
+    if effective is None:
         return counted
-    return counted.with_weights(counted.weights * (max(1, round(counted.effective_size)) / counted.effective_size))
+    weights = torch.ones_like(counted.top.confidence) if counted.weights is None else counted.weights
+    return counted.with_weights(weights * (max(1, round(effective)) / weights.sum()))
 
 
 def _size(samples: Predictions | TopLabel) -> int:
@@ -338,16 +341,21 @@ def _temperature_grid(predictions: Predictions) -> tuple[Tensor, float | None]:
 def _classes(predictions: Predictions) -> dict[str, list[Any]]:
     """Return samples of each class, and of its predictions the number, summed confidence and number correct.
 
-    With weights also the share of the class in them, and the effective number of its predictions, which the two sums
-    belong to.
+    With weights also the share of the class in them; with weights or clusters also the effective number of its
+    predictions, which the two sums belong to.
     """
     state = BinnedByPrediction(1)(predictions)
     (count, confidence, correct), k = (part[:, 0] for part in state.tensors()), predictions.n_classes
     names = predictions.class_names or [f"class {label}" for label in range(k)]
     weight = effective = None
     if predictions.weights is not None:
-        weight = _rounded(sums_by(predictions.labels, predictions.weights, k) / predictions.weights.sum(), 6)
-        squares = sums_by(predictions.predicted, predictions.weights.square(), k)
+        if not bool((predictions.weights == predictions.weights[0]).all()):
+            weight = _rounded(sums_by(predictions.labels, predictions.weights, k) / predictions.weights.sum(), 6)
+        clusters, squares = (
+            Clusters.of(predictions.top),
+            sums_by(predictions.predicted, predictions.weights.square(), k),
+        )
+        squares = squares if clusters is None else clusters.squares(predictions.predicted, k)
         effective = count.square() / as_divisor(squares)
         confidence, correct = (part / as_divisor(count) * effective for part in (confidence, correct))
     return {
@@ -355,7 +363,7 @@ def _classes(predictions: Predictions) -> dict[str, list[Any]]:
         "samples": predictions.label_counts.tolist(),
         "predicted": torch.bincount(predictions.predicted, minlength=k).tolist(),
         "confidence": _rounded(confidence.cpu(), 4),
-        "correct": _rounded(correct.cpu(), 4) if weight else correct.round().long().tolist(),
+        "correct": correct.round().long().tolist() if effective is None else _rounded(correct.cpu(), 4),
         "weight": weight,
         "effective": None if effective is None else _rounded(effective.cpu(), 4),
     }

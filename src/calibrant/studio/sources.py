@@ -15,6 +15,7 @@ is another source of the same samples: another file, or other columns of the sam
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache
 from json import dumps, loads
@@ -60,12 +61,14 @@ CONTROLS = {  # what the page calls an option: the names of load, and those of t
     "normalise": "Divide each row by its sum",
     "separator": "Separator",
     "weights": "Weights",
+    "clusters": "Clusters",
     "missing": "Leave out rows without values",
     "by": "Slices by",
     "classes": "Slices by predicted class",
     "split": "Samples to calibrate on",
 }
 _OPTIONS = tuple(name for name in CONTROLS if name not in {"by", "classes", "split"})
+_OF_SAMPLES = ("weights", "clusters")
 _FEWEST = 10  # samples of a part
 
 
@@ -106,7 +109,10 @@ def reading_of(source: Source) -> tuple[Content, LoadOptions]:
     """Return the opened file and the options to choose its columns by; those with another use hold no scores."""
     content, options = opened(source), options_of(source)
     column = (source.get("split") or {}).get("column")
-    taken = {"weights": [options.pop("weights", None)], "by": source.get("by") or (), "split": [column]}
+    taken = {name: [options.pop(name, None)] for name in _OF_SAMPLES} | {
+        "by": source.get("by") or (),
+        "split": [column],
+    }
     wanted = [(control, name) for control, names in taken.items() for name in names if name]
     for control, name in wanted:
         if name not in content.names:
@@ -216,10 +222,12 @@ def _loaded(text: str) -> Parts:
         try:
             whole, _, content, read = load_detailed(source["path"], reading)
         except InputError as error:
-            if reading.weights is None or error.argument is not None:
-                raise
-            load_detailed(source["path"], replace(reading, weights=None))  # an error that stays is not about them
-            raise InputError(*error.args, argument="weights") from error
+            without = {"weights": replace(reading, weights=None), "clusters": replace(reading, clusters=None)}
+            for name, others in without.items() if error.argument is None and reading.of_samples else ():
+                with suppress(InputError):  # an error that stays is not about them
+                    load_detailed(source["path"], others)
+                    error.argument = name
+            raise
     ours_in(caught)  # others go on
     cautions = tuple(_caution(one.message, source) for one in caught if isinstance(one.message, CalibrantWarning))
     kept = torch.ones(len(whole), dtype=torch.bool) if content.kept is None else content.kept
@@ -231,7 +239,7 @@ def _loaded(text: str) -> Parts:
         return Parts(second.test, whole, rows, kept, columns, cautions)
     if not split:
         return Parts(None, whole, rows, kept, _columns(source, whole, read), cautions)
-    calibration_rows, test_rows = _split_rows(split, len(whole), read)
+    calibration_rows, test_rows = _split_rows(split, whole, read)
     columns = _columns(source, whole[test_rows], {name: values[test_rows] for name, values in read.items()})
     return Parts(whole[calibration_rows], whole[test_rows], rows[test_rows], kept, columns, cautions)
 
@@ -249,11 +257,13 @@ def _columns(source: Source, test: Predictions | TopLabel, read: Arrays) -> dict
     return columns | {PREDICTED: predicted_classes(test)}
 
 
-def _split_rows(split: Mapping[str, Any], n: int, read: Arrays) -> tuple[Tensor, Tensor]:
-    """Return the rows of the calibration and of the test samples."""
+def _split_rows(split: Mapping[str, Any], samples: Predictions | TopLabel, read: Arrays) -> tuple[Tensor, Tensor]:
+    """Return the rows of the calibration and of the test samples; a cluster is in one half."""
     if split["by"] == "half":
-        order = torch.randperm(n, generator=torch.Generator().manual_seed(int(split.get("seed", 0))))
-        calibration, test = (half.sort().values for half in order.tensor_split([n // 2]))
+        units = torch.arange(len(samples)) if samples.clusters is None else samples.clusters
+        order = torch.randperm(int(units.max()) + 1, generator=torch.Generator().manual_seed(int(split.get("seed", 0))))
+        first = torch.isin(units, order[: len(order) // 2])
+        calibration, test = first.nonzero()[:, 0], (~first).nonzero()[:, 0]
     elif split["by"] == "column":
         column = split["column"]
         try:
@@ -290,8 +300,7 @@ def lines_of(source: Source, function: str, *, n_bins: int, seed: int, methods: 
     elif split.get("by") == "column" and "," not in split["calibration"] + split["test"] and "=" not in split["column"]:
         words.append("--split " + quote("{column}={calibration},{test}".format(**split)))
     elif split:  # the parts have no other columns to slice by
-        weights = ["--weights weights"] if source.get("weights") else []
-        files, words, before, slices = [f"{part}.npz" for part in both], weights, [_DOWNLOADED], []
+        files, words, before, slices = [f"{part}.npz" for part in both], _saved_words(source), [_DOWNLOADED], []
     words += [] if function == "compare" else [*slices, *(["--classes"] if source.get("classes") else [])]
     words += [f"--methods {quote(names)}"] if names else []
     cli = ["calibrant", function, *map(quote, files), *words, f"--bins {n_bins}", f"--seed {seed}"]
@@ -321,10 +330,10 @@ def baseline_lines(source: Source, baseline: Source, *, n_bins: int, seed: int, 
         words += [f"--by {quote(column)}" for column in source.get("by") or ()]
         before = []
     else:
-        both, words = ["test.npz", "baseline.npz"], ["--weights weights"] * bool(source.get("weights"))
+        both, words = ["test.npz", "baseline.npz"], _saved_words(source)
     if not is_whole:
-        weights = ", weights='weights'" * bool(source.get("weights"))
-        python = [_COMPARED, *(f"{part} = load('{part}.npz'{weights})" for part in ("test", "baseline"))]
+        named = "".join(f", {name}='{name}'" for name in _OF_SAMPLES if source.get(name))
+        python = [_COMPARED, *(f"{part} = load('{part}.npz'{named})" for part in ("test", "baseline"))]
     words += ["--classes"] * bool(source.get("classes"))
     test, other = map(quote, both)
     cli = ["calibrant evaluate", test, "--baseline", other, *words, f"--bins {n_bins}", f"--seed {seed}"]
@@ -343,6 +352,11 @@ def _named(source: Source) -> dict[str, Any]:
     """Return the options of a source for a line that a user runs: files have their names."""
     own = options_of(source)
     return own | ({"labels": source["labels_file"]["name"]} if source.get("labels_file") else {})
+
+
+def _saved_words(source: Source) -> list[str]:
+    """Return the options that read what the page has saved of the samples."""
+    return [f"--{name} {name}" for name in _OF_SAMPLES if source.get(name)]
 
 
 def _option_words(source: Source) -> list[str]:
@@ -378,11 +392,15 @@ def _loading_lines(source: Source, parts: Sequence[str]) -> list[str]:
             ")",
         ]
     if split.get("by") == "half":
+        units = "whole.clusters" if source.get("clusters") else "torch.arange(len(whole))"
+        seeded = f"generator=torch.Generator().manual_seed({int(split.get('seed', 0))})"
         return [
             "import torch",
             f"whole = {_load_line(source)}",
-            f"order = torch.randperm(len(whole), generator=torch.Generator().manual_seed({int(split.get('seed', 0))}))",
-            "calibration, test = (whole[half.sort().values] for half in order.tensor_split([len(whole) // 2]))",
+            f"units = {units}",
+            f"order = torch.randperm(int(units.max()) + 1, {seeded})",
+            "first = torch.isin(units, order[: len(order) // 2])",
+            "calibration, test = whole[first], whole[~first]",
         ]
     if split.get("by") == "column":
         return [f"{part} = {_load_line(source, where={split['column']: split[part]})}" for part in parts]
@@ -407,7 +425,7 @@ def _slicing_lines(source: Source, n_bins: int, seed: int) -> list[str]:
             "from calibrant.files.load import load_detailed",
             f"read = load_detailed({source['name']!r}, LoadOptions(extra={tuple(by)!r}{options})).extra",
         ]
-        half = "{name: values[order[len(whole) // 2 :].sort().values] for name, values in read.items()}"
+        half = "{name: values[~first] for name, values in read.items()}"
         columns.append(f"**{half}" if split.get("by") == "half" else "**read")
     columns += [f"{PREDICTED!r}: predicted_classes(test)"] if source.get("classes") else []
     call = f"slices = evaluate_slices(test, by={{{', '.join(columns)}}}, n_bins={n_bins}, seed={seed})"

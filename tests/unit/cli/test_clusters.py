@@ -80,6 +80,12 @@ def test_a_row_without_a_cluster_is_named_or_dropped(calibrant, file):
     code, out, err = calibrant("evaluate", file, "--clusters", "question", "--missing", "drop", "--resamples", 100)
     assert code == 0, err
     assert "239 samples in 60 clusters" in " ".join(out.split())
+    code, out, err = calibrant(
+        *("evaluate", file, "--clusters", "question", "--weights", "label", "--by", "fold", "--missing", "drop"),
+        *("--resamples", 100),
+    )
+    assert code == 0, err
+    assert "By fold" in out
 
 
 def test_clusters_are_saved_and_loaded_by_name(tmp_path):

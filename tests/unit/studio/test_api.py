@@ -306,6 +306,39 @@ def test_weights_and_slices_have_the_numbers_of_the_command_line(weighted, monke
     assert [one.metrics["ece"].value for one in names["slices"]] == [one["metrics"]["ece"]["value"] for one in expected]
 
 
+@pytest.mark.usefixtures("few_draws")
+@pytest.mark.parametrize("split", [None, {"by": "half", "seed": 1}])
+def test_clusters_have_the_numbers_of_the_command_line(table, monkeypatch, split):
+    header, *rows = table.read_text().splitlines()
+    lines = [f"{row},q{number // 4},{'north' if number % 3 else 'south'}" for number, row in enumerate(rows)]
+    path = table.with_name("clustered.csv")
+    path.write_text("\n".join([f"{header},question,region", *lines]) + "\n")
+    source = source_of(path, name="clustered.csv", clusters="question", by=["region"], split=split)
+    assert api.preview(source, progress=quiet)["chosen"]["scores"] == ["p_a", "p_b", "p_c"]
+    answer = api.evaluate(source, n_bins=8, seed=3, progress=quiet)
+    assert answer["document"]["clusters"] == (50 if split else 100)
+    assert answer["charts"]["views"][0]["n"] == round(answer["document"]["effective_n"])
+    names = {}
+    monkeypatch.chdir(path.parent)
+    *setup, last = answer["lines"]["python"].splitlines()
+    exec("\n".join(setup), names)  # noqa: S102
+    assert eval(last, names).clusters == answer["document"]["clusters"]  # noqa: S307
+    assert [one.metrics["ece"].high for one in names["slices"]] == pytest.approx(
+        [one["metrics"]["ece"]["high"] for one in answer["document"]["slices"]], nan_ok=True
+    )
+    if split is None:
+        again = run_cli(answer["lines"], monkeypatch, path.parent)
+        assert answer["document"]["metrics"] == again["metrics"]
+        assert answer["document"]["slices"] == again["slices"]
+    assert "--clusters" in answer["lines"]["cli"]
+    lacking = {**source, "path": str(path.with_name("lacking.csv"))}
+    path.with_name("lacking.csv").write_text(path.read_text().replace(",q3,", ",,", 1))
+    with pytest.raises(InputError, match="name the cluster of every sample") as caught:
+        api.check(lacking, progress=quiet)
+    assert caught.value.argument == "clusters"
+    assert api.check({**lacking, "missing": "drop"}, progress=quiet)["dropped"] == 1
+
+
 def test_all_options_of_reading_reach_the_lines(tmp_path, monkeypatch):
     path = tmp_path / "mine.csv"
     rows = [f"{30 + i % 60};{'spam' if i % 3 else 'ham'};{i % 2}" for i in range(90)]
