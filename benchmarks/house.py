@@ -62,7 +62,7 @@ BOUNDS = {
     # had a calibration slope,
     # 46,346 before samples came in clusters, 46,812 before reports named the reading of a rare class, 46,828
     # before thresholds had a module of their own.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_865, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_877, 38_000),
     "studio": Bound("lines of studio/", 1_428, 1_500),
     "integrations": Bound("lines of integrations/", 2_438, 2_500),
     # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines

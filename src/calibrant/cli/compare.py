@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
 from calibrant.cli.scale import Scale, Source, load_all
-from calibrant.errors import CalibrantWarning, InputError
+from calibrant.errors import CalibrantWarning, InputError, warn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,6 +79,8 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
         else:
             calibration = _loaded(sets[0], given, parts, "calibration")
             test = _loaded(sets[1], given, parts, "test")
+            if split is not None:
+                _warn_of_shared_clusters(calibration, test)
             comparison = compare_methods(
                 calibration, test, named or default_methods(calibration), **evidence, progress=progress
             )
@@ -101,6 +103,17 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     page = replace(page, charts=charts).with_dropped(dropped)
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
     return page
+
+
+def _warn_of_shared_clusters(calibration: "Predictions", test: "Predictions") -> None:
+    """Warn if clusters of one file are in both of its parts."""
+    if calibration.clusters is not None and test.clusters is not None:
+        shared = len({*calibration.clusters.tolist()} & {*test.clusters.tolist()})
+        if shared:
+            warn(
+                f"{shared:,} of {test.n_clusters:,} clusters of the test samples are also in the calibration samples, "
+                "which favours flexible methods. Split the file so that no cluster is in both parts."
+            )
 
 
 def _loaded(source: Source, given: options.Scores, split: options.Split | None, part: "Part") -> "Predictions":

@@ -51,6 +51,15 @@ def test_compare_and_fit_take_clusters(calibrant, file, tmp_path):
     assert code == 0, err
 
 
+def test_a_cluster_in_both_parts_is_a_warning(calibrant, file):
+    command = ("compare", file, "--clusters", "question", "--methods", "temperature", "--resamples", 100, "--split")
+    assert "clusters" not in calibrant(*command, "fold=0,1")[2]
+    file.write_text(file.read_text().replace("q029,0", "q029,1", 1))
+    code, _, err = calibrant(*command, "fold=0,1")
+    assert code == 0
+    assert "1 of 31 clusters of the test samples are also in the calibration samples" in " ".join(err.split())
+
+
 def test_a_baseline_has_the_same_clusters(calibrant, file):
     code, out, err = calibrant("evaluate", file, "--baseline", file, "--clusters", "question", "--resamples", 100)
     assert code == 0, err
