@@ -40,15 +40,13 @@ class Clusters:
         """Return the clusters of the samples; None where they are independent."""
         if top.clusters is None:
             return None
-        if "_clusters" not in top.__dict__:  # once, as correlations are estimated from all pairs
-            top.__dict__["_clusters"] = cls(top)
-        kept: Clusters = top.__dict__["_clusters"]
+        kept: Clusters = top.__dict__.setdefault("_clusters", cls(top))  # as it estimates correlations from all pairs
         return kept
 
-    @property
-    def codes(self) -> Tensor:  # (n,)
+    @cached_property
+    def codes(self) -> Tensor:  # (n,) the clusters of these samples, without gaps where they are a part of others
         assert self.top.clusters is not None
-        return self.top.clusters
+        return self.top.clusters.unique(return_inverse=True)[1]
 
     @cached_property
     def mass(self) -> Tensor:  # (n,) the weight of each sample
@@ -57,7 +55,7 @@ class Clusters:
 
     def sums(self, values: Tensor) -> Tensor:
         """Return numbers per sample, (n,), added up by cluster, (clusters,)."""
-        return self.top.cluster_sums(values)
+        return sums_by(self.codes, values, int(self.codes.max()) + 1)
 
     def number(self, chosen: Tensor | None = None) -> float:
         """Return the effective number of clusters of all, or of the chosen, samples, as if each were one sample."""

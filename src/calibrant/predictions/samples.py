@@ -14,6 +14,7 @@ from torch import Tensor
 from calibrant.checks import as_tensor, check_real, check_rows, check_same_length, check_unit_interval, check_weights
 from calibrant.errors import InputError, Row
 from calibrant.labels import Words, encode
+from calibrant.numerics.binning import sums_by
 
 __all__ = ["TopLabel", "check_clusters", "check_unweighted", "counted_samples", "effective_counts"]
 
@@ -62,11 +63,11 @@ class Samples(ABC):
         if self.clusters is None:
             return self.effective_size
         counts = torch.ones_like(self.clusters, dtype=torch.float64) if self.weights is None else self.weights
-        return float(effective_counts(torch.bincount(self.clusters, counts)).sum())
+        return float(effective_counts(self.cluster_sums(counts)).sum())
 
     def cluster_sums(self, values: Tensor) -> Tensor:
         """Return numbers per sample, (n,), added up by cluster; themselves where samples are independent."""
-        return values if self.clusters is None else torch.bincount(self.clusters, values)
+        return values if self.clusters is None else sums_by(self.clusters, values, int(self.clusters.max()) + 1)
 
     @cached_property
     def sample_counts(self) -> Tensor | None:

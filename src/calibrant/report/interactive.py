@@ -351,11 +351,12 @@ def _classes(predictions: Predictions) -> dict[str, list[Any]]:
     if predictions.weights is not None:
         if not bool((predictions.weights == predictions.weights[0]).all()):
             weight = _rounded(sums_by(predictions.labels, predictions.weights, k) / predictions.weights.sum(), 6)
-        clusters, squares = (
-            Clusters.of(predictions.top),
-            sums_by(predictions.predicted, predictions.weights.square(), k),
+        clusters, of_weights = Clusters.of(predictions.top), predictions.weights.square()
+        squares = (
+            sums_by(predictions.predicted, of_weights, k)
+            if clusters is None
+            else clusters.squares(predictions.predicted, k)
         )
-        squares = squares if clusters is None else clusters.squares(predictions.predicted, k)
         effective = count.square() / as_divisor(squares)
         confidence, correct = (part / as_divisor(count) * effective for part in (confidence, correct))
     return {

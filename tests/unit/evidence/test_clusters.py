@@ -237,6 +237,12 @@ def test_groups_are_made_of_whole_clusters():
     assert draw_groups(COPIED[:40], 10, np.random.default_rng(0)).weights.shape == (10, 10)
 
 
+def test_part_of_the_samples_have_the_evidence_of_their_own_clusters():
+    part = COPIED[1600:1760]  # of 40 clusters, the numbers of which begin at 400
+    metrics = [Accuracy(), AUROC(), AURC(), FPR95(), ECE(), NLL()]
+    assert estimate(part, metrics, resamples=100) == estimate(part.with_clusters(part.clusters), metrics, resamples=100)
+
+
 def test_a_cluster_is_in_one_fold():
     for others, held_out in fold_positions(COPIED.labels, 5, 0, COPIED.clusters):
         assert not set(COPIED.clusters[others].tolist()) & set(COPIED.clusters[held_out].tolist())
