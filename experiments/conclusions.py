@@ -8,14 +8,14 @@ from math import isnan
 from pathlib import Path
 from statistics import mean
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from experiments.meta.page import TITLES
-from experiments.meta_regularization.results import lower_than_focal, numbers_of
+from experiments.meta_regularization.results import lower_than_focal
 from experiments.overconfidence.pools import pools_of, title_of
 from experiments.overconfidence.results import groups_of
 from experiments.overconfidence.results import numbers_of as overconfidence_numbers
-from experiments.page import joined, save
+from experiments.page import joined, plain_table, save
 from experiments.records import Record, Records
 from experiments.refinement.results import numbers_of as refinement_numbers
 
@@ -29,7 +29,31 @@ __all__ = ["PAGE", "page_of_results"]
 _FOLDER = Path(__file__).parent
 PAGE = _FOLDER.parent / "docs" / "results.md"
 CURVES = ("svs", "sms", "temperature", "isotonic", "histogram", "platt")  # of the figure of sizes
+LOSSES = ("cross-entropy", "label smoothing", "focal loss")
+DARK = {"Baseline": "cross-entropy", "LS": "label smoothing", "FL": "focal loss", "ERL": "entropy term", "MX": "mixup"}
 Draw: TypeAlias = "Callable[[Axes, Theme], None]"
+Rows: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # a record's numbers -> its rows by map
+INTRODUCTION = """
+# What to conclude
+
+<!-- Written by `python -m experiments results` from the records of the studies. -->
+
+Five questions of someone who has a network to calibrate, each with what our records answer. Networks are on CIFAR-100
+where nothing else is said, and ECE has 15 bins. The studies that are linked have the intervals, the settings, the
+seeds, and what the papers say.
+"""
+
+
+class Section(NamedTuple):
+    """A question, what the records answer, and what the answer rests on."""
+
+    name: str  # of the figure's file
+    question: str
+    answer: str
+    parts: tuple[str, ...]  # paragraphs, items that begin with "- ", and tables
+    figure: str  # what it shows
+    height: float
+    panels: tuple[Draw, ...]
 
 
 def page_of_results(*, images: Path | None) -> str:
@@ -38,27 +62,30 @@ def page_of_results(*, images: Path | None) -> str:
     Args:
         images: Folder of the figures; None draws none.
     """
-    introduction = """
-# What to conclude
-
-<!-- Written by `python -m experiments results` from the records of the studies. -->
-
-Networks on CIFAR-100, where nothing else is said; ECE in 15 bins. Each section links its study, which has the
-intervals, the settings and the seeds.
-"""
-    parts = [introduction]
-    for section in (_losses, _maps, _sizes, _delta, _shift):
-        name, text, figure = section()
-        title, _, paragraph = text.strip().partition("\n")
-        wrapped = fill(" ".join(paragraph.split()), 120, break_long_words=False, break_on_hyphens=False)
-        parts.append(f"{title}\n\n{wrapped}\n\n![{figure[0]}](images/results-{name}.png)")
+    sections = [_losses(), _maps(), _sizes(), _delta(), _shift()]
+    anchors = [section.question.rstrip("?").lower().replace(" ", "-") for section in sections]
+    rows = [
+        (f"[{section.question}](#{anchor})", section.answer) for section, anchor in zip(sections, anchors, strict=True)
+    ]
+    parts = [INTRODUCTION, plain_table(["question", "answer"], rows)]
+    for section in sections:
+        lines = [f"## {section.question}", _wrapped(f"**{section.answer}**"), *map(_wrapped, section.parts)]
+        parts.append("\n\n".join([*lines, f"![{section.figure}](images/results-{section.name}.png)"]))
         if images is not None:
-            _draw(images / f"results-{name}.png", *figure[1:])
+            _draw(images / f"results-{section.name}.png", section.height, section.panels)
     return joined(parts)
 
 
-Figure: TypeAlias = tuple[str, float, Draw]  # what it shows, its height, and how it is drawn
-Section: TypeAlias = tuple[str, str, Figure]
+def _wrapped(text: str) -> str:
+    """Return a paragraph, or items one below the other, in lines of 120 characters; a table as it is written."""
+    if text.startswith("|"):
+        return text
+    paragraph, *items = (" ".join(part.split()) for part in f"\n{text.strip()}".split("\n- "))
+    lines = [fill(paragraph, 120, break_long_words=False, break_on_hyphens=False)] if paragraph else []
+    lines += [
+        fill(f"- {item}", 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) for item in items
+    ]
+    return "\n".join(lines)
 
 
 def _records(study: str, **settings: object) -> list[Record]:
@@ -70,73 +97,163 @@ def _records(study: str, **settings: object) -> list[Record]:
     ]
 
 
-def _losses() -> Section:
-    ways: dict[str, list[dict[str, Any]]] = {}
-    for record in _records("meta", about="run"):
-        ways.setdefault(record["cell"]["way"], []).append(record["numbers"])
-    before, after, auroc = (
-        {TITLES[way]: 100 * mean(run[row][metric] for run in runs) for way, runs in ways.items()}
-        for row, metric in (("none", "ece"), ("ts", "ece"), ("none", "auroc"))
-    )
-    plain = TITLES["ce"]
-    trained_long = _records("meta_regularization", data="cifar100")
-    long, is_lower = numbers_of(trained_long), lower_than_focal(trained_long, constant_rate=False)
-    steps = [
-        f"{name} from {uncalibrated:.1f} to {calibrated:.1f}"
-        for method, name in (("CE", "cross-entropy"), ("Focal", "focal loss"), ("LS (0.05)", "label smoothing"))
-        for uncalibrated, calibrated in [[long[f"cifar100.{method}.best.{row}.ece"].value for row in ("none", "TS")]]
+class Trained(NamedTuple):
+    """One network, data set and recipe, trained with each of the three losses of :data:`LOSSES`."""
+
+    title: str
+    page: str
+    methods: Mapping[str, str]  # name in the records -> loss
+    runs: Mapping[str, list[Mapping[str, Any]]]  # rows by map of each seed
+
+    def mean(self, loss: str, row: str, metric: str) -> float:
+        """Return the mean over seeds."""
+        values = [run[row][metric] for run in self.runs[loss]]
+        return mean(value[0] if isinstance(value, list) else value for value in values)
+
+
+def _trained() -> list[Trained]:
+    """Return every setting in which all three losses were trained."""
+
+    def setting(title: str, study: str, methods: Sequence[str], rows: Rows, **settings: object) -> Trained:
+        losses = dict(zip(methods, LOSSES, strict=True))
+        runs: dict[str, list[Mapping[str, Any]]] = {}
+        for record in _records(study, **settings):
+            cell = record["cell"]
+            if loss := losses.get(cell.get("method", cell.get("way"))):
+                runs.setdefault(loss, []).append(rows(record["numbers"]))
+        return Trained(title, f"{study.replace('_', '-')}-study.md", losses, runs)
+
+    def whole(numbers: Mapping[str, Any]) -> Mapping[str, Any]:
+        return numbers["rows"]
+
+    def selected(numbers: Mapping[str, Any]) -> Mapping[str, Any]:
+        return numbers["rules"]["best"]["rows"]
+
+    def clean(numbers: Mapping[str, Any]) -> Mapping[str, Any]:
+        return numbers["rows"]["test"]
+
+    def short(numbers: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"none": numbers["none"], "TS": numbers["ts"]}
+
+    dark = tuple(DARK)[:3]
+    return [
+        setting("ResNet-32", "overconfidence", ("CE", "LS (0.09)", "Focal (5)"), whole, data="cifar100"),
+        setting(
+            "ResNet-18, 350 epochs", "meta_regularization", ("CE", "LS (0.05)", "Focal"), selected, data="cifar100"
+        ),
+        setting("ResNet-18, 40 epochs", "meta", ("ce", "ls-05", "focal"), short, about="run"),
+        setting("VGG-16", "refinement", dark, clean, data="cifar100"),
+        setting("ResNet-32, CIFAR-10", "overconfidence", ("CE", "LS (0.05)", "Focal (3)"), whole, data="cifar10"),
+        setting("VGG-16, CIFAR-10", "refinement", dark, clean, data="cifar10"),
+        setting("CNN, 20 Newsgroups", "overconfidence", ("CE", "LS (0.09)", "Focal (5)"), whole, data="newsgroups"),
     ]
-    over = overconfidence_numbers(_records("overconfidence"))
-    by_temperature = _by_temperature(over, "cifar100", ("CE", "LS (0.09)", "Focal (5)", "L1 (0.01)"))
-    on_ten_classes = _by_temperature(over, "cifar10", ("CE", "LS (0.05)", "Focal (3)", "L1 (0.05)"))
-    both = refinement_numbers(_records("refinement"))
+
+
+class Column(NamedTuple):
+    title: str
+    row: str  # of the record
+    metric: str
+    scale: int
+    digits: int
+    best: Callable[..., str]
+
+
+COLUMNS = (
+    Column("accuracy, %", "none", "accuracy", 100, 1, max),
+    Column("AUROC, %", "none", "auroc", 100, 1, max),
+    Column("ECE, %", "none", "ece", 100, 1, min),
+    Column("ECE after a temperature", "TS", "ece", 100, 1, min),
+    Column("log-loss after it", "TS", "nll", 1, 3, min),
+)
+
+
+def _losses() -> Section:
+    settings = _trained()
+    leaders = [
+        {
+            column: _name({loss: each.mean(loss, column.row, column.metric) for loss in LOSSES}, column.best)
+            for column in COLUMNS
+        }
+        for each in settings
+    ]
+    led = {column.title: sum(leader[column] == LOSSES[0] for leader in leaders) for column in COLUMNS}
+    n, by_log_loss = len(settings), led["log-loss after it"]
+    lead = "Cross-entropy, then a temperature" if 2 * by_log_loss > n else "None is best everywhere"
+    answer = (
+        f"{lead}: of three losses it has the lowest log-loss after a temperature in {by_log_loss} of {n} settings and "
+        f"the highest AUROC in {led['AUROC, %']}. Before the temperature it has the lowest ECE in {led['ECE, %']}."
+    )
+    rows = []
+    for each, leader in zip(settings, leaders, strict=True):
+        for place, loss in enumerate(LOSSES):
+            cells = []
+            for column in COLUMNS:
+                text = f"{column.scale * each.mean(loss, column.row, column.metric):.{column.digits}f}"
+                cells.append(f"**{text}**" if leader[column] == loss else text)
+            rows.append(["" if place else f"[{each.title}]({each.page})", loss, *cells])
+
+    def errors(ax: "Axes", theme: "Theme") -> None:
+        _by_setting(ax, theme, settings, "ECE uncalibrated (ring) and after a temperature (dot), %")
+        for place, each in enumerate(settings):
+            for loss, shift, colour in _looks(theme):
+                label = loss if place == 0 else None
+                before, after = (100 * each.mean(loss, row, "ece") for row in ("none", "TS"))
+                ax.plot([before, after], [place + shift] * 2, color=colour, linewidth=1.2, zorder=1)
+                ax.scatter(before, place + shift, s=26, facecolor=theme.background, edgecolor=colour, zorder=2)
+                ax.scatter(after, place + shift, s=26, color=colour, label=label, zorder=3)
+        ax.set_xlim(left=0)
+
+    def log_losses(ax: "Axes", theme: "Theme") -> None:
+        _by_setting(ax, theme, settings, "Log-loss after a temperature, less cross-entropy's")
+        ax.axvline(0, color=theme.ink, linewidth=1)
+        for loss, shift, colour in _looks(theme)[1:]:
+            gaps = [each.mean(loss, "TS", "nll") - each.mean(LOSSES[0], "TS", "nll") for each in settings]
+            ax.barh([place + shift for place in range(n)], gaps, height=0.24, color=colour)
+        ax.tick_params(labelleft=False)
+
+    table = plain_table(["network, data", "loss", *(column.title for column in COLUMNS)], rows)
+    figure = "ECE before and after a temperature, and the log-loss after it, of three losses in every setting"
+    return Section("losses", "Which loss?", answer, (_loss_reading(), table), figure, 5.2, (errors, log_losses))
+
+
+def _looks(theme: "Theme") -> list[tuple[str, float, str]]:
+    """Return each loss with its place in a setting's row and its colour."""
+    return list(zip(LOSSES, (-0.26, 0.0, 0.26), (theme.ink, theme.under, theme.over), strict=True))
+
+
+def _by_setting(ax: "Axes", theme: "Theme", settings: Sequence[Trained], title: str) -> None:
+    """Give axes a row for every setting, the first on top, and a title below."""
+    ax.set_yticks(range(len(settings)), [each.title for each in settings])
+    ax.set_ylim(len(settings) - 0.4, -0.6)
+    ax.set_xlabel(title, color=theme.muted)
+
+
+def _loss_reading() -> str:
+    long = _records("meta_regularization", data="cifar100")
+    is_lower = lower_than_focal(long, constant_rate=False)
+    over, both = overconfidence_numbers(_records("overconfidence")), refinement_numbers(_records("refinement"))
     costs = [
-        f"{name} changes ECE by {ece.value:+.1f}, AUROC by {auc.value:+.1f} points ({auc.low:+.1f} … {auc.high:+.1f})"
+        f"{name} changes the ECE of VGG-16 by {ece.value:+.1f} points and its AUROC by {auc.value:+.1f} "
+        f"({auc.low:+.1f} … {auc.high:+.1f})"
         for name, key in (("label smoothing", "LS - Baseline.none"), ("one temperature", "Baseline.TS - none"))
         for ece, auc in [[both[f"cifar100.vgg16_bn.{key}.{metric}"] for metric in ("ece", "auroc")]]
     ]
-    better = [way for way in after if after[way] < after[plain]]
-    text = f"""
-## Which loss
-
-The loss decides the calibration error before calibration more than that after it: trained in {len(ways)} ways
-([study](meta-study.md)), networks have an ECE of {_range(before)} uncalibrated, and of {_range(after)} after one
-temperature. Cross-entropy goes from {before[plain]:.1f} to {after[plain]:.1f}; {len(better)} of the other
-{len(ways) - 1} end lower, the lowest {_extreme(after, min)}. On ResNet-32 ([study](overconfidence-study.md)) one
-temperature takes {by_temperature}. On CIFAR-10 it takes {on_ten_classes}. {_by_coefficient(over)}
-What tells right from wrong, AUROC, is {auroc[plain]:.1f} for cross-entropy, lowest for {_extreme(auroc, min)} and
-highest for {_extreme(auroc, max)}.
-After 350 epochs instead of 40 ([study](meta-regularization-study.md)) one temperature takes {", ".join(steps)}; a γ of
-focal loss that is learned for each sample has a lower ECE than γ = 1 in {sum(is_lower)} of {len(is_lower)} pairs of
-networks. Look at both: on VGG-16 ([study](refinement-study.md)) {"; ".join(costs)}. So choose the loss by accuracy and
-log-loss, calibrate afterwards, and evaluate what is left.
+    return f"""
+- A loss that lowers the calibration error uncalibrated need not be easier to calibrate. {_by_coefficient(over)}
+- Calibration can cost what tells right from wrong: {"; ".join(costs)} ([study](refinement-study.md)). So look at both.
+- γ-Net, which learns a γ of focal loss for each sample, has a lower ECE than γ = 1 in {sum(is_lower)} of
+{len(is_lower)} pairs of networks ([study](meta-regularization-study.md)). [Thirteen losses](meta-study.md) side by
+side have an ECE of {_short_range("none")} uncalibrated, and of {_short_range("ts")} after a temperature.
+- Choose the loss by accuracy and log-loss, calibrate afterwards, and evaluate what is left.
 """
 
-    def draw(ax: "Axes", theme: "Theme") -> None:
-        order = sorted(before, key=lambda way: before[way])
-        for place, way in enumerate(order):
-            ax.plot([after[way], before[way]], [place, place], color=theme.faint, linewidth=2, zorder=1)
-        ax.scatter([before[way] for way in order], range(len(order)), color=theme.over, label="uncalibrated", zorder=2)
-        ax.scatter(
-            [after[way] for way in order], range(len(order)), color=theme.under, label="after a temperature", zorder=2
-        )
-        ax.set_yticks(range(len(order)), order)
-        ax.set_xlabel("ECE, %", color=theme.muted)
 
-    return "losses", text, ("ECE before and after a temperature, by loss", 4.4, draw)
-
-
-def _by_temperature(numbers: Mapping[str, Any], data: str, methods: Sequence[str]) -> str:
-    """Return in words what one temperature makes of the ECE of cross-entropy and three other losses."""
-    names = ("cross-entropy", "label smoothing", "focal loss", "an L1 norm")
-    errors = {
-        name: [round(numbers[f"{data}.{method}.{row}.ece"].value, 1) for row in ("none", "TS")]
-        for name, method in zip(names, methods, strict=True)
-    }
-    ends = [f"{name} from {before} to {after}" for name, (before, after) in errors.items()]
-    lowest = [min(pair[row] for pair in errors.values()) for row in (0, 1)]
-    first, last = (" and ".join(n for n, pair in errors.items() if pair[row] == lowest[row]) for row in (0, 1))
-    return f"{', '.join(ends)}; lowest is {first} before, {last} after"
+def _short_range(row: str) -> str:
+    """Return the range of the ECE over the losses of the study of 40 epochs."""
+    ways: dict[str, list[float]] = {}
+    for record in _records("meta", about="run"):
+        ways.setdefault(record["cell"]["way"], []).append(100 * record["numbers"][row]["ece"])
+    return _range({way: mean(values) for way, values in ways.items()})
 
 
 def _by_coefficient(numbers: Mapping[str, Any]) -> str:
@@ -172,13 +289,15 @@ def _maps() -> Section:
     losses = [method for method in gains if all(low > 0 for _, low, _, _ in against[method])]
     best = sorted(gains, key=lambda method: gains[method])
     winners = _named([method for method in best if method in wins])
-    text = f"""
-## Which map
-
-A temperature is hard to beat: of {len(gains)} other methods on one network ([study](comparison.md), {seeds} splits)
-{len(wins)} have a lower log-loss on every split beyond noise ({winners}), and {len(losses)} a higher one. The best
-mean is that of `{best[0]}`, {gains[best[0]]:+.4f} against a temperature, then `{best[1]}`, {gains[best[1]]:+.4f}.
-Take a temperature, or `auto`, which chooses among a dozen methods by cross-validated log-loss.
+    answer = (
+        f"A temperature, or `auto`: of {len(gains)} other methods {len(wins)} have a lower log-loss on every split "
+        f"beyond noise, and {len(losses)} a higher one."
+    )
+    reading = f"""
+- On one network and {seeds} splits ([study](comparison.md)) these are better on every split: {winners}.
+- The best mean is that of `{best[0]}`, {gains[best[0]]:+.4f} against a temperature, then `{best[1]}`,
+{gains[best[1]]:+.4f}: little beside what a temperature gains.
+- `auto` chooses among a dozen methods by cross-validated log-loss, so that you need not know which.
 """
 
     def draw(ax: "Axes", theme: "Theme") -> None:
@@ -189,7 +308,8 @@ Take a temperature, or `auto`, which chooses among a dozen methods by cross-vali
         ax.axvline(0, color=theme.ink, linewidth=1)
         ax.set_xlabel("Log-loss less a temperature's (above +0.06: not shown)", color=theme.muted)
 
-    return "maps", text, ("Log-loss of each method less that of a temperature", 5.0, draw)
+    figure = "Log-loss of each method less that of a temperature"
+    return Section("maps", "Which calibration method?", answer, (reading,), figure, 5.0, (draw,))
 
 
 def _sizes() -> Section:
@@ -203,16 +323,17 @@ def _sizes() -> Section:
     few, many = sizes[0], sizes[-1]
     harm = [method for method in curves if curves[method].get(few, 0.0) < 0]
     ahead = all(curves["svs"][size] >= curves["temperature"][size] for size in sizes)
-    svs = "never behind it" if ahead else "at times behind it"
+    svs = "never behind a temperature" if ahead else "at times behind a temperature"
     reach = [size for size in sizes if curves["sms"][size] >= curves["temperature"][size]]
     passed = f"{reach[0]:,}" if reach else "none of these numbers of"
     share = curves["temperature"][few] / curves["temperature"][many]
-    text = f"""
-## How many samples
-
-A temperature has with {few:,} samples {share:.0%} of what it gains with {many:,} ([study](comparison.md)), and `svs`
-is {svs}. `sms` passes it at {passed} samples. With {few:,} samples {len(harm)} of {len(curves)} methods are worse
-than no calibration ({_named(sorted(harm))}).
+    answer = (
+        f"{few:,} for a temperature, which has {share:.0%} of its gain with {many:,} then; more for methods with many "
+        "parameters."
+    )
+    reading = f"""
+- `svs` is {svs}; `sms` passes it at {passed} samples ([study](comparison.md)).
+- With {few:,} samples {len(harm)} of {len(curves)} methods are worse than no calibration: {_named(sorted(harm))}.
 """
 
     def draw(ax: "Axes", theme: "Theme") -> None:
@@ -233,7 +354,8 @@ than no calibration ({_named(sorted(harm))}).
         ax.set_xlabel("Calibration samples", color=theme.muted)
         ax.set_ylabel("Log-loss gained on others", color=theme.muted)
 
-    return "sizes", text, ("Log-loss gained by each method against the number of samples", 3.8, draw)
+    figure = "Log-loss gained by each method against the number of samples"
+    return Section("sizes", "How many samples?", answer, (reading,), figure, 3.8, (draw,))
 
 
 def _delta() -> Section:
@@ -243,16 +365,17 @@ def _delta() -> Section:
     changes = {metric: [each[metric][:3] for each in records] for metric in ("nll", "accuracy", "ece")}
     worse, better = sum(low > 0 for _, low, _ in changes["nll"]), sum(high < 0 for _, _, high in changes["nll"])
     nll, accuracy = (mean(each[0] for each in changes[metric]) for metric in ("nll", "accuracy"))
-    accuracy, verdict = 100 * accuracy, "Seldom" if better else "Not on such a network"
+    accuracy, verdict = 100 * accuracy, "Seldom" if better else "Not for the ResNet-110 tried"
     lower_ece = sum(high < 0 for _, _, high in changes["ece"])
-    text = f"""
-## When δ helps
-
-{verdict}: of {len(records)} fits of Neural Clamping's δ to 5,000 images and one ResNet-110
-([study](neural-clamping-study.md)), with T refitted at δ,
-{worse} have a higher log-loss than a temperature alone beyond the noise of the test images, and
-{better} a lower one; the mean change is {nll:+.4f}, that of accuracy {accuracy:+.2f} points. The ECE is lower beyond
-noise in {lower_ece}. The library's own solver tests δ on held-out samples and returns δ = 0 where it does not help
+    answer = (
+        f"{verdict}: of {len(records)} fits {better} have a lower log-loss than a temperature alone beyond noise, and "
+        f"{worse} a higher one."
+    )
+    reading = f"""
+- The fits are Neural Clamping by its paper's protocol, of 5,000 images and one ResNet-110
+([study](neural-clamping-study.md)), with T refitted at δ. The log-loss changes by {nll:+.4f} in the mean, the accuracy
+by {accuracy:+.2f} points; the ECE is lower beyond noise in {lower_ece}.
+- The library's own solver tests δ on held-out samples, and returns δ = 0 where it does not help
 ([where it does](clamping-study.md)).
 """
 
@@ -266,7 +389,8 @@ noise in {lower_ece}. The library's own solver tests δ on held-out samples and 
         ax.set_xlabel("Fits, by their change", color=theme.muted)
         ax.set_ylabel("Log-loss less a temperature's", color=theme.muted)
 
-    return "delta", text, ("Change of the log-loss by δ, each fit with its interval", 3.4, draw)
+    figure = "Change of the log-loss by δ, each fit with its interval"
+    return Section("delta", "Does an input perturbation help?", answer, (reading,), figure, 3.4, (draw,))
 
 
 def _shift() -> Section:
@@ -282,20 +406,36 @@ def _shift() -> Section:
     )
     uncalibrated = {way: found[severities[-1]] for way, found in none.items()}
     natural = refinement_numbers(_records("refinement", data="cifar10"))
-    clean_ce, other_ce, other_focal = (
-        " to ".join(f"{natural[f'{place}.{row}.ece'].value:.1f}" for row in ("none", "TS"))
-        for place in ("cifar10.vgg16_bn.Baseline", "cinic10.vgg16_bn.Baseline", "cinic10.vgg16_bn.FL")
+    errors = {
+        loss: [
+            natural[f"{data}.vgg16_bn.{method}.{row}.ece"].value
+            for data in ("cifar10", "cinic10")
+            for row in ("none", "TS")
+        ]
+        for method, loss in DARK.items()
+    }
+    lowered = [loss for loss, (_, _, before, after) in errors.items() if after < before]
+    raised = [loss for loss in errors if loss not in lowered]
+    raised_too = f", and raises that of {_named_plain(raised)}" if raised else ""
+    heads = (
+        "loss of VGG-16",
+        "ECE on CIFAR-10, %",
+        "after a temperature",
+        "ECE on ImageNet's pictures",
+        "after the same temperature",
     )
-    text = f"""
-## What survives shift
-
-Nothing that was fitted on clean images: after a temperature the ECE of {len(worst)} ways to train is {_range(clean)}
-on clean images and {_range(worst)} on the most corrupted ([study](meta-study.md)); the lowest there is
-{_extreme(worst, min)}, the highest {_extreme(worst, max)}. Uncalibrated it is {_range(uncalibrated)}, lowest where a
-network is underconfident on clean images. The same without corruptions: a temperature from CIFAR-10 takes VGG-16's
-cross-entropy from an ECE of {clean_ce} there, and from {other_ce} on ImageNet's pictures of the same classes; focal
-loss goes from {other_focal} on these ([study](refinement-study.md)). Collect labelled samples of the shifted kind, and
-`calibrant evaluate` them.
+    table = plain_table(heads, [[loss, *(f"{value:.1f}" for value in values)] for loss, values in errors.items()])
+    answer = (
+        f"Nothing that was fitted on other data: after a temperature the ECE of {len(worst)} losses is "
+        f"{_range(clean)} on clean images, and {_range(worst)} on the most corrupted."
+    )
+    reading = f"""
+- On the most corrupted images ([study](meta-study.md)) the ECE after a temperature is lowest with
+{_extreme(worst, min)} and highest with {_extreme(worst, max)}. Uncalibrated it is {_range(uncalibrated)}, lowest where
+a network is underconfident on clean images.
+- The same without corruptions, on ImageNet's pictures of CIFAR-10's classes ([study](refinement-study.md)): the
+temperature of CIFAR-10 lowers the ECE of {_named_plain(lowered)} there{raised_too}.
+- Collect labelled samples of the shifted kind, and `calibrant evaluate` them.
 """
 
     def draw(ax: "Axes", theme: "Theme") -> None:
@@ -308,7 +448,8 @@ loss goes from {other_focal} on these ([study](refinement-study.md)). Collect la
         ax.set_ylim(bottom=0)
         ax.set_xticks(severities)
 
-    return "shift", text, ("ECE after a temperature against the severity of corruptions", 3.6, draw)
+    figure = "ECE after a temperature against the severity of corruptions"
+    return Section("shift", "What survives shift?", answer, (reading, table), figure, 3.6, (draw,))
 
 
 def _range(values: Mapping[str, float]) -> str:
@@ -327,14 +468,23 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(f"`{each}`" for each in names) or "none"
 
 
-def _draw(path: Path, height: float, draw: Draw) -> None:
+def _named_plain(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else "none"
+
+
+def _draw(path: Path, height: float, panels: Sequence[Draw]) -> None:
     from calibrant.plots.layout import SIZES, bare_axes, new_figure, theme_named
 
     theme = theme_named("light")
-    figure = new_figure(theme, width=7.2, height=height)
-    ax = figure.add_subplot()
-    bare_axes(ax, theme)
-    draw(ax, theme)
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(frameon=False, fontsize=SIZES["note"], labelcolor=theme.ink)
+    figure = new_figure(theme, width=7.2 if len(panels) == 1 else 9.6, height=height)
+    for place, draw in enumerate(panels, start=1):
+        ax = figure.add_subplot(1, len(panels), place)
+        bare_axes(ax, theme)
+        draw(ax, theme)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    looks = {"frameon": False, "fontsize": SIZES["note"], "labelcolor": theme.ink}
+    if handles and len(panels) > 1:
+        figure.legend(handles, names, loc="outside upper center", ncols=len(names), **looks)
+    elif handles:
+        figure.axes[0].legend(**looks)
     save(figure, path)

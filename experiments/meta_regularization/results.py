@@ -19,7 +19,7 @@ PUBLISHED = Path(__file__).parent / "published.toml"
 DATA = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10", "tiny_imagenet": "Tiny-ImageNet", "digits": "digits"}
 RULES = {"last": "the last", "best": "best error", "best-nll": "best log-loss"}
 COLUMNS = {
-    "accuracy": ("error", 100, 2),
+    "error": ("error", 100, 2),
     "nll": ("log-loss", 1, 4),
     "ece": ("ECE", 100, 2),
     "mce": ("MCE", 100, 1),
@@ -225,10 +225,10 @@ def _runs(records: Sequence[Record], method: str) -> list[dict[str, Any]]:
 
 
 def _estimate(row: Mapping[str, Sequence[float]], metric: str) -> Estimate:
-    """Return one network's number as the page shows it. Accuracy becomes error."""
+    """Return one network's number as the page shows it. Records have the accuracy instead of the error."""
     _, scale, _ = COLUMNS[metric]
-    value, low, high = (scale * end for end in row[metric])
-    return (100 - value, 100 - high, 100 - low) if metric == "accuracy" else (value, low, high)
+    value, low, high = (scale * end for end in row["accuracy" if metric == "error" else metric])
+    return (100 - value, 100 - high, 100 - low) if metric == "error" else (value, low, high)
 
 
 def _figure(records: Sequence[Record], title: str, data: str, images: Path | None) -> str:

@@ -53,7 +53,7 @@ def trained(method, seed, accuracy, ece):
 
 
 def test_accuracy_becomes_error_with_its_interval_turned_around():
-    number = numbers_of([trained("CE", 0, 0.75, 0.08)])["cifar100.CE.best.none.accuracy"]
+    number = numbers_of([trained("CE", 0, 0.75, 0.08)])["cifar100.CE.best.none.error"]
     assert number[:3] == pytest.approx((25, 23, 26))
 
 
