@@ -61,8 +61,9 @@ BOUNDS = {
     # 46,311 before ids showed samples in another order and the word for correct could be named, 46,271 before reports
     # had a calibration slope,
     # 46,346 before samples came in clusters, 46,812 before reports named the reading of a rare class, 46,828
-    # before thresholds had a module of their own.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_877, 38_000),
+    # before thresholds had a module of their own, 46,877 before advice saw log-odds of two classes that are shifted and
+    # decimal commas were read.
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 46_912, 38_000),
     "studio": Bound("lines of studio/", 1_428, 1_500),
     "integrations": Bound("lines of integrations/", 2_438, 2_500),
     # 2,700 before the local engine had pipes of its own, engines were started once for a job, and slices and baselines

@@ -48,6 +48,7 @@ _LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the mo
 WORTHWHILE = 0.01  # least relative change of a proper score that is worth a step, as `smallest_effect` has it
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
 _HIGH_FLOOR = 0.02  # noise above this hides errors that would matter
+_HALF_WIDTH = 2 * 1.96  # standard deviations in a 95 % interval
 _POWER = 2.04  # factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)²
 
 
@@ -67,7 +68,7 @@ class Reason(StrEnum):
 
     temperature_helps = "temperature_helps"  # beyond noise, and by enough to matter
     scores_disagree = "scores_disagree"  # a temperature raises a proper score beyond noise, and lowers another
-    classes_differ = "classes_differ"  # too sure of some predicted classes and not sure enough of others, beyond noise
+    classes_differ = "classes_differ"  # too sure of some classes and not sure enough of others, beyond noise
     not_by_temperature = "not_by_temperature"  # miscalibrated, and no useful gain by a temperature is left possible
     gain_unknown = "gain_unknown"  # miscalibrated; only the top label, or too few samples, to tell what would help
     gain_open = "gain_open"  # the interval of the gain holds both none and one that would matter
@@ -176,13 +177,24 @@ class Evaluation(HasReport):
         return self.cancelled >= max(_SMALL_ERROR, self.metrics["ece"].value / 2)
 
     @property
+    def is_shifted(self) -> bool:
+        """Whether the log-odds of two classes need a shift beyond noise, by enough to matter. No temperature shifts."""
+        if self.classes != 2 or self.line is None or not is_beyond_noise(self.metrics):
+            return False
+        shift = self.line.intercept
+        if shift.low <= 0 <= shift.high:
+            return False
+        deviations = _HALF_WIDTH * shift.value / (shift.high - shift.low)  # of the maximum likelihood from 0
+        return deviations**2 / (2 * (self.effective_n or self.n)) >= WORTHWHILE * self.metrics["nll"].value
+
+    @property
     def advice(self) -> Advice:
         """The next step and its reason."""
         accuracy, n = self.metrics["accuracy"].value, self.effective_n or self.n
         # Of confidences in being right, which have no splits, any share may be right.
         if self.classes and (self.splits or not accuracy) and is_like_guessing(accuracy, n, self.classes):
             return Advice(NextStep.check_labels, Reason.like_guessing)
-        if self.cancelled >= _SMALL_ERROR:
+        if self.cancelled >= _SMALL_ERROR or self.is_shifted:
             return Advice(NextStep.compare_methods, Reason.classes_differ)
         return advise(self.n, self.metrics, self.splits)
 

@@ -274,3 +274,25 @@ def test_confidences_that_are_off_are_advised_the_command_that_calibrates_them()
     found = judged(TopLabel([0.9] * 400, [True] * 240 + [False] * 160))
     assert found.advice.reason is Reason.gain_unknown
     assert "--probs --positive confidence --labels correct" in verdict(found).next_steps[0]
+
+
+def rare(n, *, seed=0):
+    """A rare class whose log-odds are too high by 2: predicted so seldom that hardly any error cancels in the ECE."""
+    rng = np.random.default_rng(seed)
+    logits = -3.0 + rng.normal(size=n)
+    return Predictions.from_binary_logits(logits, rng.random(n) < 1 / (1 + np.exp(2 - logits)))
+
+
+def test_where_the_log_odds_of_a_rare_class_are_shifted_no_temperature_is_advised():
+    found = judged(rare(5000))
+    assert found.cancelled < 0.01
+    assert found.splits["nll"].calibration_low > 0.01 * found.splits["nll"].total  # a temperature would help a little
+    assert found.is_shifted
+    assert found.advice == Advice(NextStep.compare_methods, Reason.classes_differ)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_classes_that_are_too_sure_alike_are_not_shifted(seed):
+    found = judged(draw(3000, 2, temperature=2.0, seed=seed))
+    assert not found.is_shifted
+    assert found.advice == Advice(NextStep.fit_temperature, Reason.temperature_helps)
