@@ -13,7 +13,8 @@ from torch import Tensor
 from calibrant.errors import MULTI_LABEL, Argument, InputError, Row
 
 _WHOLE = re.compile(r"[-+]?\d{1,15}(\.0*)?", re.ASCII)
-TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
+TRUTHS = dict.fromkeys(("true", "yes", "correct", "right", "1", "1.0"), True)
+TRUTHS |= dict.fromkeys(("false", "no", "incorrect", "wrong", "0", "0.0"), False)
 NOTHING = {"", "nan", "null", "na", "n/a", "#n/a", "<na>"}  # in small letters; classes may be called so, too
 _MOST_SHOWN = 5
 
@@ -148,13 +149,14 @@ def words_of(column: Tensor, name: str) -> Words:
 
 
 def truths(words: Words, name: str) -> Tensor:
-    """Return true/false and yes/no in words as bools, (n,)."""
+    """Return true/false and the other words of :data:`TRUTHS` as bools, (n,)."""
     unknown = words.first(lambda word: word.strip().lower() not in TRUTHS)
     if unknown is not None:
+        seen = ", ".join(map(repr, sorted(words.distinct)[:_MOST_SHOWN]))
         raise InputError(
-            f"{name} must be true/false, yes/no or 1/0; got {unknown[1]!r} at ",
-            *(Row(unknown[0]), ". Name the one that means true: ", Argument("positive_class", unknown[1])),
-            ", or another.",
+            f"{name} must be true/false, yes/no, correct/incorrect, right/wrong or 1/0; got {unknown[1]!r} at ",
+            *(Row(unknown[0]), f", among {seen}. Name the one that means true: "),
+            *(Argument("positive_class", "WORD", is_literal=False), "."),
         )
     return words.numbers({word: TRUTHS[word.strip().lower()] for word in words.distinct}).bool()
 
