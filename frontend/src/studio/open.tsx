@@ -165,7 +165,7 @@ function Columns({ of, start, others, onChoose }: { of?: Source; start: Source; 
         <details open={["class_names", "normalise", "separator", "missing"].includes(shownAt) || Boolean(given.missing) || undefined}><summary class="small">More about the file</summary>
           <div class="fields">
             {!top && text("class_names", "cat,dog,… in the order of the scores")}
-            {/csv|tsv|gz/.test(preview.suffix) && text("separator", "comma; ; or | or tab")}
+            {/csv|tsv|gz/.test(preview.suffix) && text("separator", "comma; ; or | or tab or csv2")}
             {!top && kind !== "logits" && <div class="field"><label class="check"><input type="checkbox" checked={Boolean(given.normalise)} onChange={() => change({ normalise: !given.normalise })} /> {controls.normalise} <small>percentages, rounded numbers</small></label>{at("normalise")}</div>}
             <div class="field"><label class="check"><input type="checkbox" checked={Boolean(given.missing)} onChange={() => change({ missing: given.missing ? undefined : "drop" })} /> {controls.missing} <small>null, NaN, empty fields</small></label>{at("missing")}</div>
           </div></details></>}

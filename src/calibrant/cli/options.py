@@ -110,7 +110,8 @@ class Scores:
         bool, flag("--normalise", "Divide rows of probabilities by their sums: percentages, rounded numbers.", INPUT)
     ] = False
     separator: Annotated[
-        str | None, option("CHARACTER", "Between the columns of a csv file: ';', '|' or tab.", INPUT)
+        str | None,
+        option("CHARACTER", "Between the columns of a csv file: ';', '|', tab; csv2: ';' and decimal commas.", INPUT),
     ] = None
     weights: Annotated[
         str | None,

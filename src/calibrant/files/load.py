@@ -116,7 +116,8 @@ def load(  # noqa: PLR0913  # the options of the command line
         positive_class: Label of the positive class, unless labels are 0/1 or true/false.
         class_names: Names of the classes in the order of the scores, if the source has none.
         normalise: Divide each row of probabilities by its sum, if they are percentages or were rounded.
-        separator: Character between the columns of a CSV file; by default the comma, and the tab in ``.tsv``.
+        separator: Character between the columns of a CSV file; by default the comma, and the tab in ``.tsv``;
+            ``"csv2"`` is the semicolon beside decimal commas.
         where: Columns and the value, or values, that the samples to load have there: ``{"part": "test", "fold": 1}``.
         weights: Name of the column of the samples' weights; without it, all samples count alike.
         clusters: Name of a column of numbers or words that are equal for samples that are not independent, such as the

@@ -322,7 +322,9 @@ def text_error(name: str, word: str, row: int) -> InputError:
     """Return the error for a column of numbers that has some text in a row."""
     if not word.strip():
         return InputError(f"{name!r} must hold numbers; the cell at ", Row(row), " is empty. Fill it, or drop the row.")
-    hint = " Write the decimal comma as a point." if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", word) else ""
+    hint: tuple[Any, ...] = ()
+    if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", word):
+        hint = (" Write the decimal comma as a point, or, beside semicolons, pass ", Argument("separator", "csv2"), ".")
     if percent := re.fullmatch(r"\s*(\d+[.,]?\d*)\s*%\s*", word):
-        hint = f" Write {float(percent[1].replace(',', '.')) / 100:.10g} for {word.strip()}."
-    return InputError(f"{name!r} must hold numbers; got the text {word!r} at ", Row(row), f".{hint}")
+        hint = (f" Write {float(percent[1].replace(',', '.')) / 100:.10g} for {word.strip()}.",)
+    return InputError(f"{name!r} must hold numbers; got the text {word!r} at ", Row(row), ".", *hint)

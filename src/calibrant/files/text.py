@@ -32,15 +32,16 @@ _JSON_CHUNK = 1 << 24  # bytes of lines that are parsed together where not all a
 _DEEPEST = 64  # lists within lists in a line of JSON
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-_WORDS = {"tab": "\t", "\\t": "\t"}  # what the command line may call the tab
+_WORDS = {"tab": "\t", "\\t": "\t", "csv2": ";"}  # what the command line may call them; csv2 has decimal commas
 
 
 def open_csv(path: Path, separator: str | None = None) -> Content:
     """Open separated values with the names in the first row, plain or compressed (``.gz``).
 
-    The separator is the comma, and the tab in ``.tsv`` files, unless given.
+    The separator is the comma, and the tab in ``.tsv`` files, unless given. Decimal commas are those of ``csv2``.
     """
     mark, options, quoted_lines = _csv_form(path, separator)
+    point = _decimal_point(separator)
     kept: dict[str, Any] = {}  # columns that were read as text, so that copying labels takes no second pass
 
     def parsed(parse: Callable[[Any], Any], *, held: bool = True) -> Any:
@@ -58,10 +59,10 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
         # Labels are read as text first: a class called "true", "nan" or "2024-01-01" must stay a word.
         texts = {text} if isinstance(text, str) else set(text or ())
         types = dict.fromkeys(texts, pa.string())
-        convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
+        convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types, decimal_point=point)
         table = parsed(lambda file: csv.read_csv(file, options, quoted_lines, convert))
         kept.update({name: table[name] for name in texts})
-        columns = {name: _as_numbers(table[name]) if name in texts else table[name] for name in wanted}
+        columns = {name: _as_numbers(table[name], point) if name in texts else table[name] for name in wanted}
         return {name: column_of(column, name, may_lack=True) for name, column in columns.items()}
 
     def verbatim(wanted: Sequence[str]) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def _csv_form(path: Path, separator: str | None) -> tuple[str, Any, Any]:
     # Before parsing: with decimal commas, the rows have other numbers of commas than the first.
     others = [other for other in _MARKS if mark.encode() not in header and other.encode() in header]
     if others:
-        word = next((word for word, character in _WORDS.items() if character == others[0]), others[0])
+        word = "tab" if others[0] == "\t" else others[0]
         raise FileError(
             f"{path} must have its columns separated by {_MARKS.get(mark, repr(mark))}; its first row has none, but "
             f"{_MARKS[others[0]]}. Pass ",
@@ -136,7 +137,8 @@ def csv_batches(
     texts = tuple(name for name in names if name not in numbers)
     kinds = _types_of_text(path, tuple(name for name in texts if name not in copied), separator, _facts(path))
     for table in in_rows(_csv_records(path, names, texts, separator), rows):
-        columns = {name: _cast_text(table[name], kinds[name]) if name in kinds else table[name] for name in names}
+        columns = {name: table[name] for name in names}
+        columns |= {name: _cast_text(columns[name], kind, _decimal_point(separator)) for name, kind in kinds.items()}
         typed = pa.table(columns)
         stored = content_of(path, table.schema, table.select)
         yield replace(content_of(path, typed.schema, typed.select), verbatim=stored.verbatim)
@@ -153,7 +155,8 @@ def _csv_records(
     _, options, parse = _csv_form(path, separator)
     options.use_threads = threads
     types = {name: pa.string() if name in texts else pa.float64() for name in names}
-    convert = csv.ConvertOptions(include_columns=list(names), column_types=types)
+    point = _decimal_point(separator)
+    convert = csv.ConvertOptions(include_columns=list(names), column_types=types, decimal_point=point)
     with reading(path, _CSV):
         try:
             with _csv_text(path, held=False) as file, csv.open_csv(file, options, parse, convert) as reader:
@@ -166,12 +169,12 @@ def _csv_records(
 
 def _check_rows(path: Path, names: Sequence[str], numbers: Sequence[str], separator: str | None) -> None:
     """Raise with the first row of a CSV file that has too few columns, or text for a number: Arrow does not know it."""
-    first, nothing = 0, csv.ConvertOptions().null_values
+    first, nothing, point = 0, csv.ConvertOptions().null_values, _decimal_point(separator)
     for batch in _csv_records(path, names, names, separator, threads=False):
         for row, words in enumerate(zip(*(batch[name].to_pylist() for name in numbers), strict=True), first):
             for name, word in zip(numbers, words, strict=True):
                 with suppress(ValueError):
-                    if word in nothing or float(word) is not None:
+                    if word in nothing or float(word.replace(point, ".")) is not None:
                         continue
                 raise text_error(name, word, row)
         first += len(batch)
@@ -183,7 +186,7 @@ def _types_of_text(path: Path, texts: tuple[str, ...], separator: str | None, _f
     kinds = dict.fromkeys(texts, pa.int64())
     for batch in _csv_records(path, texts, texts, separator) if texts else ():
         for name in texts:
-            seen = _as_numbers(batch[name]).type
+            seen = _as_numbers(batch[name], _decimal_point(separator)).type
             if seen == pa.string() and _with_gaps(batch[name]).null_count == len(batch):  # which tells nothing
                 continue
             if kinds[name] != pa.string() and seen != pa.int64():
@@ -191,10 +194,16 @@ def _types_of_text(path: Path, texts: tuple[str, ...], separator: str | None, _f
     return kinds
 
 
-def _cast_text(column: Any, kind: Any) -> Any:
+def _cast_text(column: Any, kind: Any, point: str) -> Any:
+    return column if kind == pa.string() else _with_gaps(_trimmed(column, point)).cast(kind)
+
+
+def _trimmed(column: Any, point: str) -> Any:
+    """Return a column of text without spaces around it, and with a point for the decimal point of the file."""
     import pyarrow.compute as pc
 
-    return column if kind == pa.string() else _with_gaps(pc.utf8_trim_whitespace(column)).cast(kind)
+    column = pc.utf8_trim_whitespace(column)
+    return column if point == "." else pc.replace_substring(column, point, ".")
 
 
 def _as_character(separator: str | None) -> str | None:
@@ -204,16 +213,22 @@ def _as_character(separator: str | None) -> str | None:
     mark = _WORDS.get(separator.lower(), separator)
     if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in '"\n\r.-+':
         raise InputError(
-            Argument("separator", separator), " must be one character that is in no number, such as ';', '|' or tab."
+            Argument("separator", separator),
+            " must be one character that is in no number, such as ';', '|' or tab, or csv2.",
         )
     return mark
 
 
-def _as_numbers(column: Any) -> Any:
+def _decimal_point(separator: str | None) -> str:
+    """Return the decimal point: the comma in what R calls ``csv2``, and Excel writes in many countries."""
+    return "," if separator is not None and separator.lower() == "csv2" else "."
+
+
+def _as_numbers(column: Any, point: str) -> Any:
     """Return a column of text as int64 or float64 if every row is a number, or a gap beside numbers; else unchanged."""
     import pyarrow.compute as pc
 
-    trimmed = pc.utf8_trim_whitespace(column)
+    trimmed = _trimmed(column, point)
     try:
         return trimmed.cast(pa.int64())
     except pa.ArrowInvalid:
@@ -425,11 +440,11 @@ def write_text(batches: Iterable[Mapping[str, Any]], form: Form, file: Path) -> 
                         rows = (json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist())
                         target.write("".join(rows).encode())
                     else:
-                        target.write(_lines(batch, mark))
+                        target.write(_lines(batch, mark, _decimal_point(form.separator)))
     return ()
 
 
-def _lines(batch: Any, mark: str) -> bytes:
+def _lines(batch: Any, mark: str, point: str) -> bytes:
     """Return the rows of a table as lines, with quotes only around text that cannot do without."""
     import pyarrow.compute as pc
 
@@ -444,6 +459,8 @@ def _lines(batch: Any, mark: str) -> bytes:
             if pc.any(special).as_py():
                 quoted = join('"', pc.replace_substring(columns[place], '"', '""'), '"', "")
                 columns[place] = pc.if_else(special, quoted, columns[place])
+        elif point != ".":
+            columns[place] = pc.replace_substring(columns[place], ".", point)
     lines = join(*columns[:-1], join(columns[-1], "\n", ""), mark)
     return "".join(lines.to_pylist()).encode()
 

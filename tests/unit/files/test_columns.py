@@ -211,7 +211,9 @@ def test_decimal_commas_and_percent_signs_are_named(tmp_path):
     (tmp_path / "p.csv").write_text("prob_0;prob_1;label\n0,75;0,25;1\n")
     with refused("must have its columns separated by commas", "Pass separator=';'", error=FileError):
         load(tmp_path / "p.csv")
-    with refused("got the text '0,75' at line 2. Write the decimal comma as a point", error=FileError):
+    with refused(
+        "got the text '0,75' at line 2. Write the decimal comma as a point", "separator='csv2'", error=FileError
+    ):
         load(tmp_path / "p.csv", separator=";")
     (tmp_path / "p.csv").write_text("prob_0,prob_1,label\n14.1%,85.9%,1\n")
     with refused("got the text '14.1%' at line 2. Write 0.141 for 14.1%.", error=FileError):
@@ -253,6 +255,16 @@ def test_what_a_csv_lacks_is_named_with_what_helps(tmp_path, text, part):
     (tmp_path / "p.csv").write_bytes(text)
     with refused(part, error=FileError):
         load(tmp_path / "p.csv")
+
+
+def test_decimal_commas_beside_semicolons_are_read(tmp_path):
+    text = "id;risk;status;age;w\n1;0,25;alive;70,5;2,0\n2;0,75;dead;61;0,5\n3;0,5;dead;50,25;1,0\n"
+    (tmp_path / "p.csv").write_text(text)
+    binary = {"kind": "probs", "labels": "status", "positive": "risk", "positive_class": "dead", "weights": "w"}
+    found = load(tmp_path / "p.csv", **binary, separator="csv2")
+    np.testing.assert_allclose(found.probs[:, 1], [0.25, 0.75, 0.5])
+    assert found.labels.tolist() == [0, 1, 1]
+    np.testing.assert_allclose(found.weights / found.weights.sum(), np.array([2, 0.5, 1]) / 3.5)
 
 
 def test_spaces_beside_separators_are_not_part_of_names(tmp_path):
@@ -386,7 +398,7 @@ def test_json_lines_of_confidence_and_correctness(tmp_path):
         ("[0.5, 0.5, 1]\n", "file of JSON lines"),
         (
             '{"confidence": 0.5, "correct": "maybe"}\n',
-            "'correct' must be true/false, yes/no or 1/0; got 'maybe' at line 1",
+            "'correct' must be true/false, .* got 'maybe' at line 1, among 'maybe'. Name .*positive_class=WORD",
         ),
     ],
 )

@@ -163,6 +163,23 @@ def test_a_csv_file_keeps_its_text_and_separators(tmp_path, calibrant):  # noqa:
     assert len(written) == 201
 
 
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+@pytest.mark.usefixtures("few_rows")
+def test_decimal_commas_are_kept(stream, tmp_path, calibrant):  # noqa: F811
+    lines = [f"{i};{i % 7},5;{i % 3},25;{i % 2};1" for i in range(200)]
+    (tmp_path / "in.csv").write_text("\n".join(["id;logit_0;age;label;logit_1", *lines]))
+    reading = ("--separator", "csv2", *stream)
+    apply = ("apply", "temperature(value=2)", tmp_path / "in.csv", "-o", tmp_path / "out.csv", *reading)
+    code, _, error = calibrant(*apply)
+    assert code == 0, error
+    written = (tmp_path / "out.csv").read_text().splitlines()
+    assert written[0] == "id;logit_0;age;label;logit_1"
+    assert written[150] == "149;1,25;2,25;1;0,5"
+    code, out, error = calibrant("evaluate", tmp_path / "out.csv", "--resamples", 100, *reading)
+    assert code == 0, error
+    assert "200 samples, 2 classes" in out
+
+
 @pytest.mark.parametrize("suffix", KINDS)
 @pytest.mark.usefixtures("few_rows")
 def test_a_bad_row_late_in_a_file_is_named_and_nothing_is_written(suffix, tmp_path, calibrant):  # noqa: F811
