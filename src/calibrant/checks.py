@@ -102,9 +102,11 @@ def check_finite(values: Tensor, name: str) -> None:
     index = first_not_finite(values)
     if index is None:
         return
-    where = f", class {index[1]}" if len(index) > 1 else ""
-    value, of_class = values[tuple(index)].item(), len(index) > 1
-    hint = ", or give probabilities, in which a class that is ruled out has a 0" * (of_class and value == -torch.inf)
+    value, where, hint = values[tuple(index)].item(), "", ""
+    if len(index) > 1:
+        where = f", class {index[1]}"
+        if value == -torch.inf:
+            hint = ", or give probabilities, in which a class that is ruled out has a 0"
     raise InputError(f"{name} must be finite; got {value} at ", Row(index[0]), f"{where}. Remove the row{hint}.")
 
 
@@ -158,8 +160,9 @@ def check_labels(labels: Tensor, n_classes: int) -> Tensor:
     labels = check_class_numbers(labels)
     if labels.numel() and not 0 <= labels.amin() <= labels.amax() < n_classes:
         row = int(((labels < 0) | (labels >= n_classes)).nonzero()[0])
-        from_one = labels[row] == n_classes and labels.min() >= 1
-        hint = " If they start at 1, subtract 1; in a table, the columns of the scores may start at 1 too." * from_one
+        hint = ""
+        if labels[row] == n_classes and labels.min() >= 1:
+            hint = " If they start at 1, subtract 1; in a table, the columns of the scores may start at 1 too."
         raise InputError(
             f"labels must lie in 0..{n_classes - 1}, as there are {n_classes} classes; got {int(labels[row])} at ",
             *(Row(row), f".{hint}"),

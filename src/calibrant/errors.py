@@ -19,7 +19,7 @@ import sys
 import threading
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
@@ -166,7 +166,7 @@ def terminal_text(text: object, *, lines: bool = False) -> str:
     shown = str(text)
     if shown.isprintable():
         return shown
-    kept = _JOINERS + "\n" * lines
+    kept = f"{_JOINERS}\n" if lines else _JOINERS
     return "".join(
         char if char in kept or unicodedata.category(char) not in _HIDDEN else char.encode("unicode_escape").decode()
         for char in shown
@@ -186,6 +186,27 @@ def without_middle(name: str, longest: int) -> str:
     return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
 
 
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun.
+
+    Example:
+        >>> counted(1, "sample"), counted(2000, "sample"), counted(3, "class", "classes")
+        ('1 sample', '2,000 samples', '3 classes')
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def listed(names: Iterable[object], most: int) -> str:
+    """Return names with commas between them, of more than so many only the first.
+
+    Example:
+        >>> listed("abc", 3), listed("abcd", 3)
+        ('a, b, c', 'a, b, c, ...')
+    """
+    texts = list(map(str, names))
+    return ", ".join(texts if len(texts) <= most else [*texts[:most], "..."])
+
+
 def markdown_text(text: object) -> str:
     """Return text escaped for Markdown: it contains no markup, link, picture, heading, table cell or HTML."""
     shown = _ENTITY.sub("&amp;", terminal_text(text))
@@ -199,7 +220,7 @@ def markdown_text(text: object) -> str:
 def markdown_code(text: object) -> str:
     """Return a name as code on a Markdown page, also in a table."""
     shown = terminal_text(text)
-    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
+    ticks = max(re.findall("`+", shown), key=len, default="") + "`"
     pad = " " if shown[:1] == "`" or shown[-1:] == "`" else ""
     return f"{ticks}{pad}{shown}{pad}{ticks}".replace("|", "\\|")
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import MULTI_LABEL, Argument, InputError, Row
+from calibrant.errors import MULTI_LABEL, Argument, InputError, Row, listed
 
 _WHOLE = re.compile(r"[-+]?\d{1,15}(\.0*)?", re.ASCII)
 TRUTHS = dict.fromkeys(("true", "yes", "correct", "right", "1", "1.0"), True)
@@ -125,8 +125,8 @@ def class_numbers(
         Argument("positive", "COLUMN", is_literal=False),
     )
     raise InputError(
-        f"{name} must hold class names ({', '.join(map(repr, class_names[:_MOST_SHOWN]))}"
-        f"{', ...' * (len(class_names) > _MOST_SHOWN)}) or class numbers; got {word!r} at ",
+        f"{name} must hold class names ({listed(map(repr, class_names), _MOST_SHOWN)}) or class numbers; got {word!r} ",
+        "at ",
         *(Row(row), f"{nearest(word, list(numbers))}.", *((*positive, ".") if is_truth else ())),
     )
 

@@ -9,7 +9,7 @@ import typer
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
 from calibrant.cli.scale import Files, Scale, Source
-from calibrant.errors import InputError, terminal_text, warn
+from calibrant.errors import InputError, counted, terminal_text, warn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +72,7 @@ def apply(
         predictions = loaded.predictions
         fitted = _map_for(loaded, file, saved=saved, temperature=temperature, map_file=map_file)
         method = _method(saved, map_file)
-        stage(f"calibrating {_counted(len(predictions), 'sample')}")
+        stage(f"calibrating {counted(len(predictions), 'sample')}")
         if isinstance(fitted, Map):
             options.refuse_features(features, method)
             calibrated = fitted.transform(predictions)
@@ -83,7 +83,7 @@ def apply(
             calibrated = fitted.transform(predictions, values)
         stage(f"writing {out}")
         applied = save_score_batches(iter([replace(loaded, predictions=calibrated)]), out)
-    _print_outcome(standard_output(), _counted(applied.samples, "sample"), method, applied)
+    _print_outcome(standard_output(), counted(applied.samples, "sample"), method, applied)
     standard_output().print(f"Wrote {terminal_text(out)}", style="dim")
 
 
@@ -143,13 +143,13 @@ def _apply_to_many(
         for note in applied.notes:
             warn(note)
     if applied.samples:
-        count = f"{_counted(applied.samples, 'sample')} of {source.name}"
+        count = f"{counted(applied.samples, 'sample')} of {source.name}"
         _print_outcome(console, count, method, applied)
     for name in applied.missing:
         console.print(f"missing: {terminal_text(name)}", style="yellow")
     if applied.skipped:
         console.print(
-            f"Left as they were, from an earlier run of this command: {_counted(len(applied.skipped), 'file')}."
+            f"Left as they were, from an earlier run of this command: {counted(len(applied.skipped), 'file')}."
         )
     console.print(f"Wrote {terminal_text(out)}", style="dim")
 
@@ -190,16 +190,12 @@ def _map_for(
     return saved.map
 
 
-def _counted(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'s' * (n != 1)}"
-
-
 def _print_outcome(console: "Console", count: str, method: str, applied: "Applied") -> None:
     with_labels = "with their labels" if applied.labelled else "without labels, as the file has none"
     console.print(f"Calibrated {count} with {method}: {_KINDS[applied.kind]}, {with_labels}.")
     if applied.unscored:
         kept = "kept its place" if applied.unscored == 1 else "kept their places"
-        console.print(f"{_counted(applied.unscored, 'row')} without scores {kept}, without scores.")
+        console.print(f"{counted(applied.unscored, 'row')} without scores {kept}, without scores.")
     for text, names in (("Copied unchanged", applied.copied), ("Not copied", applied.left)):
         if names:
             more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""

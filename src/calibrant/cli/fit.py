@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
 from calibrant.cli.scale import Files, Scale, Source, load_for_fit
-from calibrant.errors import InputError, terminal_text
+from calibrant.errors import InputError, counted, terminal_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -115,7 +115,7 @@ def _facts(calibrator: "AnyCalibrator", fitted: "AnyMap") -> "Table":
     assert fitted.summary is not None
     n, seconds = fitted.summary.rows, fitted.summary.seconds
     table = Table.grid(padding=(0, 2))
-    table.add_row("fitted on", f"{n:,} sample{'s' * (n != 1)}, {fitted.n_classes:,} classes, in {seconds:.2g} s")
+    table.add_row("fitted on", f"{counted(n, 'sample')}, {fitted.n_classes:,} classes, in {seconds:.2g} s")
     table.add_row("keeps", _preserved(calibrator, fitted))
     steps = [step.summary for step in fitted.maps if isinstance(step, Map)] if isinstance(fitted, ChainMap) else []
     searches = [(f"{summary.method}'s optimum", summary) for summary in steps if summary is not None]
@@ -144,9 +144,12 @@ def _preserved(calibrator: "AnyCalibrator", fitted: "AnyMap") -> str:
         step.preserves_ranking or isinstance(part, Identity) or (isinstance(part, Scale) and part.n_classes == 2)
         for step, part in steps
     )
-    keeps = {"the predicted class": keeps_class, "the order of samples by confidence": keeps_order}
-    kept, lost = ([what for what, is_kept in keeps.items() if is_kept is wanted] for wanted in (True, False))
-    return "; ".join([" and ".join(kept) or "no guarantee"] + [f"may change {' and '.join(lost)}"] * bool(lost))
+    predicted, order = "the predicted class", "the order of samples by confidence"
+    if keeps_class and keeps_order:
+        return f"{predicted} and {order}"
+    if not keeps_class and not keeps_order:
+        return f"no guarantee; may change {predicted} and {order}"
+    return f"{predicted}; may change {order}" if keeps_class else f"{order}; may change {predicted}"
 
 
 def _optimum(summary: "FitSummary") -> str:
@@ -154,8 +157,9 @@ def _optimum(summary: "FitSummary") -> str:
     certificate = summary.certificate
     if certificate is None:
         return "closed form, no search"
-    passes = f"{certificate.passes:.1f} pass{'es' * (certificate.passes != 1)} over {summary.rows:,} samples"
+    passes = f"{certificate.passes:.1f} passes over {summary.rows:,} samples"
     gradient = abs(certificate.gradient)
     if gradient <= _CONVERGED:
         return f"converged: gradient {gradient:.1g} after {passes}"
-    return f"stopped at gradient {gradient:.1g} after {passes}" + ": see the note" * bool(summary.notes)
+    note = ": see the note" if summary.notes else ""
+    return f"stopped at gradient {gradient:.1g} after {passes}{note}"

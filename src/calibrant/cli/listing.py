@@ -137,7 +137,7 @@ def _calibrators() -> Iterator[tuple[str, ...]]:
     for name, method in sorted(methods.items()):
         kept = {"accuracy": method.preserves_accuracy, "ranking": method.preserves_ranking}
         keeps = ", ".join(what for what, is_kept in kept.items() if is_kept)
-        title = method.title + " (needs features)" * (name in with_features)
+        title = f"{method.title} (needs features)" if name in with_features else method.title
         yield name, title, method.family, keeps, method.paper.short
 
 

@@ -10,7 +10,7 @@ import typer
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, check_output, flag, option
-from calibrant.errors import CalibrantError, CalibrantWarning, FileError, InputError, terminal_text
+from calibrant.errors import CalibrantError, CalibrantWarning, FileError, InputError, counted, terminal_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -510,5 +510,5 @@ def state(
         console.print(f"Caution: {terminal_text(warning)}", style="yellow")
     for name in gathered.missing:
         console.print(f"missing: {name}", style="yellow")
-    files_read = f"{len(shards)} file{'s' * (len(shards) != 1)}"
-    console.print(f"Wrote {out}: {gathered.state.n:,} samples of {files_read}, {out.stat().st_size / 1e6:.1f} MB")
+    read, size = f"{gathered.state.n:,} samples of {counted(len(shards), 'file')}", out.stat().st_size / 1e6
+    console.print(f"Wrote {out}: {read}, {size:.1f} MB")

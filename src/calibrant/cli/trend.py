@@ -89,8 +89,10 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
         *earlier, (last, worse) = [(period.name, measured.worse(period)) for period in measured.periods]
         mark, style = ("✗", "bold red") if worse else ("✓", "green")
         before = "; ".join(f"{', '.join(names)} in {name}" for name, names in earlier if names)
-        words = f"{', '.join(worse) or 'nothing'} became worse in {last}" + f" (before: {before})" * bool(before)
-        out.print(f"{mark} --fail-if-worse: {words}", style=style)
+        before = f" (before: {before})" if before else ""
+        out.print(
+            f"{mark} --fail-if-worse: {', '.join(worse) or 'nothing'} became worse in {last}{before}", style=style
+        )
         if worse:
             raise typer.Exit(1)
     return page

@@ -19,7 +19,7 @@ from calibrant.checks import (
     check_same_length,
 )
 from calibrant.confidence.learned import FeatureConfidence, LearnedConfidence, feature_batches
-from calibrant.errors import InputError, Row, warn
+from calibrant.errors import InputError, Row, listed, warn
 from calibrant.inference import sample_source
 from calibrant.maps import FitSummary
 from calibrant.numerics.neighbours import blocks_of, nearest_distances
@@ -145,7 +145,7 @@ class NeighbourConfidence(FeatureConfidence):
         own = distances.gather(1, predicted[:, None])[:, 0]
         without_samples = predicted[own.isinf()]
         if len(without_samples):
-            named = ", ".join(map(str, without_samples.unique().tolist()[:5]))
+            named = listed(without_samples.unique().tolist(), 5)
             warn(
                 f"{len(without_samples)} samples are predicted to be of a class without reference samples ({named}); "
                 "their trust score is 0. Fit on samples of all classes."
@@ -288,7 +288,7 @@ class TrustScore:
         if small:
             warn(
                 f"each class should have more samples than the {self.neighbours} neighbours that measure its density; "
-                f"{len(small)} have not ({', '.join(map(str, small[:5]))}), and all their samples count as neighbours. "
+                f"{len(small)} have not ({listed(small, 5)}), and all their samples count as neighbours. "
                 "Take fewer neighbours, or alpha=0."
             )
         return kept

@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant.checks import check_at_least, check_known, existing_file, numpy_archive, read_npy
 from calibrant.datasets.dataset import Samples
 from calibrant.datasets.image_folder import read_class_folders
-from calibrant.errors import FileError, InputError
+from calibrant.errors import FileError, InputError, listed
 
 ImageLayout: TypeAlias = Literal["auto", "channels_first", "channels_last"]
 
@@ -175,9 +175,8 @@ def _pair_in(folder: Path) -> tuple[Path, Path]:
     if len(pairs) == 1:
         return pairs[0], _labels_beside(pairs[0])
     names = [file.name for file in pairs or files or sorted(folder.iterdir())]
-    listed = f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" or "nothing"
     cure = "Name the one that you mean" if pairs else "Name the file of images"
     raise FileError(
         f"{folder} must hold one pair ..._data.npy and ..._labels.npy, or a folder of pictures for each class; found "
-        f"{listed}. {cure}."
+        f"{listed(names, 5) or 'nothing'}. {cure}."
     )

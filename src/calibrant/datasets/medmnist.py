@@ -12,7 +12,7 @@ from calibrant.checks import NumpyArchive, check_known, numpy_archive
 from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.datasets.image_arrays import as_images, as_labels
 from calibrant.datasets.publisher_files import FileLayout, check_file, find_files, missing_files
-from calibrant.errors import FileError, InputError
+from calibrant.errors import FileError, InputError, listed
 from calibrant.paper import Paper
 
 
@@ -134,10 +134,10 @@ def _check_flag(path: Path, flag: str, labels: Tensor, channels: int) -> None:
     advice = "No part of the collection is like that: check that no class is missing and that they count from 0."
     if fitting:
         advice = f"Read it as what it is: {' or '.join(f'medmnist(flag={name})' for name in fitting)}."
-    got = ", ".join(map(str, labels[:12].tolist())) + ", ..." * (len(labels) > 12)
     raise FileError(
         f"{path} must have the classes of {flag}, labels 0 to {len(expected.class_names) - 1}, and "
-        f"{_COLOUR[expected.channels]} images; got labels {got} and {_COLOUR[channels]} images. {advice}"
+        f"{_COLOUR[expected.channels]} images; got labels {listed(labels.tolist(), 12)} and {_COLOUR[channels]} "
+        f"images. {advice}"
     )
 
 
@@ -188,7 +188,8 @@ class MedMNIST(DatasetReader):
             path = self._only_file(path)
         flag = self.flag or _named_flag(path)
         if flag is None:
-            several = f" A part must give every image one label; {_MANY_LABELS}." * path.name.startswith("chestmnist")
+            is_multi_label = path.name.startswith("chestmnist")
+            several = f" A part must give every image one label; {_MANY_LABELS}." if is_multi_label else ""
             raise FileError(
                 f"flag must be given for a file named {path.name}; one of {', '.join(MEDMNIST_FLAGS)}. Write, for "
                 f"blood cells, medmnist(flag=bloodmnist).{several}"

@@ -239,7 +239,7 @@ def _score_names(
         known = (*known, "predictions")
     whole = _find_column(content, known, None, "scores")
     groups = [group for prefix in _PREFIXES[kind] if (group := _with_prefix(content, kind, prefix, taken)) is not None]
-    sets = [(whole,)] * (whole is not None) + [group.scores for group in groups]
+    sets = [*([] if whole is None else [(whole,)]), *(group.scores for group in groups)]
     if len(sets) > 1:
         first, second = (" and ".join(repr(name) for name in names[:2]) for names in sets[:2])
         options = [names[0] if len(names) == 1 else f"{_stem(names[0])}*" for names in sets[:2]]
@@ -388,7 +388,10 @@ def _missing_labels_error(content: Content) -> InputError:
 
 def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_needed: bool = True) -> InputError:
     """Return the error for a source without a complete set of names; it suggests likely ones."""
-    needed = ", or ".join(_NEEDED[kind] + " with 'labels'" * (labels_needed and kind != "top-label") for kind in kinds)
+    parts = [
+        f"{_NEEDED[kind]} with 'labels'" if labels_needed and kind != "top-label" else _NEEDED[kind] for kind in kinds
+    ]
+    needed = ", or ".join(parts)
     options: list[str | Argument] = []
     one_column: tuple[str | Argument, ...] = ()
     if list(kinds) == ["top-label"]:

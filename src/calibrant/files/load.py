@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import as_features, as_whole_numbers, existing_file, with_devices_of_inputs
-from calibrant.errors import Argument, Caveat, FileError, InputError, Row, UnknownNameError, check_kind, warn
+from calibrant.errors import Argument, Caveat, FileError, InputError, Row, UnknownNameError, check_kind, listed, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose, shown_names
 from calibrant.files.source import (
     Arrays,
@@ -250,11 +250,11 @@ def warn_again(facts: Mapping[str, Any]) -> None:
     """Warn of rows that were left out, also by an earlier command that wrote down these facts."""
     dropped, unit = facts["dropped"], "lines" if "lines" in facts else "rows"
     places = ", ".join(f"{place:,}" for place in facts[unit])
-    more = f" and {dropped - len(facts[unit]):,} more" * (dropped > len(facts[unit]))
-    counted = ", counting from 0" * (unit == "rows")
+    more = f" and {dropped - len(facts[unit]):,} more" if dropped > len(facts[unit]) else ""
+    start = ", counting from 0" if unit == "rows" else ""
     warn(
         f"{dropped:,} of {facts['of']:,} rows of {facts['source']} lack a score, label or weight and are left out "
-        f"({unit if dropped > 1 else unit[:-1]} {places}{more}{counted}). If they lack it for a reason, as hard "
+        f"({unit if dropped > 1 else unit[:-1]} {places}{more}{start}). If they lack it for a reason, as hard "
         "samples may, the numbers are biased.",
         caveat=Caveat.rows_dropped,
         facts=facts,
@@ -644,8 +644,7 @@ def part_names(words: Words, part: Part, value: str | None = None) -> list[str]:
 
 def _held(words: Words) -> str:
     counts = words.codes.bincount(minlength=len(words.distinct)).tolist()
-    listed = [f"{word!r} ({count:,})" for word, count in zip(words.distinct, counts, strict=True)]
-    return ", ".join(listed[:8]) + ", ..." * (len(listed) > 8)
+    return listed((f"{word!r} ({count:,})" for word, count in zip(words.distinct, counts, strict=True)), 8)
 
 
 def load_features(path: str | os.PathLike[str], *, name: str = "features", rows: int | None = None) -> Tensor:

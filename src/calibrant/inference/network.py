@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from calibrant.checks import check_labels
-from calibrant.errors import Argument, CalibrantError, InputError, one_line, warn
+from calibrant.errors import Argument, CalibrantError, InputError, listed, one_line, warn
 from calibrant.inference.samples import LabelledInputs
 
 if TYPE_CHECKING:
@@ -296,9 +296,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, casts: bool
         "of another type": [name for name in sorted(both) if own[name].dtype != given[name].dtype and not casts],
     }
     messages = [
-        f"{len(names)} {problem} ({', '.join(names[:_SHOWN_NAMES])}{', …' * (len(names) > _SHOWN_NAMES)})"
-        for problem, names in problems.items()
-        if names
+        f"{len(names)} {problem} ({listed(names, _SHOWN_NAMES)})" for problem, names in problems.items() if names
     ]
     if messages:
         raise InputError(f"weights must be those of this network; {', '.join(messages)}.")

@@ -439,9 +439,10 @@ class LabelledInputs:
                 )
             yield to_device(inputs, device), positions
         if n_read != expected:
+            got = f"{n_read:,} or more" if n_read > expected else f"{n_read:,}"
             raise InputError(
-                f"data must give the same samples at every pass; expected {expected:,}, got "
-                f"{n_read:,}{' or more' * (n_read > expected)}. A loader must be able to start again; or give tensors."
+                f"data must give the same samples at every pass; expected {expected:,}, got {got}. A loader must be "
+                "able to start again; or give tensors."
             )
 
 

@@ -217,8 +217,8 @@ def _slice(writer: _Writer, given: list[str], _attributes: dict[str, Any]) -> st
     start, end, axis, step = map(writer.size, ends)
     end = "" if end == str(np.iinfo(np.int64).max) else end
     cut, place = f"{start}:{end}" if step == "1" else f"{start}:{end}:{step}", int(axis)
-    around = ":, " * place + cut if place >= 0 else "..., " + cut + ", :" * (-1 - place)
-    return f"{writer.operand(x)}[{around}]"
+    around = [":"] * place + [cut] if place >= 0 else ["...", cut] + [":"] * (-1 - place)
+    return f"{writer.operand(x)}[{', '.join(around)}]"
 
 
 _Expression: TypeAlias = Callable[[_Writer, list[str], dict[str, Any]], str]

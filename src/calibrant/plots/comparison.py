@@ -134,9 +134,10 @@ def _name_methods(ax: Axes, diagram: ComparisonDiagram, theme: Theme) -> None:
     labels = []
     for method in diagram.methods:
         title = layout.method_title(method.name)
-        is_long = len(title) > _LONGEST_TITLE  # on two lines, with the name behind it, if that is enough
-        lines = layout.wrapped(title + f" ({method.name})" * is_long, _LONGEST_TITLE)
-        labels.append(lines if lines.count("\n") < 2 else without_middle(title, _LONGEST_TITLE))
+        if len(title) > _LONGEST_TITLE:  # on two lines, with the name behind it, if that is enough
+            lines = layout.wrapped(f"{title} ({method.name})", _LONGEST_TITLE)
+            title = lines if lines.count("\n") < 2 else without_middle(title, _LONGEST_TITLE)
+        labels.append(title)
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 0.4, -0.6)
     for place, (label, method) in enumerate(zip(ax.get_yticklabels(), diagram.methods, strict=True)):

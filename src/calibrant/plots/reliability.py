@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 
 from calibrant import diagrams
 from calibrant.diagrams import ClassReliability, ClasswiseDiagram, ReliabilityBins, ReliabilityDiagram
-from calibrant.errors import without_middle
+from calibrant.errors import counted, without_middle
 from calibrant.evidence import Corp
 from calibrant.plots import layout
 from calibrant.plots.layout import DOT, SIZES, Look, Theme, ThemeName
@@ -112,8 +112,9 @@ def plot_reliability(
         layout.key(ax, colours, handles, floor=_STRIP_SHARE)
         texts = (layout.size_text(diagram.n, diagram.effective_n) for diagram in (first, second))
         sizes = " and ".join(dict.fromkeys(texts)).replace(" and n = ", " and ")
-        few = any((diagram.bins.count < _FEW_SAMPLES).any() for diagram in (first, second))
-        notes = "brackets: 95 % intervals" + f"{DOT}faint: under {_FEW_SAMPLES} samples" * few
+        notes = "brackets: 95 % intervals"
+        if any((diagram.bins.count < _FEW_SAMPLES).any() for diagram in (first, second)):
+            notes += f"{DOT}faint: under {_FEW_SAMPLES} samples"
         heading = DOT.join(filter(None, [source, sizes]))
         layout.title(ax, colours, "Reliability compared", heading, "bands: 95 % range if calibrated", notes)
     ax.set(xlim=(0, 1), ylim=(_STRIP_FLOOR, 1), aspect="equal")
@@ -339,7 +340,7 @@ def _draw_class(ax: Axes, of: ClassReliability, theme: Theme) -> None:
             ax.plot(x[here], accuracy[here], linestyle="none", clip_on=False, zorder=4, alpha=opacity, **look)
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     layout.bold_title(ax, theme, without_middle(of.name, 20), pad=18)
-    numbers = f"error {layout.percent(of.error, 2)}{DOT}{of.samples:,} sample{'s' * (of.samples != 1)}"
+    numbers = f"error {layout.percent(of.error, 2)}{DOT}{counted(of.samples, 'sample')}"
     layout.note(ax, theme, numbers, (0, 1), (0, 5), va="bottom")
 
 

@@ -113,9 +113,10 @@ def read_probs(probs: Any, labels: Any, *, normalise: bool) -> tuple[Tensor, Ten
     off = ((sums - 1).abs() > SUM_TOLERANCE).nonzero()
     if off.numel():
         row = int(off[0])
+        others = f", one of {off.numel():,} such rows" if off.numel() > 1 else ""
         raise InputError(
             f"each row of probs must sum to one (within {SUM_TOLERANCE}); got {float(sums[row]):.6g} at ",
-            *(Row(row), f", one of {off.numel():,} such rows" * (off.numel() > 1), ". If they were rounded, pass "),
+            *(Row(row), f"{others}. If they were rounded, pass "),
             *(_NORMALISE, "; if they are logits, pass them as logits; if classes are missing, add them. "),
             *MULTI_LABEL,
         )
@@ -172,10 +173,11 @@ def dense_rows(logits: Any, labels: Any, *, ignore_index: int | None, class_axis
         raise InputError(f"class_axis must be an axis of the logits, {tuple(scores.shape)}; got {class_axis}.")
     rows = scores.movedim(class_axis, -1)
     if rows.shape[:-1] != given.shape:
-        last = scores.ndim > 1 and scores.shape[:-1] == given.shape
+        is_last = scores.ndim > 1 and scores.shape[:-1] == given.shape
+        hint = " If the classes are the last axis, pass class_axis=-1." if is_last else ""
         raise InputError(
             f"labels must have the shape of the logits without the classes, {tuple(rows.shape[:-1])}; got "
-            f"{tuple(given.shape)}." + " If the classes are the last axis, pass class_axis=-1." * last
+            f"{tuple(given.shape)}.{hint}"
         )
     if ignore_index is None:
         ends = [number.item() for number in given.aminmax()] if given.numel() and given.dtype != torch.bool else []

@@ -17,8 +17,9 @@ from calibrant.diagnosis import (
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.over_seeds import RunSide
 from calibrant.diagnosis.shift import CLEAN
+from calibrant.errors import counted
 from calibrant.evidence import Difference, Side
-from calibrant.report.page import Cell, Row, Section, Table, bounds_text, code, counted, sentence, table
+from calibrant.report.page import Cell, Row, Section, Table, bounds_text, code, sentence, table
 
 _LONGEST_NAME = 40  # characters of a baseline's name in sentences
 _MOST_DIGITS = 5
@@ -134,7 +135,7 @@ def basis_words(verdict: CandidateVerdict, samples: str) -> str:
     if runs == others == 1:
         basis = f"Single runs, on the same {samples}: the noise of samples is known, that of seeds is not."
     else:
-        single = ", where a single run is assumed to vary as those of the other side do" * (1 in {runs, others})
+        single = ", where a single run is assumed to vary as those of the other side do" if 1 in {runs, others} else ""
         both = f"{counted(runs, 'run')} against {counted(others, 'run')}"
         basis = f"{both}, on the same {samples}: the noise of samples and of seeds{single}."
     return basis if candidates == 1 else f"{basis} Corrected for {candidates} comparisons at once (Holm)."
@@ -297,7 +298,8 @@ def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
         severity = max(level.severity for level in panel.levels if level.source == source)
         levels = [level for level in panel.levels if (level.source, level.severity) == (source, severity)]
         names = levels[0].shifts
-        named = names[0] if len(names) == 1 else f"{len(names)} corruptions{' of files' * (source == 'file')}"
+        several = f"{len(names)} corruptions of files" if source == "file" else f"{len(names)} corruptions"
+        named = names[0] if len(names) == 1 else several
         lines = {(one.candidate, one.map): _ShiftLine(clean[one.candidate, one.map], _cells(one)) for one in levels}
         shifts.append(UnderShift(f"{named} at severity {severity}", lines))
     for summary, rows in _files(panel):

@@ -7,12 +7,12 @@ from typing import Any
 
 from calibrant.clamping import CLAMPED, REFITTED, ClampingEvaluation, ClampingOutcome, ClampingSummary, clamping_metrics
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED
-from calibrant.errors import Caveat
+from calibrant.errors import Caveat, counted
 from calibrant.evidence import Difference
 from calibrant.maps import Scale
 from calibrant.report import comparison, page
 from calibrant.report.comparison import difference_words, method_fields, points_words
-from calibrant.report.page import Cell, Page, Row, Section, Table, Tone, Verdict, code, counted, table
+from calibrant.report.page import Cell, Page, Row, Section, Table, Tone, Verdict, code, table
 
 _BRIEF = ("accuracy", "nll", "ece", "auroc")
 _LEGEND = (
@@ -189,7 +189,7 @@ def _trials(summary: ClampingSummary) -> Table:
         change = f"{trial.change:+.5f} ± {trial.standard_error:.5f}"
         tried.append((trial.strength, f"{trial.strength:.3g}", change, f"{trial.norm:.3g}"))
     chosen = summary.strength
-    rows = [[Cell(text, bold=by == chosen, mark="←" * (by == chosen)), *texts] for by, text, *texts in tried]
+    rows = [[Cell(text, bold=by == chosen, mark="←" if by == chosen else ""), *texts] for by, text, *texts in tried]
     return table(["λ per sample", "change of held-out log-loss (± standard error)", "‖δ‖"], rows)
 
 
@@ -353,7 +353,9 @@ def _cross_validated(summary: ClampingSummary) -> list[str]:
     n, which = len(summary.trials), "best" if math.isinf(summary.strength) else "chosen one"
     strength = f"the {which} of {n} strengths" if n > 1 else "the one strength tried"
     change = f"{chosen.change:+.4f} ± {chosen.standard_error:.4f} (standard error) against δ = 0"
-    last = f". That is optimistic, as it was chosen from {n} on the same folds; the test samples decide" * (n > 1)
+    last = (
+        f". That is optimistic, as it was chosen from {n} on the same folds; the test samples decide" if n > 1 else ""
+    )
     text = f"Cross-validated on the calibration samples, {strength}, λ = {chosen.strength:.3g} per sample,"
     return [f"{text} changes the log-loss by {change}{last}."]
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from calibrant.calibrators import Auto
 from calibrant.comparison import PLATT, TEMPERATURE, UNCALIBRATED, Comparison, MethodResult, comparison_metrics
 from calibrant.comparison import WhyUncalibrated as Why
-from calibrant.errors import check_kind
+from calibrant.errors import check_kind, counted
 from calibrant.evidence import Difference
 from calibrant.report import page
 from calibrant.report.evaluation import plain_estimates
-from calibrant.report.page import Cell, Page, Row, Section, Table, Verdict, code, counted, sentence, table
+from calibrant.report.page import Cell, Page, Row, Section, Table, Verdict, code, sentence, table
 
 if TYPE_CHECKING:
     from calibrant.clamping import ClampingEvaluation
@@ -99,12 +99,12 @@ def _leaderboard(comparison: Comparison, *, is_brief: bool = False) -> Table:
     """Return the methods in order, with the log-loss relative to the baseline and other metrics."""
     names = _BRIEF if is_brief else tuple(name for name in _LOWER if name != "accuracy")
     best = {name: _best(comparison, name) for name in names}
-    header = ["method", *(page.arrow(name, _LOWER[name]) for name in names), "accuracy", *["fit, s"] * (not is_brief)]
-    header.insert(2, f"nll − {comparison.baseline}")
+    first, *others = (page.arrow(name, _LOWER[name]) for name in names)
+    header = ["method", first, f"nll − {comparison.baseline}", *others, "accuracy", *([] if is_brief else ["fit, s"])]
     rows: list[Row] = []
     for method in comparison.methods:
         is_chosen = method is comparison.recommended
-        name = code(method.name, bold=is_chosen, mark="←" * is_chosen)
+        name = code(method.name, bold=is_chosen, mark="←" if is_chosen else "")
         if method.failure is not None:
             rows.append([name, "", "not fitted", *[""] * (len(header) - 3)])
             continue
@@ -116,10 +116,10 @@ def _leaderboard(comparison: Comparison, *, is_brief: bool = False) -> Table:
             cells.append(page.comparison_cell(text, side, bold=text == best[metric]))
         cells.insert(1, "–" if against is None else page.difference_text(against["nll"]))
         change = method.differences[UNCALIBRATED]["accuracy"].value if UNCALIBRATED in method.differences else 0.0
-        seconds = f"{method.seconds:.2f}" if method.seconds < 9.995 else f"{method.seconds:.0f}"
-        rows.append(
-            [name, *cells, f"{100 * change:+.2f}" if change and method.changed else "0", *[seconds] * (not is_brief)]
-        )
+        cells.append(f"{100 * change:+.2f}" if change and method.changed else "0")
+        if not is_brief:
+            cells.append(f"{method.seconds:.2f}" if method.seconds < 9.995 else f"{method.seconds:.0f}")
+        rows.append([name, *cells])
     return table(header, rows)
 
 
@@ -302,7 +302,9 @@ def _calibration(comparison: Comparison, chosen: MethodResult) -> str:
 
 
 def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
-    first = ["Resolve the warning above first, then compare again: the answer may change."] * bool(comparison.cautions)
+    first = []
+    if comparison.cautions:
+        first = ["Resolve the warning above first, then compare again: the answer may change."]
     if comparison.why_uncalibrated is not None:
         steps = {
             Why.nothing_helps: "Leave the model uncalibrated: recalibrating could only add noise.",
@@ -418,7 +420,7 @@ def separation_words(method: MethodResult) -> list[str]:
     if change is None or math.isnan(change.value):
         return [f"Confidence separates right from wrong with an AUROC of {value:.4f}."]
     bounds = page.bounds_text(change.low, change.high, joined="to")
-    differ = ", whose predictions differ" * (method.changed > 0.01)  # so other samples are right
+    differ = ", whose predictions differ" if method.changed > 0.01 else ""  # so other samples are right
     difference = f"{change.value:+.4f} ({bounds}) against {_NAMES[UNCALIBRATED]}{differ}"
     words = "about as well" if change.is_significant else "as well, within noise"
     words = words if change.side == "alike" else change.side
@@ -438,17 +440,18 @@ def confidence_page(compared: "ConfidenceComparison", *, network: str = "", test
     changes = [[code(n), *map(page.difference_cell, by.values())] for n, by in compared.differences.items()]
     legend = "▲ clearly better, ▼ clearly worse than the softmax: beyond noise and by enough to matter."
     best, title = compared.best, "separates correct from wrong predictions"
-    clear = {n: [k for k in by if by[k].side == "better"] for n, by in compared.differences.items()}
-    auroc = {name: page.difference_text(by["auroc"]) for name, by in compared.differences.items()}
-    headline = f"{best} {title} better than the softmax: AUROC {auroc.get(best)}."
-    findings = [
-        f"{name}: AUROC {text} from the softmax{'; clearly better by ' * bool(clear[name])}{', '.join(clear[name])}."
-        for name, text in auroc.items()
-    ]
-    steps = [f"Use the confidence of {best}; calibrate it before you read it as a probability."]
+    findings = []
+    for name, by in compared.differences.items():
+        clear = ", ".join(metric for metric, change in by.items() if change.side == "better")
+        better = f"; clearly better by {clear}" if clear else ""
+        findings.append(f"{name}: AUROC {page.difference_text(by['auroc'])} from the softmax{better}.")
     if best == "softmax":
         headline = f"By AUROC no other confidence {title} clearly better than the softmax."
         steps = ["Keep the softmax; more samples that the network was not trained on may help ConfidNet."]
+    else:
+        auroc = page.difference_text(compared.differences[best]["auroc"])
+        headline = f"{best} {title} better than the softmax: AUROC {auroc}."
+        steps = [f"Use the confidence of {best}; calibrate it before you read it as a probability."]
     return Page(
         title="Confidences compared",
         source=f"{network} on {test.name}" if network and test else None,

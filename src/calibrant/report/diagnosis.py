@@ -9,6 +9,7 @@ from calibrant.diagnosis import Calibratability, CandidateVerdict, CoefficientCu
 from calibrant.diagnosis.curves import Band, EpochCurves, LearnedGroup, SizePoint
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import NOT_AN_IDENTITY, ORACLE, SEPARATION, Refinement, RefinementRow
+from calibrant.errors import counted
 from calibrant.evidence import Side
 from calibrant.report import candidates, page
 from calibrant.report.candidates import (
@@ -20,7 +21,7 @@ from calibrant.report.candidates import (
     short_text,
     spread_text,
 )
-from calibrant.report.page import Page, Row, Section, Table, Verdict, code, counted, sentence, table
+from calibrant.report.page import Page, Row, Section, Table, Verdict, code, sentence, table
 
 _DRAWN = ("confidence", "right", "wrong")  # fields of a density with hundreds of points, which only a figure needs
 _ALL_EPOCHS, _MOST_EPOCHS = 10, 7  # most epochs that are all shown, and columns where there are more
@@ -41,7 +42,7 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
     """
     runs, names = sum(len(one.seeds) for one in record.candidates), [one.name for one in record.candidates]
     trained = counted(runs, "run") + (f" of {counted(len(names), 'candidate')}" if runs > len(names) else "")
-    seeds = "Means over seeds. " * any(len(one.seeds) > 1 for one in record.candidates)
+    seeds = "Means over seeds. " if _has_seeds(record) else ""
     brief = f"{seeds}optimal: the lowest ECE of any temperature, an oracle's. {_marks(record)}".strip()
     refined = "Refinement: does confidence separate right from wrong?"
     return Page(
@@ -273,7 +274,7 @@ def _size_text(point: SizePoint, name: str) -> str:
     spread, failed, tried = point.ece[name], point.failed[name], len(point.ece[name].values)
     if math.isnan(spread.mean):
         return "–"
-    ends = f" ({spread.lowest:.4f} … {spread.highest:.4f})" * (tried - failed > 1)
+    ends = f" ({spread.lowest:.4f} … {spread.highest:.4f})" if tried - failed > 1 else ""
     return f"{spread.mean:.4f}{ends}" + (f", {failed} of {tried} not fitted" if failed else "")
 
 
@@ -311,9 +312,11 @@ def _shown_epochs(curves: EpochCurves) -> list[int]:
 
 
 def _band_texts(curves: EpochCurves, band: Band, shown: Sequence[int], form: str) -> list[str]:
-    places = [curves.epochs.index(epoch) for epoch in shown]
-    ranges = [f" ({band.lowest[place]:{form}} … {band.highest[place]:{form}})" * (curves.runs > 1) for place in places]
-    return [f"{band.mean[place]:{form}}{text}" for place, text in zip(places, ranges, strict=True)]
+    texts = []
+    for place in map(curves.epochs.index, shown):
+        ends = f" ({band.lowest[place]:{form}} … {band.highest[place]:{form}})" if curves.runs > 1 else ""
+        texts.append(f"{band.mean[place]:{form}}{ends}")
+    return texts
 
 
 def _learned(record: Diagnosis) -> Table:
@@ -374,7 +377,7 @@ def _legend(record: Diagnosis) -> str:
         for option, value in options.items()
         if name in catalogue.calibrators and value != catalogue.calibrators[name].settings()[option]
     ]
-    seeds = "Mean ± standard deviation over seeds. " * any(len(one.seeds) > 1 for one in record.candidates)
+    seeds = "Mean ± standard deviation over seeds. " if _has_seeds(record) else ""
     options = f" ({', '.join(unusual)})" if unusual else ""
     legend = (
         f"ECE with {record.n_bins} bins: uncalibrated, then after each map, fitted on the calibration samples{options}."
@@ -383,12 +386,17 @@ def _legend(record: Diagnosis) -> str:
     return f"{legend}{_marks(record)}".strip()
 
 
+def _has_seeds(record: Diagnosis) -> bool:
+    return any(len(candidate.seeds) > 1 for candidate in record.candidates)
+
+
 def _marks(record: Diagnosis) -> str:
     """Return what the marks mean; empty where there are none."""
     if not record.verdicts:
         return ""
-    covers = {verdict.raw_ece.covers_seeds for verdict in record.verdicts}
-    seeds = ", and of seeds where either has several runs" if len(covers) > 1 else " and of seeds" * any(covers)
+    covers = [verdict.raw_ece.covers_seeds for verdict in record.verdicts]
+    some = ", and of seeds where either has several runs" if any(covers) else ""
+    seeds = " and of seeds" if all(covers) else some
     corrected = f", corrected for {len(record.verdicts)} comparisons (Holm)" if len(record.verdicts) > 1 else ""
     marks = (
         f"✓ clearly better, ✗ clearly worse than {record.baseline} on the same samples: beyond the noise of samples"

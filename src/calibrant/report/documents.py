@@ -149,7 +149,7 @@ def _html_article(page: Page, style: str = "", *, place: str = "") -> str:
         f'<section class="findings"><h2>Findings</h2>{_html_list(page.verdict.findings)}</section>'
         if page.verdict.findings
         else "",
-        f'<div class="brief">{_MAIN * (not page.brief[0].title)}{"".join(map(_html_section, page.brief))}</div>'
+        f'<div class="brief">{"" if page.brief[0].title else _MAIN}{"".join(map(_html_section, page.brief))}</div>'
         if page.brief
         else "",
         "</div>",

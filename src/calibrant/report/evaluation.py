@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from calibrant import catalogue
-from calibrant.errors import CHECK_LABELS, check_kind
+from calibrant.errors import CHECK_LABELS, check_kind, counted
 from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, WorstClass, is_beyond_noise, smallest_visible
 from calibrant.evidence import Difference, Estimate, Side
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
 from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR
 from calibrant.report import page
-from calibrant.report.page import Page, Section, Tone, Verdict, code, counted, number_text, percent_text, table
+from calibrant.report.page import Page, Section, Tone, Verdict, code, number_text, percent_text, table
 from calibrant.slices import Slice
 
 FAMILIES: dict[Family, str] = {
@@ -166,9 +166,10 @@ def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Sec
         "these samples, so that the error rate of new ones is often above. With 95 % confidence: above in at most 5 % "
         "of cases, its choice included, for independent samples drawn alike. Intervals are those of one threshold."
     )
-    more = " These are of all samples together: the error rate of a slice may be higher." * has_slices
+    if has_slices:
+        legend += " These are of all samples together: the error rate of a slice may be higher."
     items = _needs_no_threshold(evaluation)
-    return [Section("Thresholds", (table(header, rows, text=(0, 1)),), items=items, legend=legend + more)]
+    return [Section("Thresholds", (table(header, rows, text=(0, 1)),), items=items, legend=legend)]
 
 
 def _needs_no_threshold(evaluation: Evaluation) -> tuple[str, ...]:
@@ -457,8 +458,10 @@ def _noise(metrics: Mapping[str, Estimate], samples: str) -> str:
     first, second = ("unknown" if p is None else "< .002" if p < 0.002 else f"= {p:.3f}" for p in (error.p, smooth.p))
     if is_beyond_noise(metrics, ["ece"]):
         return f"{score} on {samples}, so this is beyond noise (p {first})."
-    without_bins = f"; the error without bins, smECE {smooth.value:.3f}, is beyond it (p {second})"
-    return f"{score} on {samples}, so noise explains it (p {first}){without_bins * is_beyond_noise(metrics)}."
+    explained = f"{score} on {samples}, so noise explains it (p {first})"
+    if is_beyond_noise(metrics):
+        return f"{explained}; the error without bins, smECE {smooth.value:.3f}, is beyond it (p {second})."
+    return f"{explained}."
 
 
 def _line(evaluation: Evaluation) -> list[str]:

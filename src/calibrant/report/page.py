@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, Self, TypeAlias, final
 
 from calibrant import __version__
-from calibrant.errors import CalibrantWarning, without_middle
+from calibrant.errors import CalibrantWarning, counted, without_middle
 from calibrant.evidence import Difference, Estimate, Side
 
 Tone: TypeAlias = Literal["good", "bad", "open", "neutral"]
@@ -236,16 +236,6 @@ def arrow(name: str, lower_is_better: bool | None) -> str:
         ('ece ↓', 'auroc ↑', 'confidence')
     """
     return name + {True: " ↓", False: " ↑", None: ""}[lower_is_better]
-
-
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun.
-
-    Example:
-        >>> counted(1, "sample"), counted(2000, "sample"), counted(3, "class", "classes")
-        ('1 sample', '2,000 samples', '3 classes')
-    """
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def samples_text(n: int, effective_n: float | None, noun: str = "sample", clusters: int | None = None) -> str:

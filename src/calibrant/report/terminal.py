@@ -67,10 +67,10 @@ def to_terminal(page: Page, *, width: int = _WIDEST, full: bool = False) -> Text
 def _section(section: Section, layouts: dict[tuple[Column, ...], "_Layout"], width: int) -> list[Text]:
     lines = _paragraph(section.title, width, style="bold") if section.title else []
     for place, table in enumerate(section.tables):
-        if table.title:
-            lines += [Text()] * bool(place) + _paragraph(table.title, width, style="bold dim")
-        elif place:
+        if place:
             lines.append(Text())
+        if table.title:
+            lines += _paragraph(table.title, width, style="bold dim")
         lines += _table(table, layouts[table.columns], width)
     for item in section.items:
         lines += _paragraph(item, width, first="• ")
@@ -185,7 +185,8 @@ def _shrunk(
 def _table(table: Table, layout: _Layout, width: int) -> list[Text]:
     lines = []
     for place, block in enumerate(layout.blocks):
-        lines += [Text()] * bool(place)
+        if place:
+            lines.append(Text())
         header = [_wrap(terminal_text(table.columns[i].heading), layout.widths[i]) for i in block]
         if any(line for heading in header for line in heading):
             # The last lines of all headings stand above the numbers.

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from calibrant.catalogue import metrics as known_metrics
-from calibrant.errors import terminal_text
+from calibrant.errors import counted, terminal_text
 from calibrant.evidence import Side
 from calibrant.report import page
 from calibrant.scale.trend import Period, Trend
@@ -22,7 +22,7 @@ def trend_page(trend: Trend, *, source: str | None = None) -> page.Page:
     changed = {metric: trend.changed(metric) for metric in trend.metrics}
     samples = sum(period.n for period in trend.periods)
     number = sum(map(len, changed.values()))
-    headline = f"{page.counted(number, 'change')} beyond chance." if number else "No change beyond chance."
+    headline = f"{counted(number, 'change')} beyond chance." if number else "No change beyond chance."
     next_steps = (
         ["Evaluate the periods before and after a change apart, and look at the data that came in then."]
         if number
@@ -36,7 +36,7 @@ def trend_page(trend: Trend, *, source: str | None = None) -> page.Page:
     section = page.Section("Over time", (page.table(["period", "samples", *headings], rows),), legend=_LEGEND)
     return page.Page(
         "Trend",
-        f"{page.counted(len(trend.periods), 'period')}, {page.counted(samples, 'sample')}",
+        f"{counted(len(trend.periods), 'period')}, {counted(samples, 'sample')}",
         page.Verdict(headline, list(_findings(trend)), next_steps),
         source=source,
         tone="bad" if any(map(trend.worse, trend.periods)) else "open" if number else "good",

@@ -18,7 +18,7 @@ from torch import Tensor
 from calibrant.calibrators import Calibrator, Chain, affine, base, ensembles, logistic
 from calibrant.calibrators.base import Fitted, floored_log_odds, gathered_warnings, top_label, with_scores
 from calibrant.calibrators.binning import equal_mass_shares, hit_shares
-from calibrant.errors import FitError, InputError
+from calibrant.errors import FitError, InputError, counted
 from calibrant.maps import Affine, ChainMap, Map, Scale, Steps, TopLabelMap
 from calibrant.metrics.states import RankedCells
 from calibrant.numerics import softmax_regression as softmax
@@ -359,14 +359,17 @@ def _histogram(calibrator: Any, passes: Passes) -> Fitted:
     if calibrator.bins == "equal_width":
         edges = torch.logit(inner_edges(calibrator.n_bins, passes.sample.logits.device))
         sums = passes.add(partial(_counts_between, edges=edges), "counts of the bins")
-        share, note = hit_shares(sums["rows"], sums["hits"]), f"samples were counted in {_passes(passes)}."
+        share, note = (
+            hit_shares(sums["rows"], sums["hits"]),
+            f"samples were counted in {counted(passes.count, 'pass', 'passes')}.",
+        )
     else:
         blocks = _cells(passes)
         edges, share = equal_mass_shares(blocks, calibrator.n_bins)
         most = _largest(blocks, blocks.rows) / passes.totals.mass
         note = (
             f"bins end where one of {len(blocks.rows):,} cells of log-odds does: within {most:.1g} of all samples from "
-            f"where a fit in memory would end them ({_passes(passes)})."
+            f"where a fit in memory would end them ({counted(passes.count, 'pass', 'passes')})."
         )
     return _of_top(passes, edges, share, note)
 
@@ -383,7 +386,7 @@ def _isotonic(_: Any, passes: Passes) -> Fitted:
     error = _largest(blocks, blocks.hits * (1 - blocks.mean)) / passes.totals.mass
     note = (
         f"fitted to {len(rows):,} cells of log-odds: up to any score, the sum of confidences over the number of all "
-        f"samples is within {error:.1g} of that of a fit in memory ({_passes(passes)})."
+        f"samples is within {error:.1g} of that of a fit in memory ({counted(passes.count, 'pass', 'passes')})."
     )
     return _of_top(passes, pooled.edges, pooled.mean, note)
 
@@ -391,10 +394,6 @@ def _isotonic(_: Any, passes: Passes) -> Fitted:
 def _of_top(passes: Passes, edges: Tensor, share: Tensor, note: str) -> Fitted:
     curve = Steps(edges[None], floored_log_odds(share, passes.totals.size)[None])
     return Fitted(TopLabelMap(curve, n_classes=passes.sample.n_classes), None, (note,))
-
-
-def _passes(passes: Passes) -> str:
-    return f"{passes.count} pass{'es' * (passes.count != 1)}"
 
 
 def _largest(blocks: Blocks, numbers: Tensor) -> float:

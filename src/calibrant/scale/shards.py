@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import torch
 
-from calibrant.errors import Argument, FileError, InputError, reading, warn
+from calibrant.errors import Argument, FileError, InputError, listed, reading, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose
 from calibrant.files.load import (
     MOST_ROWS,
@@ -184,8 +184,9 @@ class Plan:
         if positive not in distinct:
             raise InputError(
                 Argument("positive_class", positive),
-                f" must be a label in {labels!r} of the first shard, which has {_listed(sorted(distinct))}. If others ",
-                *("have it, name both classes: ", Argument("class_names", f"OTHER,{positive}", is_literal=False), "."),
+                f" must be a label in {labels!r} of the first shard; it has {listed(map(repr, sorted(distinct)), 4)}",
+                ". If others have it, name both classes: ",
+                *(Argument("class_names", f"OTHER,{positive}", is_literal=False), "."),
             )
         return (f"not {positive}", positive), None
 
@@ -202,9 +203,10 @@ class Plan:
         if missing is not None:
             raise FileError(f"{shard.path} must have the {content.noun} {missing!r}, as the first has; it does not.")
         if own != self.choice:
+            got, wanted = (f"{listed(map(repr, one.scores), 4)} ({one.kind})" for one in (own, self.choice))
             raise FileError(
                 f"{shard.path} must have the same {content.noun}s in the same order as the first shard; its scores are "
-                f"{_listed(own.scores)} ({own.kind}) instead of {_listed(self.choice.scores)} ({self.choice.kind})."
+                f"{got} instead of {wanted}."
             )
 
     def tasks(self, shards: Sequence[Shard]) -> list[Task]:
@@ -322,10 +324,6 @@ def _group_sizes(shard: Shard) -> list[int]:
     if not sum(sizes):
         warn(f"{shard.path} has no rows, and adds nothing.")
     return sizes
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:4])) + ", ..." * (len(names) > 4)
 
 
 @contextmanager

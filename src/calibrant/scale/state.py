@@ -29,7 +29,7 @@ from torch import Tensor
 
 from calibrant import catalogue
 from calibrant.checks import existing_file
-from calibrant.errors import FileError, InputError, reading
+from calibrant.errors import FileError, InputError, listed, reading
 from calibrant.evaluation import metrics_for
 from calibrant.files.map_file import Container
 from calibrant.labels import Words
@@ -158,7 +158,7 @@ _TITLES = {
 
 def _shown(value: object) -> str:
     if isinstance(value, tuple) and value:
-        return ", ".join(map(str, value[:3])) + ", ..." * (len(value) > 3)
+        return listed(value, 3)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value in {None, ()} else str(value)

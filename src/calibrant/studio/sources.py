@@ -306,7 +306,7 @@ def lines_of(source: Source, function: str, *, n_bins: int, seed: int, methods: 
     cli = ["calibrant", function, *map(quote, files), *words, f"--bins {n_bins}", f"--seed {seed}"]
     chosen = f", [{', '.join(f'catalogue.parse_calibrator({name!r})' for name in methods)}]" if names else ""
     python = [
-        f"from calibrant import {'catalogue, ' * bool(names)}{function}, load",
+        f"from calibrant import catalogue, {function}, load" if names else f"from calibrant import {function}, load",
         *_loading_lines(source, both),
         *([] if function == "compare" else _slicing_lines(source, n_bins, seed)),
         f"{function}({', '.join(both)}{chosen}, n_bins={n_bins}, seed={seed})",
@@ -334,7 +334,7 @@ def baseline_lines(source: Source, baseline: Source, *, n_bins: int, seed: int, 
     if not is_whole:
         named = "".join(f", {name}='{name}'" for name in _OF_SAMPLES if source.get(name))
         python = [_COMPARED, *(f"{part} = load('{part}.npz'{named})" for part in ("test", "baseline"))]
-    words += ["--classes"] * bool(source.get("classes"))
+    words += ["--classes"] if source.get("classes") else []
     test, other = map(quote, both)
     cli = ["calibrant evaluate", test, "--baseline", other, *words, f"--bins {n_bins}", f"--seed {seed}"]
     python = [

@@ -76,7 +76,7 @@ def test_weights_of_another_network_are_refused_with_what_is_odd_and_nothing_is_
     before = network_digest(network)
     odd = {"weight": torch.ones(3, 3), **{name: torch.ones(1) for name in "abcd"}}
     with pytest.raises(
-        InputError, match=r"1 missing \(bias\), 4 unknown \(a, b, c, …\), 1 of another shape \(weight\)"
+        InputError, match=r"1 missing \(bias\), 4 unknown \(a, b, c, \.\.\.\), 1 of another shape \(weight\)"
     ):
         load_weights(network, odd, casts=True)
     assert network_digest(network) == before

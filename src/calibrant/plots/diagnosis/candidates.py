@@ -15,6 +15,7 @@ from matplotlib.transforms import Bbox
 from calibrant.diagnosis import Calibratability, Diagnosis, Refinement, RefinementRow
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
+from calibrant.errors import counted
 from calibrant.plots import layout
 from calibrant.plots.comparison import dot_look
 from calibrant.plots.diagnosis import panels
@@ -51,7 +52,8 @@ def plot_calibratability(diagnosis: Diagnosis, *, figure: Figure | None = None, 
     failed = sum(len(row.failures) for row in rows)
     parts = [panels.seeds_words(panels.has_seeds(diagnosis)), panels.samples_words(diagnosis)]
     parts.append(f"dashed line: {names[diagnosis.baseline]} after temperature scaling")
-    parts += [f"{failed} fit{'s' * (failed > 1)} failed"] if failed else []
+    if failed:
+        parts.append(f"{counted(failed, 'fit')} failed")
     handles: list[Line2D] = [look.handle(lined=False) for look in looks]
     heading = "Calibratability: error left after post-hoc calibration"
     layout.draw_head(figure.add_subplot(grid[0, :]), colours, heading, DOT.join(parts), handles)
@@ -65,7 +67,7 @@ def plot_calibratability(diagnosis: Diagnosis, *, figure: Figure | None = None, 
             panels.draw_mark(ax, place + step * (lane - (len(looks) - 1) / 2), spread, look)
         if row.candidate == diagnosis.baseline and not math.isnan(row.ece[TEMPERATURE].mean):
             ax.axvline(row.ece[TEMPERATURE].mean, zorder=1, **colours.dashes)
-    layout.name_axes(ax, colours, "← better    ECE, %" + "  (logarithmic)" * panels.percents_across(ax, ends))
+    layout.name_axes(ax, colours, f"← better    ECE, %{panels.percents_across(ax, ends)}")
     if len(rows) > 1:
         _draw_ranks(figure.add_subplot(grid[1, 1], sharey=ax), rows, colours)
     return figure
@@ -153,13 +155,12 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
         if is_baseline:
             ax.axvline(point.x, zorder=1, **colours.dashes)
             ax.axhline(point.y, zorder=1, **colours.dashes)
-    logarithmic = panels.percents_across(ax, [end for point in shown for end in (point.left, point.right)])
+    scale = panels.percents_across(ax, [end for point in shown for end in (point.left, point.right)])
     low, high = min((point.low for point in shown), default=0.5), max((point.high for point in shown), default=1.0)
     room = _ROOM * (high - low) or 0.01
     ax.set_ylim(low - room, high + room)
     layout.percent_axis(ax.yaxis, 6)
-    words = "ECE after temperature scaling, %" + "  (logarithmic)" * logarithmic
-    layout.name_axes(ax, colours, words, "AUROC of correctness, uncalibrated, %")
+    layout.name_axes(ax, colours, f"ECE after temperature scaling, %{scale}", "AUROC of correctness, uncalibrated, %")
     look = {"va": "top", "color": colours.under, "fontsize": SIZES["label"], "fontweight": "bold"}
     better = layout.note(ax, colours, "↖ better", (0, 1), (6, -4), **look)
     better.set_in_layout(False)
@@ -234,7 +235,7 @@ def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
         Patch(label="correct predictions", linewidth=0.8, **colours.good),
         Patch(label="wrong predictions", linewidth=0.8, **colours.bad),
     ]
-    seeds = ", mean over seeds" * panels.has_seeds(diagnosis)
+    seeds = ", mean over seeds" if panels.has_seeds(diagnosis) else ""
     detail = f"densities over {panels.samples_words(diagnosis)}{seeds}, each to its own height; lines: medians"
     heading = "Confidence of correct and wrong predictions"
     layout.draw_head(grid.head, colours, heading, f"{detail}{DOT}{panels.TS}", handles)

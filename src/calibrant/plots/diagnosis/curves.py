@@ -14,7 +14,7 @@ from matplotlib.transforms import ScaledTranslation
 from calibrant.diagnosis import CoefficientCurve, Diagnosis, EpochCurves, LearnedEpochs, ValidationSize
 from calibrant.diagnosis.evaluated import UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
-from calibrant.errors import InputError
+from calibrant.errors import InputError, counted
 from calibrant.plots import layout
 from calibrant.plots.diagnosis import panels
 from calibrant.plots.diagnosis.panels import BAND, MapLook
@@ -102,10 +102,9 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
     looks = panels.map_looks(diagnosis.maps, colours, oracle=False)
     names = [curve.candidate for curve in curves]
     grid = panels.panel_grid(names, colours, figure=figure, heights=(_SIZE,), keys=len(looks))
-    draws = curves[0].draws
-    seeds = "seeds and " * panels.has_seeds(diagnosis)
-    of_samples = f"{draws} draw{'s' * (draws > 1)} of samples{DOT}{panels.samples_words(diagnosis)}"
-    detail = f"mean and range over {seeds}{of_samples}"
+    seeds = "seeds and " if panels.has_seeds(diagnosis) else ""
+    draws = f"{counted(curves[0].draws, 'draw')} of samples"
+    detail = f"mean and range over {seeds}{draws}{DOT}{panels.samples_words(diagnosis)}"
     handles = [look.handle(lined=True) for look in looks]
     layout.draw_head(grid.head, colours, "How many calibration samples a map needs", detail, handles)
     after = panels.room_above(
@@ -144,7 +143,8 @@ def _failures(curve: ValidationSize) -> str:
         return ""
     failed = sum(sum(point.failed.values()) for point in points)
     tried = sum(len(spread.values) for point in points for spread in point.ece.values())
-    return f"{failed} of {tried} fits failed at {'up to ' * (len(points) > 1)}{points[-1].rows:,} samples"
+    most = f"up to {points[-1].rows:,}" if len(points) > 1 else f"{points[-1].rows:,}"
+    return f"{failed} of {tried} fits failed at {most} samples"
 
 
 def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
@@ -290,7 +290,7 @@ def plot_learned_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, t
         Line2D([], [], label="mean", color=colours.ink, linestyle="none", marker="|", markersize=9, markeredgewidth=2),
     ]
     detail = "training samples by the epoch from which they are classified correctly; their share on the right"
-    detail += f"{DOT}all seeds" * panels.has_seeds(diagnosis)
+    detail += f"{DOT}all seeds" if panels.has_seeds(diagnosis) else ""
     layout.draw_head(grid.head, colours, "Top logits by when samples were learned", detail, handles)
     for place, curve in enumerate(curves):
         correlation = curve.rank_correlation.mean

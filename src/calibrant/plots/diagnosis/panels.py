@@ -239,8 +239,11 @@ def are_wide(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) > _WIDE * min(values)
 
 
-def percents_across(ax: Axes, values: Iterable[float]) -> bool:
-    """Set limits and ticks for errors read across: from 0, or logarithmic (True) where they differ by large factors."""
+def percents_across(ax: Axes, values: Iterable[float]) -> str:
+    """Set limits and ticks for errors read across, and return the end of the axis's name.
+
+    The axis begins at 0, or is logarithmic where errors differ by large factors.
+    """
     shown = known(values)
     low, high = min(shown, default=0.0), max(shown, default=0.0)
     logarithmic = bool(shown) and are_wide(shown)
@@ -251,7 +254,7 @@ def percents_across(ax: Axes, values: Iterable[float]) -> bool:
     else:
         ax.set_xlim(0, room_above(shown))
     layout.percent_axis(ax.xaxis, None if logarithmic else 6)
-    return logarithmic
+    return "  (logarithmic)" if logarithmic else ""
 
 
 def values_across(ax: Axes, values: Sequence[float], *, logarithmic: bool = False) -> None:

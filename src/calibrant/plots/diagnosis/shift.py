@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator
 from calibrant.diagnosis import ShiftLevel, ShiftPanel, Spread
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.shift import ShiftSource
-from calibrant.errors import InputError
+from calibrant.errors import InputError, counted
 from calibrant.plots import layout
 from calibrant.plots.diagnosis import panels
 from calibrant.plots.diagnosis.panels import MapLook
@@ -148,7 +148,7 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
                     panels.draw_mark(ax, y, spread, accuracy)
             ax.tick_params(labelbottom=line == len(sets) - 1)
             if not column:
-                words = f"{titles[summary.shift]}, {summary.n:,} sample{'s' * (summary.n != 1)}"
+                words = f"{titles[summary.shift]}, {counted(summary.n, 'sample')}"
                 layout.bold_title(ax, colours, words, pad=5)
         assert shared is not None, "there are sets"
         axis = layout.metric_axis(metric)
