@@ -21,7 +21,6 @@ from calibrant.clamping.model import ClampingSummary as ClampingSummary
 from calibrant.clamping.model import StrengthTrial as StrengthTrial
 from calibrant.clamping.model import caveats_of as caveats_of
 from calibrant.clamping.model import load_clamped as load_clamped
-from calibrant.clamping.model import migrate_settings as migrate_settings
 from calibrant.clamping.model import save_clamped as save_clamped
 from calibrant.clamping.neural_clamping import GAMMA_POOL as GAMMA_POOL
 from calibrant.clamping.neural_clamping import NeuralClamping as NeuralClamping

@@ -24,7 +24,7 @@ from calibrant.atomic import atomic_path, save_tensors
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import assign_folds
 from calibrant.clamping.inputs import Basis
-from calibrant.clamping.model import ClampingOutcome, ClampingSummary, StrengthTrial, migrate_settings
+from calibrant.clamping.model import ClampingOutcome, ClampingSummary, StrengthTrial
 from calibrant.clamping.objective import HeadFit, Objective
 from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import Descent, ExactSolver, StochasticSolver, StochasticState, descend_stochastically
@@ -50,8 +50,7 @@ from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 StrengthRule: TypeAlias = Literal["path", "tenth-of-loss", "tenth-as-term"]
 Progress: TypeAlias = Callable[[str, float], None]
 
-# Formats of the journal, not of the JSON report.
-_FORMAT, _EARLIER = "calibrant.clamping/3", "calibrant.clamping/2"
+_FORMAT = "calibrant.clamping/3"  # of the journal, not of the JSON report
 _STOCHASTIC_KEYS = ("delta", "temperature", "delta_speed", "temperature_speed", "epochs")  # a StochasticState's fields
 
 
@@ -128,7 +127,7 @@ class Journal:
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # not a mapping
         except (SafetensorError, OSError) as error:
             raise FileError(f"{path} cannot be read ({error}). Delete it, and that step is repeated.") from error
-        if _stored_fingerprint(metadata) != self._identity:
+        if metadata.get("format") != _FORMAT or metadata.get("identity") != self._identity:
             raise FileError(
                 f"{path.parent} must be new, or hold the journal of this same fit; it holds that of another network, "
                 "data or settings. Name another folder, or delete its .journal files."
@@ -136,15 +135,6 @@ class Journal:
         if metadata.get("digest") != state_digest(tensors):
             raise FileError(f"{path} must hold what was written into it; it does not. Delete it to repeat that step.")
         return tensors
-
-
-def _stored_fingerprint(metadata: Mapping[str, str]) -> str | None:
-    """Return the fingerprint in an entry's metadata, under today's names; None if there is none."""
-    if metadata.get("format") != _EARLIER or "identity" not in metadata:
-        return metadata.get("identity") if metadata.get("format") == _FORMAT else None
-    earlier = json.loads(metadata["identity"])
-    identity = {"settings": migrate_settings(earlier.get("settings", {})), "network": earlier.get("network")}
-    return json.dumps(identity | {"samples": earlier.get("rows")}, sort_keys=True)
 
 
 class FitResult(NamedTuple):

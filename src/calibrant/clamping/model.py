@@ -82,10 +82,9 @@ class ClampingSummary:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Rebuild a summary from :meth:`as_dict`, also of earlier versions; numbers below 0 are refused."""
-        plain = _migrate_summary(plain)
+        """Rebuild a summary from :meth:`as_dict`; numbers below 0 are refused."""
         certificate = plain["certificate"]
-        known = {str(caveat): caveat for caveat in Caveat}  # earlier versions wrote none, later ones may write others
+        known = {str(caveat): caveat for caveat in Caveat}  # later versions may write others
         trials = tuple(StrengthTrial(**trial) for trial in plain["trials"])
         numbers = [(name, plain[name]) for name in ("n_samples", "seconds", "strength", "gamma")]
         numbers += [(name, getattr(trial, name)) for trial in trials for name in ("strength", "standard_error", "norm")]
@@ -102,46 +101,11 @@ class ClampingSummary:
             gamma=float(plain["gamma"]),
             trials=trials,
             notes=tuple(map(str, plain["notes"])),
-            caveats=tuple(known[name] for name in plain.get("caveats", ()) if name in known),
+            caveats=tuple(known[name] for name in plain["caveats"] if name in known),
             outcome=ClampingOutcome(plain["outcome"]),
             outcome_note=str(plain["outcome_note"]),
             head_is_optimal=plain["head_is_optimal"],
         )
-
-
-def _migrate_summary(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a summary with the fields of this version.
-
-    Earlier versions called the samples ``rows``, and wrote the outcome as a sentence only, the first of the notes.
-    """
-    summary = {"n_samples": plain.get("rows"), **plain, "settings": migrate_settings(plain["settings"])}
-    if "outcome" in plain:
-        return summary
-    settings, outcome = summary["settings"], ClampingOutcome.not_cross_validated
-    is_chosen = settings.get("strength") == "path" or isinstance(settings.get("strength"), list)
-    if is_chosen and settings.get("choose_by", "cross-validated-nll") == "cross-validated-nll":
-        outcome = ClampingOutcome.no_help if math.isinf(plain["strength"]) else ClampingOutcome.helps
-        outcome = outcome if plain["trials"] else ClampingOutcome.cross_validation_failed
-    has_note = outcome is not ClampingOutcome.not_cross_validated and bool(plain["notes"])
-    is_exact = settings.get("solver", {}).get("kind", "ExactSolver") == "ExactSolver"
-    head = settings.get("head")
-    minimises_log_loss = not isinstance(head, Mapping) or head.get("criterion", "nll") == "nll"
-    return summary | {
-        "outcome": outcome,
-        "outcome_note": plain["notes"][0] if has_note else "",
-        "notes": plain["notes"][has_note:],
-        "head_is_optimal": is_exact and minimises_log_loss and plain["gamma"] == 0,
-    }
-
-
-def migrate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a method's settings under today's names; earlier versions called the shape of δ ``freedom``."""
-    if "freedom" not in settings:
-        return dict(settings)
-    freedom = settings["freedom"]
-    kind = {"FullFreedom": "PerEntry", "ChannelFreedom": "PerChannel"}.get(freedom["kind"], freedom["kind"])
-    others = {name: value for name, value in settings.items() if name != "freedom"}
-    return others | {"delta_shape": {**freedom, "kind": kind}}
 
 
 def caveats_of(warned: Sequence[CalibrantWarning]) -> tuple[Caveat, ...]:

@@ -512,9 +512,7 @@ class ClampFolder:
         # JSON turns tuples into lists, which must not count as a difference.
         settings = json.loads(json.dumps(settings))
         if self._folder.is_begun:
-            from calibrant.clamping import migrate_settings
-
-            theirs = migrate_settings(self._folder.document()["settings"])
+            theirs = self._folder.document()["settings"]
             differing = [name for name in {**settings, **theirs} if settings.get(name) != theirs.get(name)]
             if not differing:
                 return

@@ -151,7 +151,7 @@ def test_with_weights_a_network_of_another_build_is_refused_and_left_as_it_was(p
     save_clamped(some_clamped(), path, with_weights=True)
     cases = (
         (some_network(width=3), "7 of another shape"),
-        (some_network().bfloat16(), r"of another type \(0\.bias, 0\.weight, 1\.bias, …\)"),
+        (some_network().bfloat16(), r"of another type \(0\.bias, 0\.weight, 1\.bias, \.\.\.\)"),
         (nn.Linear(2, 3), r"2 missing \(bias, weight\), 9 unknown"),
     )
     for other, odd in cases:

@@ -75,14 +75,6 @@ def test_a_summary_has_its_outcome_and_caveats_as_fields(strength, shift, outcom
     assert ClampingSummary.from_dict(result.as_dict()) == result
 
 
-def test_a_summary_of_an_earlier_version_has_an_outcome_and_no_caveats():
-    now = summary((1.0, 0.1))
-    added = {"caveats", "outcome", "outcome_note", "head_is_optimal"}
-    described = {name: value for name, value in now.as_dict().items() if name not in added}
-    result = ClampingSummary.from_dict(described | {"notes": list(now.all_notes)})
-    assert result == dataclasses.replace(now, caveats=())
-
-
 @pytest.mark.parametrize(
     ("error", "text"),
     [
