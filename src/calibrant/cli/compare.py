@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
-from calibrant.cli.scale import Scale, Source, load_all
+from calibrant.cli.scale import Scale, Source
 from calibrant.errors import CalibrantWarning, InputError, warn
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
         if any(scale.streams(source) for source in sets):
             comparison, test = _compare_streamed(sets, scale, given, parts, named, progress=progress, **evidence)
         else:
-            calibration = _loaded(sets[0], given, parts, "calibration")
-            test = _loaded(sets[1], given, parts, "test")
+            calibration = sets[0].load_classes(given, parts, "calibration")
+            test = sets[1].load_classes(given, parts, "test")
             if split is not None:
                 _warn_of_shared_clusters(calibration, test)
             comparison = compare_methods(
@@ -116,18 +116,6 @@ def _warn_of_shared_clusters(calibration: "Predictions", test: "Predictions") ->
             )
 
 
-def _loaded(source: Source, given: options.Scores, split: options.Split | None, part: "Part") -> "Predictions":
-    """Load the scores of every class of all files into memory."""
-    from calibrant.predictions import Predictions
-
-    if len(source.paths) == 1:
-        return given.load(source.paths[0], split, part)
-    predictions = load_all(source.shards, given.as_options(), split, part)[0]
-    if not isinstance(predictions, Predictions):
-        raise InputError("files must have scores of every class to be compared; they have only the top label.")
-    return predictions
-
-
 def _compare_streamed(
     sets: list[Source],
     scale: Scale,
@@ -144,9 +132,7 @@ def _compare_streamed(
 
     if any(source.are_states for source in sets):
         raise InputError("methods must be compared on predictions; got states, which hold sums. Name the files.")
-    for name, is_given in (("--checkpoint", scale.checkpoint), ("--allow-missing", scale.allow_missing)):
-        if is_given:
-            raise InputError(f"{name} must be left out of compare, which reads all shards in every pass.")
+    scale.check_passes("compare")
 
     def opened(source: Source, part: "Part") -> ShardSet:
         return ShardSet(source.shards, scale.plan(source.shards, given.as_options(), split, part))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
-from calibrant.cli.scale import Files, Scale, Source, load_for_fit
+from calibrant.cli.scale import Files, Scale, Source
 from calibrant.errors import InputError, counted, terminal_text
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def fit(
         if is_sample:
             fitted, predictions = scale.fit(calibrator, source, given.as_options(), parts, progress=stage)
         else:
-            predictions = load_for_fit(source, given, parts)
+            predictions = source.load_classes(given, parts, "calibration")
             if not isinstance(calibrator, Calibrator):
                 if len(source.paths) > 1:
                     raise InputError(f"{method} must be given one file, with its features; got {len(source.paths)}.")

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from calibrant.files.choose import LoadOptions
-    from calibrant.files.load import Part
     from calibrant.files.source import Kind
     from calibrant.plots import ThemeName
-    from calibrant.predictions import Predictions, TopLabel
     from calibrant.report import Figure, Page
 
 INPUT, REPORT = "Input", "Report"
@@ -152,19 +150,6 @@ class Scores:
         ]
         return "".join(f" {word}" for word in words)
 
-    def load(self, path: Path, split: "Split | None" = None, part: "Part | None" = None) -> "Predictions":
-        """Load the scores of every class, and the labels; a FileError if the file has only the predicted class's."""
-        from calibrant.predictions import TopLabel
-
-        predictions = load_part(path, self.as_options(), split, part)[0]
-        if isinstance(predictions, TopLabel):
-            raise FileError(
-                f"{path} must have logits or probabilities of every class to be calibrated; it has only the confidence "
-                "of the predicted one and whether it was right. Save the model's logits, or calibrate the probability "
-                "of being right, by isotonic_ovr or platt: --probs --positive confidence --labels correct."
-            )
-        return predictions
-
 
 @final
 @dataclass(frozen=True)
@@ -185,26 +170,6 @@ class Split:
         if not column or (equals and (len(parts) != 2 or not all(parts))):
             raise InputError(f"--split must read like 'fold' or 'fold=cal,test', calibration first; got {text!r}.")
         return cls(column, *parts) if equals else cls(column)
-
-
-def load_part(
-    path: Path, options: "LoadOptions", split: Split | None, part: "Part | None"
-) -> "tuple[Predictions | TopLabel, dict[str, Any], torch.Tensor, torch.Tensor]":
-    """Load predictions, with ``--split`` of one part, other columns, their rows, and which of all are complete."""
-    import torch
-
-    from calibrant.files.load import load_detailed, rows_of_part
-
-    column = () if split is None or part is None else (split.column,)
-    loaded = load_detailed(path, replace(options, extra=tuple(dict.fromkeys((*options.extra, *column)))))
-    kept = loaded.content.kept
-    kept = torch.ones(len(loaded.predictions), dtype=torch.bool) if kept is None else kept
-    numbers = kept.nonzero()[:, 0]
-    if split is None or part is None:
-        return loaded.predictions, dict(loaded.extra), numbers, kept
-    value = split.calibration if part == "calibration" else split.test
-    rows = rows_of_part(loaded.extra[split.column], split.column, part, value)
-    return loaded.predictions[rows], {name: loaded.extra[name][rows] for name in options.extra}, numbers[rows], kept
 
 
 @final

@@ -1,8 +1,9 @@
 """Options for predictions in many files, or too many for memory; and ``calibrant state``, which adds up over days."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, final
 
@@ -113,16 +114,11 @@ class Scale:
             raise InputError("--baseline must be states if the others are, and only then; got one of each.")
         if not self.streams(source):
             return _opened(source, baseline, reading, split, slicing)
-        sources, engine = [source] if baseline is None else [source, baseline], self.as_engine()
+        sources = [source] if baseline is None else [source, baseline]
         if source.are_states:
             return Opened.of([load_states(one.paths) for one in sources], slicing)
         paired = [one.paired_with(source).shards for one in sources]
-        with contextlib.ExitStack() as once:  # for both
-            if self.engine == "torchrun":
-                from calibrant.processes import join_processes
-
-                once.enter_context(join_processes())
-            engine = once.enter_context(engine.started())
+        with self.started() as engine:  # once for both
             plans, twice = self._plans(sources, reading, split, slicing, engine)
             gathered: list[Gathered | None] = []
             for shards, plan, folder in zip(paired, plans, ("", "baseline"), strict=False):
@@ -207,31 +203,67 @@ class Scale:
                 "a map must be fitted on predictions; got states, which hold sums. Name the files themselves."
             )
         from calibrant.calibrators import Calibrator
-        from calibrant.processes import join_processes
         from calibrant.scale import fit_streamed
         from calibrant.scale.fits import check_streams
         from calibrant.scale.jobs import warn_of_missing
 
         check_streams(calibrator)
         assert isinstance(calibrator, Calibrator)
-        for name, is_given in (("--checkpoint", self.checkpoint), ("--allow-missing", self.allow_missing)):
-            if is_given:
-                raise InputError(f"{name} must be left out of a fit, which reads all shards in every pass.")
+        self.check_passes("a fit")
         plan = self.plan(source.shards, reading, split, "calibration")
-        with contextlib.ExitStack() as once:
-            if self.engine == "torchrun":
-                once.enter_context(join_processes())
-            engine = once.enter_context(self.as_engine().started())
+        with self.started() as engine:
             warn_of_missing(source.shards, plan, engine=engine)
             fitted = fit_streamed(calibrator, source.shards, plan, engine=engine, progress=progress)
         if fitted is None:
             raise typer.Exit
         return fitted
 
+    def check_passes(self, work: str) -> None:
+        """Refuse the options of work that reads every shard once."""
+        for name, is_given in (("--checkpoint", self.checkpoint), ("--allow-missing", self.allow_missing)):
+            if is_given:
+                raise InputError(f"{name} must be left out of {work}, which reads all shards in every pass.")
+
+    @contextlib.contextmanager
+    def started(self) -> "Iterator[Engine]":
+        """Start the engine, in every process of ``torchrun``."""
+        from calibrant.processes import join_processes
+
+        joined = join_processes() if self.engine == "torchrun" else contextlib.nullcontext()
+        with joined, self.as_engine().started() as engine:
+            yield engine
+
     def as_engine(self) -> "Engine":
         from calibrant.scale import Engine
 
         return Engine(self.engine, self.workers, self.address)  # type: ignore[arg-type]  # checked there
+
+
+class LoadedPart(NamedTuple):
+    """Predictions of a part of the rows, other columns of the same samples, and their place among all rows."""
+
+    predictions: "Predictions | TopLabel"
+    columns: dict[str, Any]
+    rows: "Tensor"  # numbers of the rows, (n,)
+    complete: "Tensor"  # whether each of all rows has every value, bool
+
+
+def _load_file(path: Path, reading: "LoadOptions", split: options.Split | None, part: "Part") -> LoadedPart:
+    """Load predictions from a file, with ``--split`` those of one part."""
+    import torch
+
+    from calibrant.files.load import load_detailed, rows_of_part
+
+    wanted = reading.extra if split is None else tuple(dict.fromkeys((*reading.extra, split.column)))
+    loaded = load_detailed(path, replace(reading, extra=wanted))
+    complete = loaded.content.kept
+    complete = torch.ones(len(loaded.predictions), dtype=torch.bool) if complete is None else complete
+    rows = complete.nonzero()[:, 0]
+    if split is None:
+        return LoadedPart(loaded.predictions, dict(loaded.extra), rows, complete)
+    chosen = rows_of_part(loaded.extra[split.column], split.column, part, getattr(split, part))
+    columns = {name: loaded.extra[name][chosen] for name in reading.extra}
+    return LoadedPart(loaded.predictions[chosen], columns, rows[chosen], complete)
 
 
 @final
@@ -270,13 +302,40 @@ class Source:
         pairs = zip(self.shards, other.shards, strict=True)
         return Source(self.paths, [replace(mine, name=theirs.name) for mine, theirs in pairs])
 
-    def load(
-        self, reading: "LoadOptions", split: options.Split | None, part: "Part"
-    ) -> "tuple[Predictions | TopLabel, Mapping[str, Any], Tensor, Tensor]":
-        """Load the predictions, other columns, the numbers of their rows, and which of all rows are complete."""
+    def load(self, reading: "LoadOptions", split: options.Split | None, part: "Part") -> LoadedPart:
+        """Load the predictions of all files, or of one part of them, into memory."""
+        import torch
+
+        from calibrant.labels import joined_columns
+        from calibrant.scale import Plan
+        from calibrant.scale.state import join
+
         if len(self.shards) == 1:
-            return options.load_part(self.paths[0], reading, split, part)
-        return load_all(self.shards, reading, split, part)
+            return _load_file(self.paths[0], reading, split, part)
+        plan = Plan.of(self.shards[0], reading)
+        loaded = []
+        for shard in self.shards:
+            plan.check(shard)
+            loaded.append(_load_file(shard.path, plan.options, split, part))
+        columns = {name: joined_columns([one.columns[name] for one in loaded]) for name in loaded[0].columns}
+        starts = [0, *accumulate(len(one.complete) for one in loaded)]
+        rows = torch.cat([one.rows + start for one, start in zip(loaded, starts, strict=False)])
+        complete = torch.cat([one.complete for one in loaded])
+        return LoadedPart(join([one.predictions for one in loaded]), columns, rows, complete)
+
+    def load_classes(self, given: options.Scores, split: options.Split | None, part: "Part") -> "Predictions":
+        """Load the scores of every class; a FileError if the files have only those of the predicted one."""
+        from calibrant.predictions import TopLabel
+
+        predictions = self.load(given.as_options(), split, part).predictions
+        if isinstance(predictions, TopLabel):
+            title = self.paths[0] if len(self.paths) == 1 else "each file"
+            raise FileError(
+                f"{title} must have logits or probabilities of every class to be calibrated; it has only the "
+                "confidence of the predicted one and whether it was right. Save the model's logits, or calibrate the "
+                "probability of being right, by isotonic_ovr or platt: --probs --positive confidence --labels correct."
+            )
+        return predictions
 
     @property
     def name(self) -> str:
@@ -305,21 +364,22 @@ def _opened(
     from calibrant.files.load import check_order, open_source
     from calibrant.predictions import TopLabel
 
-    predictions, extra, rows, kept = source.load(replace(reading, extra=slicing.wanted), split, "test")
+    predictions, columns, rows, complete = source.load(replace(reading, extra=slicing.wanted), split, "test")
     other, twice = None, 0
     if baseline is not None:
-        other, _, others, kept_there = baseline.load(reading, split, "test")
+        other, _, other_rows, other_complete = baseline.load(reading, split, "test")
         for pair in zip(source.paths, baseline.paths, strict=False) if isinstance(other, TopLabel) else ():
             check_order(*(open_source(path, reading) for path in pair))
         if reading.missing == "drop":
-            if len(kept) != len(kept_there):
-                raise InputError(f"{_SAME_ROWS}; got {len(kept):,} and {len(kept_there):,} rows.")
-            both, of_both = torch.isin(rows, others), torch.isin(others, rows)
-            if not both.any():
+            if len(complete) != len(other_complete):
+                raise InputError(f"{_SAME_ROWS}; got {len(complete):,} and {len(other_complete):,} rows.")
+            in_both = torch.isin(rows, other_rows)
+            if not in_both.any():
                 raise InputError(f"{_SAME_ROWS}, some of them complete in both files; none is.")
-            predictions, other, twice = predictions[both], other[of_both], int((~(kept | kept_there)).sum())
-            extra = {name: column[both] for name, column in extra.items()}
-    return Opened(predictions, slicing.columns(predictions, extra), baseline=other, twice=twice)
+            predictions, other = predictions[in_both], other[torch.isin(other_rows, rows)]
+            columns = {name: column[in_both] for name, column in columns.items()}
+            twice = int((~complete & ~other_complete).sum())
+    return Opened(predictions, slicing.columns(predictions, columns), baseline=other, twice=twice)
 
 
 class Opened(NamedTuple):
@@ -435,39 +495,6 @@ def load_states(files: Sequence[Path]) -> "Gathered":
             raise FileError(f"{file} must add up with {files[0]}: ", *error.args) from error
     assert total is not None
     return Gathered(total, shards, missing)
-
-
-def load_all(
-    shards: "Sequence[Shard]", reading: "LoadOptions", split: options.Split | None, part: "Part"
-) -> "tuple[Predictions | TopLabel, dict[str, Any], Tensor, Tensor]":
-    """Load the predictions of several files and more about their samples, as :func:`options.load_part` does."""
-    import torch
-
-    from calibrant.labels import joined_columns
-    from calibrant.scale import Plan
-    from calibrant.scale.state import join
-
-    plan = Plan.of(shards[0], reading)
-    loaded = []
-    for shard in shards:
-        plan.check(shard)
-        loaded.append(options.load_part(shard.path, plan.options, split, part))
-    columns = {name: joined_columns([part[1][name] for part in loaded]) for name in loaded[0][1]}
-    first = [sum(len(part[3]) for part in loaded[:place]) for place in range(len(loaded))]
-    rows = torch.cat([part[2] + start for part, start in zip(loaded, first, strict=True)])
-    return join([part[0] for part in loaded]), columns, rows, torch.cat([part[3] for part in loaded])
-
-
-def load_for_fit(source: Source, given: options.Scores, split: options.Split | None) -> "Predictions":
-    """Load the scores of every class of all files into memory."""
-    from calibrant.predictions import Predictions
-
-    if len(source.paths) == 1:
-        return given.load(source.paths[0], split, "calibration")
-    predictions = load_all(source.shards, given.as_options(), split, "calibration")[0]
-    if not isinstance(predictions, Predictions):
-        raise InputError("files must have scores of every class to be calibrated; they have only the top label.")
-    return predictions
 
 
 def state(
