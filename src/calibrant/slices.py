@@ -138,8 +138,8 @@ def evaluate_slices(
 def slice_metrics(n_bins: int, *, of_all_classes: bool) -> list[Metric]:
     """Return the metrics of slices, of all classes or of the top label only."""
     known = [catalogue.metrics[name] for name in _METRICS]
-    metrics = [one for one in known if of_all_classes or isinstance(one.statistic, TopStatistic)]
-    return [replace(one, n_bins=n_bins) if one.name == "ece" else one for one in metrics]
+    metrics = [metric for metric in known if of_all_classes or isinstance(metric.statistic, TopStatistic)]
+    return [replace(metric, n_bins=n_bins) if metric.name == "ece" else metric for metric in metrics]
 
 
 def predicted_classes(predictions: Predictions) -> list[str]:
@@ -151,7 +151,7 @@ def predicted_classes(predictions: Predictions) -> list[str]:
 def samples_of(slices: Sequence[Slice], by: Mapping[str, Any]) -> list[Tensor]:
     """Return which samples each slice holds, bool (n,), given the columns that they were made from."""
     words = {column: np.array(_words(values)) for column, values in by.items()}
-    return [torch.from_numpy(words[one.column] == one.value) for one in slices]
+    return [torch.from_numpy(words[slice_.column] == slice_.value) for slice_ in slices]
 
 
 def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
@@ -162,22 +162,32 @@ def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
     at least the spread of all slices together. Slices of fewer than ten samples are left out.
     """
     worst = {}
-    for column in dict.fromkeys(one.column for one in slices):
-        tested = [one for one in slices if one.column == column and one.n >= FEW]
+    for column in dict.fromkeys(slice_.column for slice_ in slices):
+        tested = [slice_ for slice_ in slices if slice_.column == column and slice_.n >= FEW]
         for name in tested[0].metrics if tested else ():
-            choose = min if catalogue.metrics[name].lower_is_better is False else max
-            known = [one for one in tested if not math.isnan(one.metrics[name].value)]
+            known = [slice_ for slice_ in tested if not math.isnan(slice_.metrics[name].value)]
             if known:
-                halves = [one.n * (one.metrics[name].high - one.metrics[name].low) / 2 for one in known]
-                spread = math.hypot(*halves) / math.sqrt(sum(one.n for one in known)) * (name == "confidence")
-                bounds = zip(*(_widened(one, name, len(tested), spread) for one in known), strict=True)
-                # A slice without an interval leaves that of the worst unknown; max and min would drop it.
-                low, high = (math.nan if any(map(math.isnan, ends)) else choose(ends) for ends in bounds)
-                worst[f"worst({column}).{name}"] = Estimate(choose(one.metrics[name].value for one in known), low, high)
+                worst[f"worst({column}).{name}"] = _worst(known, name, len(tested))
     return worst
 
 
-def _widened(one: Slice, name: str, number: int, spread: float) -> tuple[float, float]:
+def _worst(slices: Sequence[Slice], name: str, number: int) -> Estimate:
+    """Return the worst value of a metric, with the worst bounds of the slices, widened for ``number`` of them."""
+    choose = min if catalogue.metrics[name].lower_is_better is False else max
+    estimates = [slice_.metrics[name] for slice_ in slices]
+    spread = 0.0
+    if name == "confidence":
+        halves = [
+            slice_.n * (estimate.high - estimate.low) / 2 for slice_, estimate in zip(slices, estimates, strict=True)
+        ]
+        spread = math.hypot(*halves) / math.sqrt(sum(slice_.n for slice_ in slices))
+    lows, highs = zip(*(_widened(slice_, name, number, spread) for slice_ in slices), strict=True)
+    # A slice without an interval leaves that of the worst unknown; max and min would drop it.
+    low, high = (math.nan if any(map(math.isnan, bounds)) else choose(bounds) for bounds in (lows, highs))
+    return Estimate(choose(estimate.value for estimate in estimates), low, high)
+
+
+def _widened(slice_: Slice, name: str, number: int, spread: float) -> tuple[float, float]:
     """Return the interval of a metric that covers with the 95 % of all ``number`` slices together.
 
     A bound moves by its distance from the value, but at least by half the width, since that of a calibration error can
@@ -185,12 +195,14 @@ def _widened(one: Slice, name: str, number: int, spread: float) -> tuple[float, 
     """
     from scipy.special import ndtri
 
-    low, high, value = one.metrics[name].low, one.metrics[name].high, one.metrics[name].value
+    low, high, value = slice_.metrics[name].low, slice_.metrics[name].high, slice_.metrics[name].value
     if spread:
-        low, high = min(low, value - spread / math.sqrt(one.n)), max(high, value + spread / math.sqrt(one.n))
+        low, high = min(low, value - spread / math.sqrt(slice_.n)), max(high, value + spread / math.sqrt(slice_.n))
     more = float(ndtri(1 - LEVEL / 2 / number) / ndtri(1 - LEVEL / 2)) - 1
     below, above = (max((high - low) / 2, distance) for distance in (value - low, high - value))
-    return max(low - more * below, 0.0) * (name != "ece" or not one.corrected_p > LEVEL), high + more * above
+    if name == "ece" and slice_.corrected_p > LEVEL:
+        return 0.0, high + more * above
+    return max(low - more * below, 0.0), high + more * above
 
 
 def _codes(column: str, values: Any, n: int) -> tuple[list[str], np.ndarray]:
@@ -300,7 +312,7 @@ def gap_to_rest(inside: GapSums, rest: GapSums, *, clustered: tuple[float, float
     """
     if clustered is not None and clustered[1] < FEW - 1:
         return GapToRest()
-    if any(one.n < FEW or one.mass**2 < FEW * one.squares * (1 - 1e-9) for one in (inside, rest)):
+    if any(part.n < FEW or part.mass**2 < FEW * part.squares * (1 - 1e-9) for part in (inside, rest)):
         return GapToRest()
     from scipy.special import stdtr, stdtrit
 
@@ -316,11 +328,12 @@ def gap_to_rest(inside: GapSums, rest: GapSums, *, clustered: tuple[float, float
 
 def rank_slices(slices: list[Slice]) -> list[Slice]:
     """Correct the p-values of both questions for the number of slices, and put the worst first."""
-    known = {str(i): p for i, one in enumerate(slices) if one.n >= FEW and (p := one.metrics["ece"].p) is not None}
-    error_p = dict.fromkeys(map(str, range(len(slices))), math.nan) | holm(known)
-    gap_p = holm({str(i): one.to_rest.p for i, one in enumerate(slices)})
+    errors = {str(i): slice_.metrics["ece"].p for i, slice_ in enumerate(slices) if slice_.n >= FEW}
+    error_p = dict.fromkeys(map(str, range(len(slices))), math.nan)
+    error_p |= holm({i: p for i, p in errors.items() if p is not None})
+    gap_p = holm({str(i): slice_.to_rest.p for i, slice_ in enumerate(slices)})
     corrected = [
-        replace(one, corrected_p=error_p[str(i)], to_rest=replace(one.to_rest, corrected_p=gap_p[str(i)]))
-        for i, one in enumerate(slices)
+        replace(slice_, corrected_p=error_p[str(i)], to_rest=replace(slice_.to_rest, corrected_p=gap_p[str(i)]))
+        for i, slice_ in enumerate(slices)
     ]
-    return sorted(corrected, key=lambda one: (one.n < FEW, not one.is_miscalibrated, -one.excess, one.value))
+    return sorted(corrected, key=lambda part: (part.n < FEW, not part.is_miscalibrated, -part.excess, part.value))

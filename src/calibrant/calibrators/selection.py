@@ -150,7 +150,7 @@ class Ranking:
         if default is None or default not in eligible:
             near_best = [result for result in eligible if result.to_best.value <= result.to_best.noise]
             return min(near_best or eligible[:1], key=lambda result: result.index)
-        leading = [one for one in eligible if one.to_default.value < -_LEAD * one.to_default.standard_error]
+        leading = [result for result in eligible if result.to_default.value < -_LEAD * result.to_default.standard_error]
         lowest = min((default, *leading), key=lambda result: result.to_default.value)
         for result in eligible:
             if isinstance(result.calibrator, LogOpinionPool) and lowest.calibrator in result.calibrator.members:
@@ -165,7 +165,9 @@ class Ranking:
         noise and by enough to matter.
         """
         taken = self.chosen
-        temperature = next((one for one in self.finalists if isinstance(one.calibrator, TemperatureScaling)), None)
+        temperature = next(
+            (result for result in self.finalists if isinstance(result.calibrator, TemperatureScaling)), None
+        )
         if temperature is None or isinstance(taken.calibrator, Uncalibrated | TemperatureScaling):
             return False
         return self._is_better(temperature, temperature.to_uncalibrated) and not self._is_better(
@@ -267,7 +269,7 @@ def rank(
         predictions = predictions[drawn.to(predictions.labels.device)]
     predictions = predictions.with_positive_weights()
     averaged = (default, *partners, Uncalibrated()) if partners else ()
-    tried = [_OutOfFold(one, predictions, score, is_averaged=one in averaged) for one in candidates]
+    tried = [_OutOfFold(method, predictions, score, is_averaged=method in averaged) for method in candidates]
     uncalibrated = next(candidate for candidate in tried if isinstance(candidate.calibrator, Uncalibrated))
     uncalibrated.eligible = predictions.zero_cells is None or not predictions.zero_cells.cells
     first = None if default is None else tried[list(candidates).index(default)]
@@ -403,15 +405,17 @@ def _with_pool(
     """
     if first is None or first.failure:
         return first
-    averaged = [one for one in tried if one is first or one.calibrator in partners]
-    able = [one for one in averaged if one.eligible and not one.dropped and not one.failure]
-    best = min(able, key=lambda one: one.loss_to(first))
-    members = [one for one in able if not one.has_negligible_weight(best)]
+    averaged = [candidate for candidate in tried if candidate is first or candidate.calibrator in partners]
+    able = [
+        candidate for candidate in averaged if candidate.eligible and not candidate.dropped and not candidate.failure
+    ]
+    best = min(able, key=lambda candidate: candidate.loss_to(first))
+    members = [candidate for candidate in able if not candidate.has_negligible_weight(best)]
     if len(members) > 1:
-        losses = torch.tensor([one.loss_to(best) for one in members], dtype=torch.float64)
+        losses = torch.tensor([candidate.loss_to(best) for candidate in members], dtype=torch.float64)
         weights = (-losses / _WEIGHT_TEMPERATURE).softmax(dim=0)
-        mean = torch.stack([one.log_probs for one in members], dim=-1) @ weights.to(first.log_probs)
-        pool = LogOpinionPool(tuple(one.calibrator for one in members), tuple(weights.tolist()))
+        mean = torch.stack([candidate.log_probs for candidate in members], dim=-1) @ weights.to(first.log_probs)
+        pool = LogOpinionPool(tuple(candidate.calibrator for candidate in members), tuple(weights.tolist()))
         pooled = _OutOfFold(pool, predictions, first.score)
         pooled.take(predictions.with_logits(mean.log_softmax(dim=1), normalised=True), slice(None))
         pooled.folds = first.folds
@@ -431,29 +435,29 @@ def _ranked(tried: Sequence[_OutOfFold], default: _OutOfFold | None, uncalibrate
     default = default if default in finalists else None
     temperature = _first(finalists, TemperatureScaling)
 
-    def result_of(index: int, one: _OutOfFold) -> CandidateResult:
-        if one.failure is not None:
-            return CandidateResult(one.name, one.calibrator, index, failure=one.failure)
-        seen, gaps = one.seen, one.calibration_gaps()
+    def result_of(index: int, candidate: _OutOfFold) -> CandidateResult:
+        if candidate.failure is not None:
+            return CandidateResult(candidate.name, candidate.calibrator, index, failure=candidate.failure)
+        seen, gaps = candidate.seen, candidate.calibration_gaps()
         between = partial(CrossValidatedDifference.between, counts=counts[seen])
-        scores, smoothed = one.scores[seen], one.smoothed_scores[seen]
+        scores, smoothed = candidate.scores[seen], candidate.smoothed_scores[seen]
         return CandidateResult(
-            one.name,
-            one.calibrator,
+            candidate.name,
+            candidate.calibrator,
             index,
-            score=best.mean(best.scores) + one.mean(one.scores - best.scores),
+            score=best.mean(best.scores) + candidate.mean(candidate.scores - best.scores),
             to_best=between(smoothed, best.smoothed_scores[seen]),
             to_uncalibrated=between(scores, uncalibrated.scores[seen]),
             to_temperature=_UNKNOWN if temperature is None else between(scores, temperature.scores[seen]),
             to_default=_UNKNOWN if default is None else between(smoothed, default.smoothed_scores[seen]),
-            other_to_uncalibrated=between(one.other_scores[seen], uncalibrated.other_scores[seen]),
+            other_to_uncalibrated=between(candidate.other_scores[seen], uncalibrated.other_scores[seen]),
             ece=float(gaps @ counts[seen] / counts[seen].sum()),
-            to_lowest_ece=between(gaps, lowest) if one.folds == folds else _UNKNOWN,
-            folds=one.folds,
-            eligible=one.eligible,
+            to_lowest_ece=between(gaps, lowest) if candidate.folds == folds else _UNKNOWN,
+            folds=candidate.folds,
+            eligible=candidate.eligible,
         )
 
     results = [result_of(index, candidate) for index, candidate in enumerate(tried)]
-    results.sort(key=lambda one: (math.isnan(one.score), one.to_best.value))
+    results.sort(key=lambda result: (math.isnan(result.score), result.to_best.value))
     default_index = None if default is None else tried.index(default)
     return Ranking(uncalibrated.score, folds, len(uncalibrated.seen), tuple(results), default_index)

@@ -213,7 +213,9 @@ def _legend(panel: ShiftPanel) -> str:
 
 def _by_severity(panel: ShiftPanel) -> Iterator[Table]:
     for source in dict.fromkeys(level.source for level in panel.levels):
-        levels = {(one.candidate, one.map, one.severity): one for one in panel.levels if one.source == source}
+        levels = {
+            (level.candidate, level.map, level.severity): level for level in panel.levels if level.source == source
+        }
         severities = sorted({severity for _, _, severity in levels})
         header = ["candidate", "map", *(f"severity {severity}" if severity else CLEAN for severity in severities)]
         names = next(level.shifts for level in levels.values() if level.severity)
@@ -228,9 +230,9 @@ def _by_severity(panel: ShiftPanel) -> Iterator[Table]:
 def _by_corruption(panel: ShiftPanel) -> Iterator[Table]:
     """Yield the ECE under each corruption at the most severe level."""
     for source in dict.fromkeys(level.source for level in panel.levels):
-        of_source = [one for one in panel.sets if one.source == source and one.severity is not None]
-        severity = max(one.severity or 0 for one in of_source)
-        names = [one.shift for one in of_source if one.severity == severity]
+        of_source = [summary for summary in panel.sets if summary.source == source and summary.severity is not None]
+        severity = max(summary.severity or 0 for summary in of_source)
+        names = [summary.shift for summary in of_source if summary.severity == severity]
         of_severity = [row for row in panel.rows if (row.source, row.severity) == (source, severity)]
         texts = {(row.candidate, row.map, row.shift): _with_direction(row) for row in of_severity}
         rows = [
@@ -261,10 +263,10 @@ def _by_file(panel: ShiftPanel) -> Iterator[Table]:
 
 def _files(panel: ShiftPanel) -> Iterator[tuple[ShiftSummary, dict[tuple[str, str], ShiftRow]]]:
     """Yield the sets of files without severities, each with its rows by candidate and map."""
-    for one in panel.sets:
-        if one.severity is None and one.source != CLEAN:
-            rows = [row for row in panel.rows if (row.shift, row.source) == (one.shift, one.source)]
-            yield one, {(row.candidate, row.map): row for row in rows}
+    for summary in panel.sets:
+        if summary.severity is None and summary.source != CLEAN:
+            rows = [row for row in panel.rows if (row.shift, row.source) == (summary.shift, summary.source)]
+            yield summary, {(row.candidate, row.map): row for row in rows}
 
 
 def _pairs(panel: ShiftPanel, maps: Sequence[str]) -> list[tuple[str, str]]:
@@ -300,7 +302,10 @@ def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
         names = levels[0].shifts
         several = f"{len(names)} corruptions of files" if source == "file" else f"{len(names)} corruptions"
         named = names[0] if len(names) == 1 else several
-        lines = {(one.candidate, one.map): _ShiftLine(clean[one.candidate, one.map], _cells(one)) for one in levels}
+        lines = {
+            (level.candidate, level.map): _ShiftLine(clean[level.candidate, level.map], _cells(level))
+            for level in levels
+        }
         shifts.append(UnderShift(f"{named} at severity {severity}", lines))
     for summary, rows in _files(panel):
         lines = {key: _ShiftLine(clean[key], _cells(row)) for key, row in rows.items()}
@@ -308,11 +313,11 @@ def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
     return shifts
 
 
-def _cells(one: ShiftLevel | ShiftRow) -> dict[str, SeedCell]:
+def _cells(row: ShiftLevel | ShiftRow) -> dict[str, SeedCell]:
     """Return the metrics with their tests: a level has those of runs, a file those of samples."""
-    tests = one.t_tests if isinstance(one, ShiftLevel) else {}
-    differences = one.differences if isinstance(one, ShiftRow) else {}
-    return {name: SeedCell(spread, tests.get(name), differences.get(name)) for name, spread in one.metrics.items()}
+    tests = row.t_tests if isinstance(row, ShiftLevel) else {}
+    differences = row.differences if isinstance(row, ShiftRow) else {}
+    return {name: SeedCell(spread, tests.get(name), differences.get(name)) for name, spread in row.metrics.items()}
 
 
 def brief_shift_sections(panel: ShiftPanel) -> list[Section]:

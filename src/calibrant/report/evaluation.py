@@ -134,8 +134,9 @@ def _streamed_sections(evaluation: Evaluation, slices: Sequence[Slice]) -> list[
     if streamed is None:
         return []
     sampled = ", ".join(streamed.sampled)
-    errors = [one.auroc_error for one in slices if one.auroc_error is not None and not math.isnan(one.auroc_error)]
-    of_slices = f", that of every slice to {max(errors):.1g}" if errors else ""
+    errors = [slice_.auroc_error for slice_ in slices if slice_.auroc_error is not None]
+    known = [error for error in errors if not math.isnan(error)]
+    of_slices = f", that of every slice to {max(known):.1g}" if known else ""
     items = [
         f"Ranks are in bounded memory: the AUROC is exact to {streamed.auroc_error:.1g}{of_slices}.",
         (
@@ -150,14 +151,17 @@ def _streamed_sections(evaluation: Evaluation, slices: Sequence[Slice]) -> list[
 def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Section]:
     """Return the thresholds of the confidence for the error rates that were asked for."""
     rows = []
-    for one in evaluation.operating_points:
-        asked = [f"{100 * one.error_rate:g} %", "with 95 % confidence" if one.is_guaranteed else "by the estimate"]
-        if one.threshold is None:
+    for point in evaluation.operating_points:
+        asked = [f"{100 * point.error_rate:g} %", "with 95 % confidence" if point.is_guaranteed else "by the estimate"]
+        if point.threshold is None:
             rows.append([*asked, "no threshold", "", "", "", ""])
             continue
-        shares = ((one.coverage, one.coverage_low, one.coverage_high), (one.error, one.error_low, one.error_high))
+        shares = (
+            (point.coverage, point.coverage_low, point.coverage_high),
+            (point.error, point.error_low, point.error_high),
+        )
         texts = [(f"{share:.2%}", f"{low:.2%} … {high:.2%}") for share, low, high in shares]
-        rows.append([*asked, one.accepts, *texts[0], *texts[1]])
+        rows.append([*asked, point.accepts, *texts[0], *texts[1]])
     if not rows:
         return []
     header = ["errors at most", "", "confidence", "coverage", "95 % interval", "error rate", "95 % interval"]
@@ -174,16 +178,16 @@ def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Sec
 
 def _needs_no_threshold(evaluation: Evaluation) -> tuple[str, ...]:
     """Return a sentence on the error rates that all samples together keep to, and what guessing one class has."""
-    met = [one for one in evaluation.operating_points if one.coverage == 1 and not one.is_guaranteed]
+    met = [point for point in evaluation.operating_points if point.coverage == 1 and not point.is_guaranteed]
     if not met:
         return ()
-    rates = " and ".join(f"{100 * one.error_rate:g} %" for one in met)
+    rates = " and ".join(f"{100 * point.error_rate:g} %" for point in met)
     text = f"No threshold is needed for {rates}: of all samples, {100 * met[0].error:.2f} % are wrong."
     if (most := evaluation.majority) is None:
         return (text,)
     name, error = f"“{page.short(most.name)}”" if most.name else f"class {most.label}", 1 - most.share
     text += f" Always predicting {name}, the most frequent class, is wrong for {100 * error:.2f} %."
-    if error <= max(one.error_rate for one in met):
+    if error <= max(point.error_rate for point in met):
         text += " So such a rate is met without finding any sample of the others: ask for a lower one"
         of_rare = ", or for a threshold of the rarer class's probability: --top-label --confidence NAME --correct NAME."
         text += of_rare if evaluation.classes == 2 else "."
@@ -208,7 +212,7 @@ def _document(
     if comparison is not None:
         fields["comparison"] = comparison
     if slices:
-        fields["slices"] = [page.to_plain(one) | {"metrics": plain_estimates(one.metrics)} for one in slices]
+        fields["slices"] = [page.to_plain(slice_) | {"metrics": plain_estimates(slice_.metrics)} for slice_ in slices]
     first |= {"verdict": None, "advice": evaluation.advice}
     return page.document("calibrant.evaluation/1", {"source": source, **first, **fields})
 
@@ -313,17 +317,17 @@ _BRIEF_SLICES = 10  # of each column
 
 def _slice_sections(slices: Sequence[Slice], *, most: int | None = None) -> list[Section]:
     """Return a section for every column, with its slices or the worst of them."""
-    tested = counted(sum(not math.isnan(one.corrected_p) for one in slices), "slice")
+    tested = counted(sum(not math.isnan(slice_.corrected_p) for slice_ in slices), "slice")
     legend = (
         f"The worst first, by the error above its noise floor. p: how often calibrated predictions would show such an "
         f"error, corrected for {tested} (Holm). To the rest: confidence − accuracy, minus that of all other samples; ▼ "
         "is further from 0 than theirs, ▲ closer, beyond noise. A slice of fewer than ten samples is not tested."
     )
     sections = []
-    for column in dict.fromkeys(one.column for one in slices):
-        own = [one for one in slices if one.column == column]
+    for column in dict.fromkeys(slice_.column for slice_ in slices):
+        own = [slice_ for slice_ in slices if slice_.column == column]
         shown, left = own[:most], len(own) - len(own[:most])
-        rows = [[page.name_cell(one.value), f"{one.n:,}", *_slice_cells(one)] for one in shown]
+        rows = [[page.name_cell(slice_.value), f"{slice_.n:,}", *_slice_cells(slice_)] for slice_ in shown]
         weight = [] if own[0].weight is None else ["weight"]
         header = [column, "n", *weight, "confidence", "accuracy", "ece", "95 % interval", "p", "to the rest"]
         more = (f"and {counted(left, 'other slice')}",) if left else ()
@@ -334,16 +338,16 @@ def _slice_sections(slices: Sequence[Slice], *, most: int | None = None) -> list
 def _slice_threshold_sections(slices: Sequence[Slice], *, most: int | None = None) -> list[Section]:
     """Return a section for every column with the thresholds of its slices, or of the worst of them."""
     sections = []
-    for column in dict.fromkeys(one.column for one in slices if one.operating_points):
+    for column in dict.fromkeys(slice_.column for slice_ in slices if slice_.operating_points):
         rows = []
-        for one in [one for one in slices if one.column == column][:most]:
-            for estimated, guaranteed in zip(one.operating_points[::2], one.operating_points[1::2], strict=True):
+        for slice_ in [slice_ for slice_ in slices if slice_.column == column][:most]:
+            for estimated, guaranteed in zip(slice_.operating_points[::2], slice_.operating_points[1::2], strict=True):
                 cells = [
                     (point.accepts, "" if point.threshold is None else f"{point.coverage:.1%}")
                     for point in (estimated, guaranteed)
                 ]
                 asked = f"{100 * estimated.error_rate:g} %"
-                rows.append([page.name_cell(one.value), f"{one.n:,}", asked, *cells[0], *cells[1]])
+                rows.append([page.name_cell(slice_.value), f"{slice_.n:,}", asked, *cells[0], *cells[1]])
         header = [column, "n", "errors at most", "by the estimate", "coverage", "95 % confidence", "coverage"]
         sections.append(Section(f"Thresholds by {column}", (table(header, rows),)))
     legend = (
@@ -353,30 +357,32 @@ def _slice_threshold_sections(slices: Sequence[Slice], *, most: int | None = Non
     return [*sections[:-1], *(replace(last, legend=legend) for last in sections[-1:])]
 
 
-def _slice_cells(one: Slice) -> list[object]:
-    numbers = [] if one.weight is None else [percent_text(one.weight)]
-    numbers += [percent_text(one.metrics[name].value) for name in ("confidence", "accuracy")]
-    error, rest = one.metrics["ece"], one.to_rest
-    ece = page.Cell(number_text(error.value), bold=one.is_miscalibrated)
-    to_rest = page.comparison_cell(f"{100 * rest.value:+.1f} %", slice_side(one)) if math.isfinite(rest.value) else ""
-    p = "" if math.isnan(one.corrected_p) else page.p_text(one.corrected_p)
-    return [*numbers, ece, page.interval_text(error), p, to_rest]
+def _slice_cells(slice_: Slice) -> list[object]:
+    numbers = [] if slice_.weight is None else [percent_text(slice_.weight)]
+    numbers += [percent_text(slice_.metrics[name].value) for name in ("confidence", "accuracy")]
+    error, rest = slice_.metrics["ece"], slice_.to_rest
+    ece = page.Cell(number_text(error.value), bold=slice_.is_miscalibrated)
+    p = "" if math.isnan(slice_.corrected_p) else page.p_text(slice_.corrected_p)
+    cells = [*numbers, ece, page.interval_text(error), p]
+    if not math.isfinite(rest.value):
+        return [*cells, ""]
+    return [*cells, page.comparison_cell(f"{100 * rest.value:+.1f} %", slice_side(slice_))]
 
 
-def slice_side(one: Slice) -> Side:
+def slice_side(slice_: Slice) -> Side:
     """Return whether a slice is further from calibration than the rest, or closer, beyond noise."""
-    if not one.to_rest.is_significant:
+    if not slice_.to_rest.is_significant:
         return "alike"
-    return "worse" if abs(one.gap) > abs(one.gap - one.to_rest.value) else "better"
+    return "worse" if abs(slice_.gap) > abs(slice_.gap - slice_.to_rest.value) else "better"
 
 
 def _worst_slice(slices: Sequence[Slice]) -> list[str]:
     """Return a sentence about the worst slice that stands out from the rest."""
-    worst = next((one for one in slices if one.is_miscalibrated and one.to_rest.is_significant), None)
+    worst = next((slice_ for slice_ in slices if slice_.is_miscalibrated and slice_.to_rest.is_significant), None)
     if worst is None:
         return []
     claims, right = (percent_text(worst.metrics[name].value) for name in ("confidence", "accuracy"))
-    others = sum(one.is_miscalibrated for one in slices)
+    others = sum(slice_.is_miscalibrated for slice_ in slices)
     named = f"Worst for {worst.column} = {page.short(worst.value)} (claims {claims}, right {right}"
     of = f"{others} of {counted(len(slices), 'slice')}"
     return [f"{named}, {counted(worst.n, 'sample')}); {of} have an error beyond noise."]
@@ -419,7 +425,7 @@ def _headline(evaluation: Evaluation) -> str:
     claim = f"it is {percent_text(confidence)} sure on average and right {percent_text(accuracy)} of the time"
     if evaluation.is_off_by_class:
         by_class, worst = evaluation.metrics["tl_ece"], evaluation.worst_classes
-        over, under = (next(one for one in worst if (one.confidence > one.accuracy) is sure) for sure in (True, False))
+        over, under = (next(c for c in worst if (c.confidence > c.accuracy) is sure) for sure in (True, False))
         claim = f"too sure of {_class_text(over)} and not sure enough of {_class_text(under)}"
         return f"{_size(by_class.value - (by_class.floor or 0.0))} miscalibrated by class: {claim}."
     if not is_beyond_noise(evaluation.metrics):
@@ -469,8 +475,8 @@ def _line(evaluation: Evaluation) -> list[str]:
         zeros = evaluation.zeros.cells if evaluation.zeros and evaluation.classes == 2 else 0
         return [f"There is no calibration slope: {zeros:,} of the probabilities are 0, and as many 1."] if zeros else []
     slope, shift = (
-        f"{one.value:.2f} ({one.low:.2f} to {one.high:.2f}; {right} if calibrated)"
-        for one, right in ((evaluation.line.slope, 1), (evaluation.line.in_the_large, 0))
+        f"{estimated.value:.2f} ({estimated.low:.2f} to {estimated.high:.2f}; {right} if calibrated)"
+        for estimated, right in ((evaluation.line.slope, 1), (evaluation.line.in_the_large, 0))
     )
     of = "" if evaluation.classes is None else " of class 1"
     return [f"On the scale of log-odds{of}: calibration slope {slope}, calibration in the large {shift}."]

@@ -160,29 +160,29 @@ def _probabilities(parts: Mapping[str, Predictions], row: int) -> dict[str, Any]
 
 def diagnosis_charts(record: Diagnosis) -> dict[str, Any]:
     """Return the numbers behind the charts of a diagnosis: candidates, their runs, and curves over what varies."""
-    able = {one.candidate: one for one in record.calibratability}
-    fine = {one.candidate: one for one in record.refinement}
-    verdicts = {one.candidate: one for one in record.verdicts}
-    gaps = {(one.candidate, one.map): one for one in record.directions}
+    errors = {entry.candidate: entry for entry in record.calibratability}
+    refinements = {entry.candidate: entry for entry in record.refinement}
+    verdicts = {verdict.candidate: verdict for verdict in record.verdicts}
+    gaps = {(entry.candidate, entry.map): entry for entry in record.directions}
     candidates = []
-    for one in sorted(record.candidates, key=lambda one: one.name != record.baseline):
-        mine, verdict = able[one.name], verdicts.get(one.name)
+    for candidate in sorted(record.candidates, key=lambda candidate: candidate.name != record.baseline):
+        error, verdict = errors[candidate.name], verdicts.get(candidate.name)
         sides = {"ece": "ece_after_temperature", "raw": "raw_ece", "auroc": "auroc", "accuracy": "accuracy"}
         candidates.append({
-            "name": terminal_text(one.name),
-            "words": terminal_text(one.words),
-            "seeds": one.seeds,
-            "folders": list(map(terminal_text, one.folders)),
-            "accuracy": _spread(mine.accuracy),
-            "temperature": _spread(mine.temperature),
-            "optimal": _spread(mine.optimal_ece),
+            "name": terminal_text(candidate.name),
+            "words": terminal_text(candidate.words),
+            "seeds": candidate.seeds,
+            "folders": list(map(terminal_text, candidate.folders)),
+            "accuracy": _spread(error.accuracy),
+            "temperature": _spread(error.temperature),
+            "optimal": _spread(error.optimal_ece),
             "overall": None if verdict is None else verdict.overall,
             "sides": {} if verdict is None else {key: getattr(verdict, name).side for key, name in sides.items()},
             "maps": {
-                row.map: _under_map(row, mine.ece[row.map], record.n, mine.accuracy)
+                row.map: _under_map(row, error.ece[row.map], record.n, error.accuracy)
                 | {"gap": _rounded([gap.gap.mean, gap.low, gap.high])}
-                for row in fine[one.name].rows
-                if (gap := gaps[one.name, row.map])
+                for row in refinements[candidate.name].rows
+                if (gap := gaps[candidate.name, row.map])
             },
         })  # fmt: skip
     diagnosis = {
@@ -208,12 +208,12 @@ def _under_map(row: RefinementRow, ece: Spread, n: int, accuracy: Spread) -> dic
     }  # fmt: skip
     spreads = {"ece": ece, "auroc": row.metrics["auroc"]}
     spreads |= {name: row.murphy[name] for name in ("reliability", "refinement") if name in row.murphy}
-    return {name: _spread(one) for name, one in spreads.items()} | {"density": density}
+    return {name: _spread(spread) for name, spread in spreads.items()} | {"density": density}
 
 
-def _spread(one: Spread) -> dict[str, Any]:
-    return {name: _rounded([getattr(one, name)])[0] for name in ("mean", "std", "lowest", "highest")} | {
-        "values": _rounded(one.values)
+def _spread(spread: Spread) -> dict[str, Any]:
+    return {name: _rounded([getattr(spread, name)])[0] for name in ("mean", "std", "lowest", "highest")} | {
+        "values": _rounded(spread.values)
     }
 
 
@@ -241,27 +241,29 @@ def _curves(record: Diagnosis) -> Iterator[dict[str, Any]]:
         ordered = in_order(record, record.validation_sizes)
         groups = [
             _group(f"ECE after {name}", [
-                _series(one.candidate, [point.rows for point in one.points], [point.ece[name] for point in one.points])
-                for one in ordered
+                _series(curve.candidate, *zip(*((point.rows, point.ece[name]) for point in curve.points), strict=True))
+                for curve in ordered
             ])
             for name in record.maps[1:]
         ]  # fmt: skip
         yield _curve("How many calibration samples a map needs", "Calibration samples", groups, log=True)
     if record.epochs:
         ordered = in_order(record, record.epochs)
-        learned = {name: name.replace("_", " ") for one in ordered for name in one.learned}
+        learned = {name: name.replace("_", " ") for curve in ordered for name in curve.learned}
         groups = [
-            _group(words, [_over_epochs(one, name) for one in ordered if name in {*one.numbers, *one.learned}],
+            _group(words, [_over_epochs(curve, name) for curve in ordered if name in {*curve.numbers, *curve.learned}],
                    share=name in _SHARES)
             for name, words in {**_OVER_EPOCHS, **learned}.items()
         ]  # fmt: skip
         yield _curve("Over epochs, on the test samples", "Epoch", groups)
     if record.learned_epochs:
         groups = []
-        for one in in_order(record, record.learned_epochs):
-            centres = [(a + b) / 2 for a, b in itertools.pairwise(one.edges)]
-            series = [{"name": group_name(group), "x": _rounded(centres), "mean": group.counts} for group in one.groups]
-            groups.append(_group(f"Samples, {one.candidate}", series, share=False))
+        for curve in in_order(record, record.learned_epochs):
+            centres = [(a + b) / 2 for a, b in itertools.pairwise(curve.edges)]
+            series = [
+                {"name": group_name(group), "x": _rounded(centres), "mean": group.counts} for group in curve.groups
+            ]
+            groups.append(_group(f"Samples, {curve.candidate}", series, share=False))
         yield _curve("Top logits of training samples, by the epoch they were learned in", "Top logit", groups)
 
 
@@ -272,23 +274,26 @@ def _shift_curves(panel: ShiftPanel) -> Iterator[dict[str, Any]]:
     def groups(xs: Sequence[int], metrics_of: Callable[[str, str, int], Mapping[str, Spread]]) -> list[dict[str, Any]]:
         return [
             _group(f"{words}, {name}", [
-                _series(one, xs, [metrics_of(one, name, x)[metric] for x in xs]) for one in candidates
+                _series(candidate, xs, [metrics_of(candidate, name, x)[metric] for x in xs]) for candidate in candidates
             ])
             for metric, words in _METRICS.items()
             for name in panel.maps
         ]  # fmt: skip
 
     for source in dict.fromkeys(level.source for level in panel.levels):
-        levels = {(one.candidate, one.map, one.severity): one for one in panel.levels if one.source == source}
+        of_source = [level for level in panel.levels if level.source == source]
+        levels = {(level.candidate, level.map, level.severity): level for level in of_source}
         severities = sorted({severity for _, _, severity in levels})
         names = next(level.shifts for level in levels.values() if level.severity)
-        lines = groups(severities, lambda one, name, x, levels=levels: levels[one, name, x].metrics)  # type: ignore[misc]
+        lines = groups(severities, lambda name, map_, x, levels=levels: levels[name, map_, x].metrics)  # type: ignore[misc]
         yield _curve(f"Under shift, mean over {', '.join(names)}", "Severity (0: clean)", lines)
-    sets = [one for one in panel.sets if one.severity is None]
+    sets = [summary for summary in panel.sets if summary.severity is None]
     if len(sets) > 1:  # the clean samples, and others
         rows = {(row.candidate, row.map, row.shift, row.source): row.metrics for row in panel.rows}
-        lines = groups(range(len(sets)), lambda one, name, x: rows[one, name, sets[x].shift, sets[x].source])
-        yield _curve("On files of shifted images", "", lines) | {"names": [terminal_text(one.shift) for one in sets]}
+        lines = groups(range(len(sets)), lambda name, map_, x: rows[name, map_, sets[x].shift, sets[x].source])
+        yield _curve("On files of shifted images", "", lines) | {
+            "names": [terminal_text(summary.shift) for summary in sets]
+        }
 
 
 def _curve(title: str, x_title: str, groups: list[dict[str, Any]], *, log: bool = False) -> dict[str, Any]:
@@ -301,11 +306,11 @@ def _group(title: str, series: Sequence[Any], *, share: bool = True) -> dict[str
 
 
 def _series(name: str, xs: Sequence[float], spreads: Sequence[Spread]) -> dict[str, Any]:
-    ends = {end: _rounded([getattr(one, end) for one in spreads]) for end in ("mean", "lowest", "highest")}
+    ends = {end: _rounded([getattr(spread, end) for spread in spreads]) for end in ("mean", "lowest", "highest")}
     return {"name": terminal_text(name), "x": list(xs), **ends}
 
 
-def _over_epochs(one: EpochCurves, name: str) -> dict[str, Any]:
-    band = {**one.numbers, **one.learned}[name]
+def _over_epochs(curves: EpochCurves, name: str) -> dict[str, Any]:
+    band = {**curves.numbers, **curves.learned}[name]
     ends = {end: _rounded(getattr(band, end)) for end in ("mean", "lowest", "highest")}
-    return {"name": terminal_text(one.candidate), "x": list(one.epochs), **ends}
+    return {"name": terminal_text(curves.candidate), "x": list(curves.epochs), **ends}
