@@ -7,7 +7,6 @@ import secrets
 import shutil
 import stat
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ from torch import Tensor
 from calibrant.errors import FileError
 
 _START, _END = ".calibrant-", ".tmp"
-_ABANDONED = 86_400  # seconds after which a single file of such a name, as earlier versions wrote, is abandoned
 _TRIES = 100
 
 
@@ -58,11 +56,9 @@ def _create_locked(parent: Path) -> tuple[Path, int | None]:
 
 def _remove_abandoned(folder: Path) -> None:
     for path in folder.glob(f"{_START}*{_END}"):
-        with contextlib.suppress(OSError):
-            if stat.S_ISREG(mode := path.lstat().st_mode):
-                if time.time() - path.lstat().st_mtime > _ABANDONED:
-                    path.unlink()
-            elif stat.S_ISDIR(mode) and (handle := _lock(path, wait=False)) is not None:
+        with contextlib.suppress(OSError):  # also for what is no folder, or another user's
+            handle = _lock(path, wait=False)
+            if handle is not None:
                 shutil.rmtree(path, ignore_errors=True)
                 os.close(handle)
 

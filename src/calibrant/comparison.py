@@ -235,12 +235,10 @@ class StreamedSets:
     auroc_error: dict[str, float]  # by method, the most by which ranks in bounded memory can change its AUROC
 
 
-@final
-@dataclass(frozen=True, repr=False)
-class Comparison(HasReport):
-    """Methods by their log-loss on the test samples, lowest first; those that could not be fitted come last."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class HeldOutComparison:
+    """The samples and settings behind methods that are evaluated on other samples than they were fitted on."""
 
-    methods: tuple[MethodResult, ...]
     n_calibration: int
     n_test: int
     n_classes: int
@@ -250,6 +248,14 @@ class Comparison(HasReport):
     cautions: tuple[Caution, ...] = ()
     effective_n_test: float | None = None  # independent samples of equal weight that know as much, if these are others
     clusters_test: int | None = None  # number of clusters of the test samples; None: these are independent
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Comparison(HeldOutComparison, HasReport):
+    """Methods by their log-loss on the test samples, lowest first; those that could not be fitted come last."""
+
+    methods: tuple[MethodResult, ...]
     streamed: StreamedSets | None = None  # None: the samples were in memory
     simplest: str = TEMPERATURE  # the second baseline: it is preferred unless another method is clearly better
 

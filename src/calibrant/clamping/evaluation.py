@@ -14,7 +14,7 @@ from calibrant.clamping.inputs import InputPreparation, InputSpace
 from calibrant.clamping.model import ClampedModel, ClampingSummary
 from calibrant.clamping.neural_clamping import NeuralClamping
 from calibrant.clamping.passes import Passes
-from calibrant.comparison import TEMPERATURE, UNCALIBRATED, Caution, MethodResult, check_held_out
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED, HeldOutComparison, MethodResult, check_held_out
 from calibrant.errors import InputError
 from calibrant.evidence import Difference, PairedBootstrap, Resampled, estimate
 from calibrant.inference import LabelledInputs, check_network, frozen
@@ -93,7 +93,7 @@ class NetworkPredictions:
 
 @final
 @dataclass(frozen=True)
-class ClampingEvaluation:
+class ClampingEvaluation(HeldOutComparison):
     """A clamped network and its baselines; δ* and T* are the δ and T of the clamped network.
 
     ``methods`` are the uncalibrated network, temperature scaling, the head alone where it is another method, and the
@@ -118,13 +118,6 @@ class ClampingEvaluation:
     temperature: float | None  # where the head is one
     norm: float  # ‖δ‖
     largest: float  # the largest |δ|
-    n_calibration: int
-    n_test: int
-    n_classes: int
-    n_bins: int
-    seed: int
-    resamples: int
-    cautions: tuple[Caution, ...] = ()
     failures: tuple[MethodResult, ...] = ()  # methods that could not be fitted
     predictions: Mapping[str, Predictions] = field(default_factory=dict, repr=False, compare=False)  # test samples
 

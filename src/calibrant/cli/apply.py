@@ -132,7 +132,9 @@ def _apply_to_many(
         reading = replace(_reading(given), labels_needed=False)
         with scale.as_engine().started() as engine:
             applied = apply_to_shards(
-                *(chosen, map_for, scale.plan(source.shards, reading, None, "test")),
+                chosen,
+                map_for,
+                scale.plan(source.shards, reading, None, "test"),
                 identity=f"{hashlib.sha256(content).hexdigest()}/{reading}",
                 engine=engine,
                 allow_missing=scale.allow_missing,

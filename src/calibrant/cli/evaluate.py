@@ -131,7 +131,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     with print_warnings(err, dropped), spinner(err) as stage:
         stage(f"reading {name}")
         opened = scale.read(
-            *(source, reading, parts), slicing=slicing, baseline=other, n_bins=bins, seed=seed, progress=stage
+            source, reading, parts, slicing=slicing, baseline=other, n_bins=bins, seed=seed, progress=stage
         )
         predictions, columns = opened.predictions, opened.columns
         metrics = metrics_for(predictions, n_bins=bins)

@@ -179,7 +179,8 @@ class Scale:
         from calibrant.scale import gather
 
         return gather(
-            *(shards, plan),
+            shards,
+            plan,
             n_bins=n_bins,
             seed=seed,
             engine=engine,

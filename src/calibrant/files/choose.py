@@ -356,11 +356,9 @@ def _group(
             f"(found {names[0]!r} to {names[-1]!r}). Add it, rename the others, or list all as ",
             *(Argument("scores", "a,b,..."), "."),
         )
-    return ColumnChoice(
-        *(kind, tuple(by_class[number] for number in classes), None),
-        class_names=None if lowest == 0 else tuple(map(str, classes)),
-        aliases=tuple(by_class[number] for number in classes),
-    )
+    scores = tuple(by_class[number] for number in classes)
+    class_names = None if lowest == 0 else tuple(map(str, classes))
+    return ColumnChoice(kind, scores, None, class_names, aliases=scores)
 
 
 _SHOWN, _ENDS = 8, 3  # names in a message; more numbered columns in a row than this are shown by their ends

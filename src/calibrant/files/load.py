@@ -140,7 +140,7 @@ def load(  # noqa: PLR0913  # the options of the command line
         ('ham', 'spam')
     """
     options = LoadOptions(
-        *(kind, scores, labels, confidence, correct), positive=positive, positive_class=positive_class,
+        kind, scores, labels, confidence, correct, positive=positive, positive_class=positive_class,
         class_names=class_names, normalise=normalise, separator=separator, where=where, weights=weights,
         clusters=clusters, missing=missing,
     )  # fmt: skip

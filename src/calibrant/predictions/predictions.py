@@ -360,7 +360,9 @@ class Predictions(Samples):
             wanted = wanted if known is None else known.wanted | wanted
             least, floor = (scores.LABEL_FLOOR, scores.PROB_FLOOR) if self.given_as_probs else (0.0, 0.0)
             known = SoftmaxRows(
-                *(self.stored, self.labels, wanted),
+                self.stored,
+                self.labels,
+                wanted,
                 normalised=self.normalised,
                 least=least,
                 floor=floor,

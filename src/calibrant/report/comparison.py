@@ -7,10 +7,18 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from calibrant.calibrators import Auto
-from calibrant.comparison import PLATT, TEMPERATURE, UNCALIBRATED, Comparison, MethodResult, comparison_metrics
+from calibrant.comparison import (
+    PLATT,
+    TEMPERATURE,
+    UNCALIBRATED,
+    Comparison,
+    HeldOutComparison,
+    MethodResult,
+    comparison_metrics,
+)
 from calibrant.comparison import WhyUncalibrated as Why
 from calibrant.errors import check_kind, counted
 from calibrant.evidence import Difference
@@ -19,7 +27,6 @@ from calibrant.report.evaluation import plain_estimates
 from calibrant.report.page import Cell, Page, Row, Section, Table, Verdict, code, sentence, table
 
 if TYPE_CHECKING:
-    from calibrant.clamping import ClampingEvaluation
     from calibrant.confidence import ConfidenceComparison
 
 _NAMES = {UNCALIBRATED: "the uncalibrated model", TEMPERATURE: "temperature scaling", PLATT: "Platt scaling"}
@@ -329,31 +336,29 @@ def _listed(names: Sequence[str]) -> str:
 # Shared with the report of a clamped network.
 
 
-HeldOutRecord: TypeAlias = "Comparison | ClampingEvaluation"
-
-
-def held_out_facts(record: HeldOutRecord) -> str:
+def held_out_facts(record: HeldOutComparison) -> str:
     """Return the size of the data."""
     samples = counted(record.n_calibration, "calibration sample")
-    of_test = (getattr(record, name, None) for name in ("effective_n_test", "clusters_test"))
-    test = page.samples_text(record.n_test, next(of_test), "test sample", next(of_test))
+    test = page.samples_text(record.n_test, record.effective_n_test, "test sample", record.clusters_test)
     return f"{samples}, {test}, {counted(record.n_classes, 'class', 'classes')}"
 
 
-def held_out_settings(record: HeldOutRecord) -> str:
+def held_out_settings(record: HeldOutComparison) -> str:
     """Return what decides the numbers, given the data."""
     return f"{record.n_bins} bins; {record.resamples} resamples; seed {record.seed}"
 
 
-def held_out_fields(record: HeldOutRecord, *, calibration: PurePath | None, test: PurePath | None) -> dict[str, Any]:
+def held_out_fields(
+    record: HeldOutComparison, *, calibration: PurePath | None, test: PurePath | None
+) -> dict[str, Any]:
     """Return both for the JSON report."""
     return {
         "calibration": {"source": calibration and calibration.name, "n": record.n_calibration},
         "test": {
             "source": test and test.name,
             "n": record.n_test,
-            "effective_n": getattr(record, "effective_n_test", None),
-            "clusters": getattr(record, "clusters_test", None),
+            "effective_n": record.effective_n_test,
+            "clusters": record.clusters_test,
         },
         "classes": record.n_classes,
         "bins": record.n_bins,

@@ -125,9 +125,8 @@ def compare_streamed(
             result = replace(result, metrics=estimated, changed=changed[name] / total, map=trial.map)
         results.append(result)
     state = states[UNCALIBRATED]
-    cautions = warn_of_cautions(
-        *(sample, drawn, _accuracy(first), _accuracy(state)), sampled=len(sample) / max(first.n, len(sample))
-    )
+    sampled = len(sample) / max(first.n, len(sample))
+    cautions = warn_of_cautions(sample, drawn, _accuracy(first), _accuracy(state), sampled=sampled)
     is_sample = len(sample) < first.n
     comparison = Comparison(
         with_differences(results, state.metrics, values, partial(_difference, state=state), simplest.name),

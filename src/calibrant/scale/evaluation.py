@@ -146,20 +146,19 @@ def estimate_state(
     progress("resampling the top label")
     exact = state.ranked()
     top = [metric for metric in summed if isinstance(metric.statistic, TopStatistic)]
-    estimates = estimate_ranked(
-        *(top, values, exact, lambda _: Levels(state.levels()[0], resampled_levels(state, draws))),
-        resamples=resamples,
-        seed=design.seed,
-    )
+
+    def levels_of(_ends: Iterable[int]) -> Levels:
+        return Levels(state.levels()[0], resampled_levels(state, draws))
+
+    estimates = estimate_ranked(top, values, exact, levels_of, resamples=resamples, seed=design.seed)
     rest = [metric for metric in summed if metric not in top]
     if rest:
         assert isinstance(sample, Predictions)
         progress("resampling all classes")
         groups = state.group_states().__getitem__
         drawn = draw_counts(state.class_groups, resamples, design.seed)
-        estimates |= estimate_groups(
-            *(rest, values, groups, drawn, sample), n=float(exact.effective_n), seed=design.seed
-        )
+        n = float(exact.effective_n)
+        estimates |= estimate_groups(rest, values, groups, drawn, sample, n=n, seed=design.seed)
     if sampled:
         progress("resampling the kernel calibration error of a sample")
         estimates |= estimate(sample, sampled, resamples=resamples, seed=design.seed)

@@ -173,9 +173,8 @@ def estimate_slice(sums: SliceSums, row: int, draws: Tensor, *, seed: int) -> di
     by_formula = [m for m in sums.metrics if isinstance(m, RankMetric) or m.interval_method == "wilson"]
     resampled = [metric for metric in sums.metrics if metric not in by_formula]
     resamples = len(draws)
-    estimates = estimate_ranked(
-        *(by_formula, values, ranked, lambda _: Levels(ranked, iter(()))), resamples=resamples, seed=seed
-    )
+    no_draws = Levels(ranked, iter(()))
+    estimates = estimate_ranked(by_formula, values, ranked, lambda _: no_draws, resamples=resamples, seed=seed)
     null: dict[str, list[Tensor]] = {}
     for calibrated in draw_correctness(ranked, resamples, seed):
         for metric in resampled:

@@ -296,14 +296,13 @@ class EvaluationState:
 
     def ranked(self) -> Ranked:
         """Return the samples of each cell as tied at their mean confidence."""
-        cells, weighted = self.cells, self.design.weighted
+        cells, log_odds = self.cells, self.cells.ranked.log_odds
         seen = cells.total > 0
         total, right, confidence, squares = (part[seen] for part in cells.tensors())
-        return Ranked(
-            *(cells.ranked.log_odds, confidence / total, right, total - right, confidence),
-            squared_weights=squares if weighted else None,
-            squared_right=self.sums["cells.squared_right"][seen] if weighted else None,
-        )
+        ranked = Ranked(log_odds, confidence / total, right, total - right, confidence)
+        if not self.design.weighted:
+            return ranked
+        return replace(ranked, squared_weights=squares, squared_right=self.sums["cells.squared_right"][seen])
 
     def levels(self) -> tuple[Ranked, Tensor, Tensor | None]:
         """Return the levels, their right and wrong samples by group, (256, 2, m), and squared weights, (256, m)."""

@@ -483,5 +483,6 @@ def test_an_entry_beats_only_what_it_was_compared_with():
     assert entry.beats("uncalibrated")
     assert not entry.beats("temperature")
     nothing = MethodResult("uncalibrated", "Nothing")
-    assert Comparison((entry, nothing), 1, 1, 2, 15, 0, 100).recommended is entry
+    settings = {"n_calibration": 1, "n_test": 1, "n_classes": 2, "n_bins": 15, "seed": 0, "resamples": 100}
+    assert Comparison((entry, nothing), **settings).recommended is entry
     assert Uncalibrated.name == "uncalibrated"
