@@ -246,7 +246,7 @@ class HeldOutComparison:
     seed: int
     resamples: int
     cautions: tuple[Caution, ...] = ()
-    effective_n_test: float | None = None  # independent samples of equal weight that know as much, if these are others
+    effective_n_test: float | None = None  # effective number of test samples; None if all count alike
     clusters_test: int | None = None  # number of clusters of the test samples; None: these are independent
 
 

@@ -150,7 +150,7 @@ class Evaluation(HasReport):
     worst_bins: list[WorstBin]
     worst_classes: list[WorstClass]
     zeros: ZeroCells | None = None  # where probabilities were given
-    effective_n: float | None = None  # independent samples of equal weight that know as much, if these are others
+    effective_n: float | None = None  # effective number of samples; None if all count alike
     clusters: int | None = None  # their number; None: the samples are independent
     streamed: Streamed | None = None  # None: the samples were in memory
     operating_points: tuple[OperatingPoint, ...] = ()  # by error rate: that of the estimate, and the guaranteed one

@@ -433,7 +433,7 @@ def _plain(value: object) -> Any:
 
 
 class Trial(NamedTuple):
-    """The outcome of a fit that may fail: a fitted map and the samples it transformed, or the reason of the failure."""
+    """The outcome of :func:`try_fit`: a fitted map and the samples it transformed, or the reason of the failure."""
 
     map: Map | None = None
     transformed: Predictions | None = None

@@ -28,7 +28,7 @@ REFITTED = "TS on δ*"  # name of the clamped network with T refitted for the lo
 
 @final
 class NetworkPredictions:
-    """Predictions of a network for the same samples at one δ after another, in full precision and on the CPU.
+    """Predictions of a network for the same samples at several δ, in full precision and on the CPU.
 
     The logits of δ = 0 are kept. A few samples are tried at the beginning, so that a test set that does not fit the
     network is found before a long fit.
@@ -153,7 +153,7 @@ class ClampingEvaluation(HeldOutComparison):
 
 
 def clamping_metrics(n_bins: int = 15) -> tuple[Metric, ...]:
-    """Return the metrics of the evaluation."""
+    """Return the metrics that a clamped network is evaluated by."""
     return Accuracy(), NLL(), ECE(n_bins), ACE(n_bins), Brier(), AUROC()
 
 
@@ -235,7 +235,7 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
 
 @final
 class _Results:
-    """Evaluates one set of predictions after the other, each against those before it."""
+    """Collects the results of the methods: the metrics of each, and its differences from earlier ones."""
 
     def __init__(self, before: Predictions, n_bins: int, resamples: int, seed: int) -> None:
         self._before, self._resamples, self._seed = before, resamples, seed

@@ -105,7 +105,7 @@ class Journal:
         return self._processes.from_first(read)
 
     def write(self, name: str, tensors: Mapping[str, Tensor], *, final: bool = False) -> None:
-        """Write an entry, unless one was written a moment ago and this is not final."""
+        """Write an entry; one that is not final is skipped if another was written less than ``every`` seconds ago."""
         if self._folder is None or not (final or time.monotonic() - self._written >= self._every):
             return
         plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
@@ -427,7 +427,7 @@ class StrengthCrossValidation:
         return best._replace(trials=tuple(trials), notes=notes)
 
     def _start_fold(self, is_held_out: Tensor, at_zero: Tensor | None) -> _Fold:
-        """Return a fold at δ = 0, where the logits of all samples may be known."""
+        """Return a fold at δ = 0; ``at_zero`` are the logits of all samples there, if they are known."""
         fitted, others = (torch.nonzero(chosen).flatten() for chosen in (~is_held_out, is_held_out))
         training, held_out = (replace(self._run.passes, chosen=chosen) for chosen in (fitted, others))
         descent = self._run.descent(training, self._objective.gamma, self._run.zero_delta)

@@ -61,7 +61,7 @@ class InputSpace:
             )
 
     def bounds(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the lowest and highest input (α and β of theorem 3.2) in the network's units, each like one input."""
+        """Return the lowest and highest input (α and β of theorem 3.2) in the network's units, shaped like an input."""
         if not like.is_floating_point():
             raise InputError(f"an input must be of floating point for its bounds to fit into it; got {like.dtype}.")
         mean, std = self._broadcast(like, axis=0)
@@ -146,7 +146,7 @@ class InputPreparation:
 
     @property
     def n_views(self) -> int:
-        """Number of copies of a sample in a pass; 1 if they would not differ."""
+        """Number of augmented copies of a sample in a pass; 1 without augmentation."""
         return 1 if self.augmentation == "none" else self.views
 
     def generator(self, number: int) -> torch.Generator:

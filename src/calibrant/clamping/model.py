@@ -109,13 +109,13 @@ class ClampingSummary:
 
 
 def caveats_of(warned: Sequence[CalibrantWarning]) -> tuple[Caveat, ...]:
-    """Return the kinds of the warnings that have one, each once."""
+    """Return the distinct caveats of the warnings that have one."""
     return tuple(dict.fromkeys(warning.caveat for warning in warned if warning.caveat is not None))
 
 
 @final
 class ClampedModel(nn.Module):
-    """Inputs in, calibrated logits out: ``head(model(x + δ))``; the paper's head (section 3.1) is a division by T.
+    """A network from inputs to calibrated logits: ``head(model(x + δ))``; the paper's head (section 3.1) divides by T.
 
     The same δ is added to every input, in the units of the network's inputs. Unlike a map of logits alone it can change
     predictions, and so the accuracy. With δ = 0, also if it becomes 0 later, it is ``nn.Sequential(model, head)`` to
@@ -210,7 +210,7 @@ class ClampedModel(nn.Module):
         return add_delta(inputs, self.delta, ends)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return calibrated logits, (n, ...) -> (n, k), in the type of the network's."""
+        """Return calibrated logits, (n, ...) -> (n, k), in the type of the network's logits."""
         return self.head(extract_logits(self.model(self.perturbed(inputs))))
 
     def probs(self, inputs: Tensor) -> Tensor:
@@ -324,7 +324,7 @@ def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -
 
 @final
 class _MissingNetwork(nn.Module):
-    """Stands for the network of a model that was loaded without one."""
+    """Placeholder for the network of a model that was loaded without one."""
 
     def forward(self, _inputs: Tensor) -> Never:
         raise InputError("this clamped model was loaded without its network; give it: load_clamped(path, model).")
@@ -338,7 +338,7 @@ def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[Clam
     )
     check_bool(document["with_weights"], "with_weights")
     if document["with_weights"] and state_digest(weights) != document["network"]:
-        raise InputError("the weights in it must be those that were saved; they are others.")
+        raise InputError("the weights in it must be those that were saved; they differ.")
     if len(weights) + len(numbers) + 1 != len(tensors):
         raise InputError("the numbers must be those of delta, head and network; got others.")
     head = rebuild(document["head"], numbers)

@@ -35,7 +35,7 @@ class LogitsAndGradient(NamedTuple):
 @final
 @dataclass(eq=False)
 class Passes:
-    """Runs a frozen network over some of the samples; :func:`dataclasses.replace` gives the same over others."""
+    """Runs a frozen network over some of the samples; use :func:`dataclasses.replace` to choose other samples."""
 
     model: nn.Module  # in evaluation mode, its parameters frozen
     samples: LabelledInputs
@@ -62,7 +62,7 @@ class Passes:
 
     @property
     def augments(self) -> bool:
-        """Whether passes with a gradient see other inputs than those without."""
+        """Whether passes with a gradient see augmented inputs."""
         return self.preparation.augmentation != "none"
 
     @property
@@ -152,7 +152,7 @@ class Passes:
 
     @contextmanager
     def _matmul_precision(self) -> Iterator[None]:
-        """Multiply in the requested precision on a GPU; elsewhere there is only one."""
+        """Multiply matrices in the requested precision on a GPU; other devices have only one."""
         if self.device.type != "cuda" or self.precision == "float32":
             yield
         elif self.precision == "bfloat16":

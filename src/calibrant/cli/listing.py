@@ -31,7 +31,7 @@ _GAP = 2  # between columns
 
 
 class Kind(StrEnum):
-    """What can be listed."""
+    """Kinds of entries of the catalogue."""
 
     calibrators = "calibrators"
     metrics = "metrics"

@@ -80,7 +80,7 @@ class Slicing:
 @final
 @dataclass(frozen=True)
 class Scale:
-    """How more samples than memory holds are read, and where."""
+    """Options for files that are too many or too large for memory."""
 
     stream: Annotated[
         bool, flag("--stream", "Read in batches, in bounded memory; large files are without it, too.", SCALE)
@@ -340,7 +340,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """What the report calls them."""
+        """Name of the source in the report."""
         return self.paths[0].name if len(self.paths) == 1 else f"{len(self.paths)} files"
 
 

@@ -228,7 +228,7 @@ class LearnedConfidence(nn.Module):
 
 
 def _outputs(network: nn.Module, model: nn.Module, data: object, batch_size: int = 512) -> Iterator[tuple[Any, Tensor]]:
-    """Yield what a network, frozen, gives for each batch of labelled inputs of the classifier, and the labels."""
+    """Yield the output of the frozen network and the labels for every batch of labelled inputs."""
     with frozen(network), torch.no_grad():
         for inputs, labels, _ in labelled_batches(sample_source(data), device=device_of(model), batch_size=batch_size):
             with forward_errors(model, inputs):
@@ -309,7 +309,7 @@ class ConfidenceComparison:
 
     @property
     def best(self) -> str:
-        """The confidence that is to be used: the one that is clearly better than the softmax by most, else that."""
+        """The confidence to use: that with the largest clear gain over the softmax, or the softmax without one."""
         better = {name: by["auroc"].value for name, by in self.differences.items() if by["auroc"].side == "better"}
         return max(better, key=lambda name: better[name]) if better else SOFTMAX
 

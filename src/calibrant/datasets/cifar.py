@@ -50,7 +50,7 @@ def read_pickled_batch(content: bytes, where: str) -> dict[str, Any]:
 
 @final
 class _Restricted(pickle.Unpickler):
-    """An unpickler that calls no function but those of this file."""
+    """An unpickler that can only call the functions of this module."""
 
     def __init__(self, content: bytes, where: str) -> None:
         # Python 2 wrote pixels as a string; as bytes they need no decoding.

@@ -178,7 +178,7 @@ class Member:
     stream: BinaryIO
 
     def read(self) -> bytes:
-        """Return the bytes that are left."""
+        """Return the remaining bytes."""
         with reading(self.where, "file"):
             return self.stream.read()
 

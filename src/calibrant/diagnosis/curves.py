@@ -31,7 +31,7 @@ _NUMBERS = ("optimal_ece", "ece", "temperature", "accuracy", "nll", "max_logit")
 @final
 @dataclass(frozen=True)
 class Band:
-    """A number epoch by epoch: its mean over runs, and the range from the lowest run to the highest."""
+    """A number after every epoch: its mean over runs, and the lowest and highest run."""
 
     mean: tuple[float, ...]
     lowest: tuple[float, ...]

@@ -22,7 +22,7 @@ _DIFFERENCE_ENDS = (("", "value"), ("_low", "low"), ("_high", "high"), ("_side",
 @final
 @dataclass(frozen=True)
 class CandidateSummary:
-    """Description of a candidate."""
+    """Name, options and runs of a candidate."""
 
     name: str
     words: str

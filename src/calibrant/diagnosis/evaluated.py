@@ -263,7 +263,7 @@ def differences_from(
 
 
 def _known(drawn: _Drawn, metric: Metric) -> dict[int, Resampled]:
-    """Select the runs that have such a number: without wrong predictions there is no AUROC."""
+    """Return the runs for which the number is defined; AUROC is not, without wrong predictions."""
     return {seed: values[metric.name] for seed, values in drawn.items() if not math.isnan(values[metric.name].value)}
 
 
@@ -324,7 +324,7 @@ class CandidateVerdict:
 def verdict(
     candidate: EvaluatedCandidate, baseline: EvaluatedCandidate, differences: Differences, *, n_compared: int
 ) -> CandidateVerdict:
-    """Weigh the differences of one candidate from the baseline, of :func:`differences_from`."""
+    """Return the verdict on one candidate from its differences by :func:`differences_from`."""
     uncalibrated, scaled = differences[UNCALIBRATED], differences[TEMPERATURE]["ece"]
     sides = {scaled.side, uncalibrated["auroc"].side} - {"alike"}
     return CandidateVerdict(

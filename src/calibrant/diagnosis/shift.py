@@ -63,7 +63,7 @@ def check_sees_images(run: DiagnosedRun) -> None:
 
 
 def check_suits(samples: Samples, run: DiagnosedRun, what: str) -> None:
-    """Check that a run's network can take these images, and has their labels."""
+    """Check that these images and labels have the shape, range and classes that a run's network was trained on."""
     check_sees_images(run)
     images, shape = samples.inputs, run.settings.input_shape
     if not are_images(images) or tuple(images.shape[1:]) != shape or images.dtype != torch.uint8 or not len(images):
@@ -262,7 +262,7 @@ def stored_sets(
 @final
 @dataclass(frozen=True)
 class ShiftSummary:
-    """Description of a set."""
+    """Name, source, severity and size of a shifted set."""
 
     shift: str  # its name; "clean" for the unchanged test samples
     source: ShiftSource

@@ -20,7 +20,7 @@ __all__ = [
     "RefinementRow", "SplitSpread", "calibratability", "coefficient_curves", "directions", "refinement",
 ]  # fmt: skip
 
-ORACLE = "oracle"  # the optimal ECE's place beside those after each map
+ORACLE = "oracle"  # key of the optimal ECE among the maps
 NOT_AN_IDENTITY = (
     "equation 9 (ECE = α − β − γ) is not an identity: its right side is no calibration error. Exact is ECE = mean "
     "confidence − accuracy where no bin is underconfident (equation 7), and ECE ≥ its size always."
@@ -56,7 +56,7 @@ class Calibratability:
 def calibratability(
     candidate: EvaluatedCandidate, baseline: EvaluatedCandidate, differences: Differences
 ) -> Calibratability:
-    """Put one candidate's numbers beside the baseline's; ``differences`` are empty for the baseline itself.
+    """Summarise one candidate and its tests against the baseline; ``differences`` are empty for the baseline itself.
 
     Reference:
         Wang, Feng & Zhang (2021), Table 2 and Section 5.1.
@@ -264,7 +264,7 @@ class Refinement:
 def refinement(
     candidate: EvaluatedCandidate, baseline: EvaluatedCandidate, differences: Differences, *, n_bins: int = 15
 ) -> Refinement:
-    """Compute the refinement of a candidate, beside that of the baseline; ``differences`` as above.
+    """Compute the refinement of a candidate and its tests against the baseline.
 
     Reference:
         Singh et al. (2021).

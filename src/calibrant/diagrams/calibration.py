@@ -134,7 +134,7 @@ def reliability(
 
 
 def binomial_range(count: Tensor, probability: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the range that the share of successes in ``count`` trials keeps to in at least 95 % of cases.
+    """Return a range that holds the share of successes in ``count`` trials with probability 95 % or more.
 
     Example:
         >>> low, high = binomial_range(torch.tensor([100.0]), torch.tensor([0.5]))

@@ -378,7 +378,7 @@ def _text(choice: ColumnChoice) -> str | None:
 
 
 def lacking_rows(columns: Arrays, content: Content, choice: ColumnChoice, options: LoadOptions) -> Tensor | None:
-    """Return which rows lack a value in one of the columns, bool (n,); None if these differ in length."""
+    """Return which rows lack a value in some column, bool (n,); None if the columns differ in length."""
     known = None if options.positive_class else {*(_class_names(content, choice, options) or ()), *choice.aliases}
     parts = [
         column.lacking(known if name == choice.labels else ()) if isinstance(column, Words) else _is_nan(column)
@@ -478,7 +478,7 @@ def _record(columns: Arrays, content: Content, choice: ColumnChoice, options: Lo
 
 
 def _check_labelled(labels: Column | None) -> None:
-    """Raise if a row has no label, which would be a class of its own beside one other."""
+    """Raise if a row has no label; it would otherwise count as a class of its own."""
     if labels is not None:
         lacking = (labels.lacking() if isinstance(labels, Words) else _is_nan(labels)).nonzero()
         if len(lacking):

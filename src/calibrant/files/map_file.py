@@ -180,7 +180,7 @@ def read_fit(described: Mapping[str, Any]) -> FitSummary | None:
         if key in described:
             held[entry.name] = described[key]
         elif entry.name in _FIT_KEYS or (entry.default is MISSING and entry.default_factory is MISSING):
-            raise InputError(f"the record of a fit must have {key!r}; it has not.")
+            raise InputError(f"the record of a fit must have {key!r}; it is missing.")
     _check_fit(held)
     certificate = held["certificate"]
     held["certificate"] = None if certificate is None else Certificate(**certificate)

@@ -182,12 +182,12 @@ def _check_rows(path: Path, names: Sequence[str], numbers: Sequence[str], separa
 
 @lru_cache(maxsize=64)
 def _types_of_text(path: Path, texts: tuple[str, ...], separator: str | None, _facts: Any) -> dict[str, Any]:
-    """Return the type of each column that holds text, or only numbers, of a file as it was at some time."""
+    """Return the type of each column: text, or a number type if every row is a number. Cached by the file's facts."""
     kinds = dict.fromkeys(texts, pa.int64())
     for batch in _csv_records(path, texts, texts, separator) if texts else ():
         for name in texts:
             seen = _as_numbers(batch[name], _decimal_point(separator)).type
-            if seen == pa.string() and _with_gaps(batch[name]).null_count == len(batch):  # which tells nothing
+            if seen == pa.string() and _with_gaps(batch[name]).null_count == len(batch):  # empty: fits every type
                 continue
             if kinds[name] != pa.string() and seen != pa.int64():
                 kinds[name] = seen if pa.types.is_string(seen) else pa.float64()
@@ -353,7 +353,7 @@ def jsonl_batches(path: Path, names: Sequence[str], *, is_typed: bool = False) -
 
 @lru_cache(maxsize=64)
 def _json_schema(path: Path, _known: Any) -> Any:
-    """Return the schema that all lines of a file, as it was at some time, agree on."""
+    """Return the schema that fits all lines of a file. Cached by the file's size and time of change."""
     schema = pa.schema([])
     with _reading_json(path):
         for held in _json_chunks(path):
@@ -364,7 +364,7 @@ def _json_schema(path: Path, _known: Any) -> Any:
 
 @contextmanager
 def _reading_json(path: Path) -> Iterator[None]:
-    """Name the first line that is no JSON, where Arrow knows its row in some part of the file at most."""
+    """Name the first line that is not JSON in the error; Arrow numbers the rows of one block at most."""
     try:
         with reading(path, _JSON):
             yield

@@ -267,7 +267,7 @@ def _kind(statistic: Statistic, name: str, num_classes: int | None) -> Sums:
     for k in {2, 3} if num_classes is None else {num_classes}:
         state = statistic(Predictions.from_logits(torch.eye(k), torch.arange(k)))
         if not isinstance(state, Sums):
-            raise InputError(f"{name} must have a state of sums to be updated in batches; it has not.")
+            raise InputError(f"{name} must have a state of sums to be updated in batches; it has another.")
         examples.append(state)
     shapes = {tuple(value.shape for value in state.tensors()) for state in examples}
     if len(shapes) > 1:

@@ -372,7 +372,7 @@ def default_settings(kind: type[NamedLoss]) -> dict[str, Any]:
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out class weights of None, which files of earlier versions do not have."""
+    """Leave out class weights of None, so that settings without them stay the same."""
     return {name: value for name, value in settings.items() if name != "class_weights" or value is not None}
 
 

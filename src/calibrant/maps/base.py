@@ -72,7 +72,7 @@ class FittedModule(nn.Module):
         def __getattr__(self, name: str) -> Tensor: ...
 
     def settings(self) -> dict[str, Setting]:
-        """Return what the constructor needs beside buffers and parts."""
+        """Return the arguments of the constructor other than buffers and parts."""
         return {}
 
     @final
@@ -192,7 +192,7 @@ def check_logits(logits: object, n_classes: int, for_arrays: str) -> None:
 
 
 class Map(FittedModule, ABC):
-    """Logits in, calibrated logits out; ``nn.Sequential(network, fitted)`` is the deployed model.
+    """A module from logits to calibrated logits; ``nn.Sequential(network, fitted)`` is the deployed model.
 
     The fitted numbers are float64 buffers, and so in the ``state_dict``; they are cast to the logits' type where they
     are used. (A device without float64 needs ``fitted.float()`` first; casts to fewer digits than float32, such as
@@ -258,7 +258,7 @@ class Map(FittedModule, ABC):
         """Return the calibrated logits, (..., k) in float32 or float64 -> the same."""
 
     def calibrated_as(self, logits: Tensor, normalised: Normalised) -> Tensor:  # noqa: ARG002
-        """Return the same of logits that may be known to be log-probabilities, if the map makes use of that."""
+        """Return :meth:`calibrated`, for maps that can make use of knowing that logits are log-probabilities."""
         return self.calibrated(logits)
 
     @final  # type: ignore[misc]  # torch declares it as an attribute
@@ -268,7 +268,7 @@ class Map(FittedModule, ABC):
 
     @final
     def apply_as(self, logits: Tensor, normalised: Normalised) -> Tensor:
-        """Return the same as the call of logits that may be known to be log-probabilities, as those of predictions are.
+        """Return calibrated logits; ``normalised`` says whether the given ones are known to be log-probabilities.
 
         A map that only changes the confidence then gives samples of the same given confidence the same new one.
         """
@@ -347,7 +347,7 @@ class Map(FittedModule, ABC):
 
 
 def as_result(calibrated: Tensor, logits: Tensor, *, keeps_predicted: bool) -> Tensor:
-    """Return what a map made of the logits, finite and in the logits' own type; for whole numbers it stays float32.
+    """Return a map's result as finite numbers of the logits' own type; for whole numbers it stays float32.
 
     With ``keeps_predicted`` the class of the largest logit, the first on a tie, stays that.
     """

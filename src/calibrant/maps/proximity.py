@@ -102,7 +102,7 @@ def _place(values: Tensor, ends: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
 
 @final
 class ProximityMap(FittedModule, kind="proximity"):
-    """Logits and features in, calibrated logits out; the prediction never changes.
+    """A module from logits and features to calibrated logits; the prediction never changes.
 
     It holds the features of all calibration samples, in the type they came in, to find each sample's nearest neighbours
     among them: 25,000 samples of 2,048 float32 features are 200 MB. A call processes all its samples at once;
@@ -158,7 +158,7 @@ class ProximityMap(FittedModule, kind="proximity"):
         return self.apply_as(logits, features, Normalised.NO)
 
     def apply_as(self, logits: Tensor, features: Tensor, normalised: Normalised) -> Tensor:
-        """Return the same as the call of logits that may be known to be log-probabilities, as maps do."""
+        """Return calibrated logits; ``normalised`` says whether the given ones are known to be log-probabilities."""
         check_logits(logits, self.n_classes, "For arrays there is transform, with Predictions.from_logits(z, y).")
         if logits.shape[:-1] != features.shape[:-1]:
             raise InputError(

@@ -93,7 +93,7 @@ def _gather(statistic: Statistic, samples: Predictions | TopLabel) -> State:
 
 
 def check_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
-    """Return the metrics as a tuple; an InputError if one is not a metric, but a name."""
+    """Return the metrics as a tuple; an InputError if one is a name or anything else that is not a metric."""
     given = (metrics,) if isinstance(metrics, Metric | str) or not isinstance(metrics, Iterable) else tuple(metrics)
     for metric in given:
         if not isinstance(metric, Metric):

@@ -332,7 +332,7 @@ def _equal_mass(scores: Floats, mass: Floats, n_bins: int) -> Iterator[tuple[NDA
 
 
 def _edges(mass: float, parts: int) -> Floats:
-    """Return where parts of whole samples end; the last ends with all, which need not be whole."""
+    """Return the edges between parts, rounded to whole samples; the last part ends with the last sample."""
     edges = np.floor(mass * np.arange(parts + 1) / parts + 1e-9)
     edges[-1] = mass
     return edges

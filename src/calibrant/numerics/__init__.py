@@ -1,1 +1,1 @@
-"""Mathematics that knows nothing of calibration."""
+"""Mathematics that is independent of calibration."""

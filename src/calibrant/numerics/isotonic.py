@@ -109,7 +109,7 @@ def _tied(scores: Tensor, hit: Tensor, weights: Tensor | None) -> _Columns:
 
 
 def _tied_parts(scores: Tensor, hit: Tensor, weights: Tensor | None) -> Iterator[_Columns]:
-    """Yield the same of parts of very many scores, in rising order, so that few are counted at a time."""
+    """Yield the tied scores of consecutive parts, in rising order, so that memory stays small with many scores."""
     if weights is not None or len(scores) <= _PART:
         yield _tied(scores, hit, weights)
         return

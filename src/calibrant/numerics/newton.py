@@ -12,7 +12,7 @@ from calibrant.errors import FitError
 
 
 class Certificate(NamedTuple):
-    """Where a minimiser stopped."""
+    """How well a minimiser has converged."""
 
     objective: float  # a mean over the samples, penalties included
     gradient: float  # largest absolute entry, or a bound on it after a last step that was not evaluated
@@ -106,7 +106,7 @@ class _Descent:
         self._first_steepness = self.steepness
 
     def verdict(self) -> End | None:
-        """Return why to stop here; None to continue."""
+        """Return the reason to stop; None to continue."""
         if self.here.separable:
             return "separable"
         # A diverging parameter moves by as much in every step, while the gradient shrinks.

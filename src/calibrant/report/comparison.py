@@ -206,7 +206,7 @@ def _side(method: MethodResult, baseline: str, metric: str) -> str | None:
 
 
 def _main_findings(comparison: Comparison, chosen: MethodResult) -> list[str]:
-    """Return what may change the decision."""
+    """Return the findings that may change the decision."""
     failed = [method.name for method in comparison.methods if method.failure is not None]
     return [
         *map(sentence, comparison.cautions),
@@ -351,7 +351,7 @@ def held_out_settings(record: HeldOutComparison) -> str:
 def held_out_fields(
     record: HeldOutComparison, *, calibration: PurePath | None, test: PurePath | None
 ) -> dict[str, Any]:
-    """Return both for the JSON report."""
+    """Return the size of the data and the settings for the JSON report."""
     return {
         "calibration": {"source": calibration and calibration.name, "n": record.n_calibration},
         "test": {

@@ -177,7 +177,7 @@ def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Sec
 
 
 def _needs_no_threshold(evaluation: Evaluation) -> tuple[str, ...]:
-    """Return a sentence on the error rates that all samples together keep to, and what guessing one class has."""
+    """Return a sentence on error rates that no threshold is needed for, and on the error of guessing one class."""
     met = [point for point in evaluation.operating_points if point.coverage == 1 and not point.is_guaranteed]
     if not met:
         return ()
@@ -281,7 +281,7 @@ def _parts(evaluation: Evaluation) -> list[str]:
 
 
 def comparison_text(comparison: Mapping[str, Difference], baseline: str | None) -> str:
-    """Return in a sentence in which main metrics predictions are better or worse than those of a baseline."""
+    """Return a sentence on the main metrics in which the predictions are better or worse than the baseline."""
     sides: dict[Side, list[str]] = {"better": [], "worse": [], "alike": []}
     for name in brief_names(comparison):
         title, change = (_BRIEF_METRICS | _TOP_LABEL_FALLBACKS)[name], comparison[name]
@@ -295,7 +295,7 @@ def comparison_text(comparison: Mapping[str, Difference], baseline: str | None) 
 def _baseline_section(
     comparison: Mapping[str, Difference] | None, baseline: str | None, shown: Collection[str]
 ) -> list[Section]:
-    """Return some paired differences to a second set of predictions, where there is one, and which others are clear."""
+    """Return paired differences from a baseline for the metrics shown, and name the others that differ clearly."""
     if comparison is None:
         return []
     others = [(name, d.side) for name, d in comparison.items() if name not in shown]
@@ -498,7 +498,7 @@ def _classes(evaluation: Evaluation) -> list[str]:
     if not worst_classes:
         return []
     gaps = [worst.confidence - worst.accuracy for worst in worst_classes]
-    are_all = len(worst_classes) == evaluation.classes  # of few classes; then only the first of them is news
+    are_all = len(worst_classes) == evaluation.classes  # if there are few classes; one is then enough
     side = "overconfident" if min(gaps) > 0 else "underconfident" if max(gaps) < 0 else "miscalibrated"
     start = f"It is {side} whichever class it predicts" + (": " if side == "miscalibrated" else ", most for ")
     few = 1 if are_all and side != "miscalibrated" else 3

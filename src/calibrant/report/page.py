@@ -121,7 +121,7 @@ class Figure:
 @final
 @dataclass(frozen=True)
 class KeyNumber:
-    """The number that the verdict rests on, as text: its name, its value, and its interval and noise floor."""
+    """The number behind the verdict, as text: its name, its value, and its interval and noise floor."""
 
     title: str
     value: str
@@ -239,7 +239,7 @@ def arrow(name: str, lower_is_better: bool | None) -> str:
 
 
 def samples_text(n: int, effective_n: float | None, noun: str = "sample", clusters: int | None = None) -> str:
-    """Return a number of samples, with that of their clusters, and the effective one where it is another."""
+    """Return the number of samples, of their clusters if they have some, and the effective number if it differs."""
     within = "" if clusters is None else f" in {counted(clusters, 'cluster')}"
     return counted(n, noun) + within + ("" if effective_n is None else f" (effective {effective_n:,.0f})")
 
@@ -313,7 +313,7 @@ def percent_text(share: float) -> str:
 
 
 def sentence(text: object) -> str:
-    """Return a text that begins with a capital letter; a Greek one stays, as γ is another variable than Γ."""
+    """Return the text with a capital first letter; a Greek letter is kept, because γ and Γ are different symbols."""
     words = str(text)
     return f"{words[:1].upper() if words[:1].isascii() else words[:1]}{words[1:]}"
 

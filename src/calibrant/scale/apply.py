@@ -77,7 +77,7 @@ def apply_to_shards(
     work = partial(_work, plan=plan, map_for=map_for, identity=identity)
     parts, skipped, missing = list[Applied](), list[str](), list[str]()
     done = 0
-    for answer in engine.run(work, chosen):  # type: ignore[arg-type]  # an engine knows nothing of its tasks
+    for answer in engine.run(work, chosen):  # type: ignore[arg-type]  # an engine takes tasks of any type
         target, done = chosen[done], done + 1
         if isinstance(answer, CalibrantError):
             if not allow_missing:

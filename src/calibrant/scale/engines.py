@@ -1,6 +1,6 @@
 """Engines: they map a function over tasks in other processes, and give its answers back in the order of the tasks.
 
-An engine knows nothing of calibration, and is started once for any number of maps. An answer is bytes. A task that
+An engine is independent of calibration, and is started once for any number of maps. An answer is bytes. A task that
 fails gives its error; one whose worker dies is run again, and gives an error if that happens every time.
 """
 

@@ -406,7 +406,7 @@ class EvaluationState:
 
 
 def _labelled(samples: Predictions | TopLabel, keys: Keys) -> int:
-    """Return a sum over keys, labels and weights that is another one for other samples, or another order of theirs."""
+    """Return a checksum of keys, labels and weights, which depends on the samples and on their order."""
     with np.errstate(over="ignore"):
         marks = keys.copy() if isinstance(samples, TopLabel) else keys * (samples.labels.numpy().astype(np.uint64) + 1)
         if samples.weights is not None:
@@ -451,7 +451,7 @@ class Sample:
             self._parts.append((keys[places], samples[chosen], None if slices is None else slices[chosen]))
 
     def merge(self, other: Self, slices: Tensor | None = None) -> None:
-        """Add the sample of others; ``slices`` has the number here of each of theirs."""
+        """Merge another sample; ``slices`` maps its slice numbers to those of this state."""
         for keys, samples, theirs in other._parts:
             self.add(samples, keys, None if slices is None or theirs is None else slices[theirs.long()])
 

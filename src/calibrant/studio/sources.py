@@ -49,7 +49,7 @@ from calibrant.training import DIGITS, predict, train_on_digits
 RESNET110, SMALL = "example:resnet110", "example:digits"
 EXAMPLES = {RESNET110: "ResNet-110 on CIFAR-100 (example)", SMALL: "Small network on digits (example)"}
 Source: TypeAlias = Mapping[str, Any]
-CONTROLS = {  # what the page calls an option: the names of load, and those of the command line that it shares
+CONTROLS = {  # labels of the options on the page, by their names in load or on the command line
     "kind": "Kind of scores",
     "scores": "Scores",
     "positive": "Score of the positive class",
