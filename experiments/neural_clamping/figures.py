@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from calibrant.checks import check_known
+from calibrant.errors import percent
 from calibrant.evidence import Side
 from calibrant.plots.comparison import Panel, dot_look, draw_dots
 from calibrant.plots.layout import (
@@ -23,7 +24,6 @@ from calibrant.plots.layout import (
     metric_axis,
     name_axes,
     new_figure,
-    percent,
     percent_ticks,
     theme_named,
 )

@@ -196,6 +196,22 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def samples_text(n: int, effective_n: float | None, noun: str = "sample", clusters: int | None = None) -> str:
+    """Return the number of samples, of their clusters if they have some, and the effective number if it differs."""
+    within = "" if clusters is None else f" in {counted(clusters, 'cluster')}"
+    return counted(n, noun) + within + ("" if effective_n is None else f" (effective {effective_n:,.0f})")
+
+
+def percent(share: float, decimals: int = 1) -> str:
+    """Return a share in percent.
+
+    Example:
+        >>> percent(0.1234), percent(0.1234, 0)
+        ('12.3 %', '12 %')
+    """
+    return f"{100 * share:.{decimals}f} %"
+
+
 def listed(names: Iterable[object], most: int) -> str:
     """Return names with commas between them, of more than so many only the first.
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import textwrap
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -12,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from calibrant.comparison import UNCALIBRATED, Comparison
 from calibrant.diagrams import ComparisonDiagram, Dot, comparison_diagram, reliability
-from calibrant.errors import check_kind, without_middle
+from calibrant.errors import check_kind, percent, samples_text, without_middle
 from calibrant.evidence import Side
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
@@ -89,7 +90,7 @@ def plot_comparison(
     sides["alike"] = "no difference beyond noise"
     handles = [Line2D([], [], label=text, linestyle="none", **dot_look(side, colours)) for side, text in sides.items()]
     handles.append(Line2D([], [], label="95 % interval", color=colours.muted, linewidth=1.6))
-    size = layout.test_size_text(diagram.n, diagram.effective_n)
+    size = samples_text(diagram.n, diagram.effective_n, "test sample")
     parts = [without_middle(name, 32), size, "marks: corrected paired tests"]
     parts += [f"{len(diagram.left_out)} could not be fitted"] if diagram.left_out else []
     detail = layout.DOT.join(filter(None, parts))
@@ -98,7 +99,7 @@ def plot_comparison(
     second, third = (figure.add_subplot(grid[1, column], sharey=first) for column in (1, 2))
     baseline = next((method for method in methods if method.name == diagram.baseline), None)
     nll = Panel([method.nll_change for method in methods], baseline and baseline.nll_change, _signed(3))
-    ece = Panel([method.ece for method in methods], baseline and baseline.ece, layout.percent, floor=0.0)
+    ece = Panel([method.ece for method in methods], baseline and baseline.ece, percent, floor=0.0)
     auroc = [method.auroc_change for method in methods]
     points = Panel(auroc, baseline and baseline.auroc_change, _signed(1, 100), high_is_good=True)
     for ax, panel, text in (
@@ -135,7 +136,7 @@ def _name_methods(ax: Axes, diagram: ComparisonDiagram, theme: Theme) -> None:
     for method in diagram.methods:
         title = layout.method_title(method.name)
         if len(title) > _LONGEST_TITLE:  # on two lines, with the name behind it, if that is enough
-            lines = layout.wrapped(f"{title} ({method.name})", _LONGEST_TITLE)
+            lines = textwrap.fill(f"{title} ({method.name})", _LONGEST_TITLE)
             title = lines if lines.count("\n") < 2 else without_middle(title, _LONGEST_TITLE)
         labels.append(title)
     ax.set_yticks(range(len(labels)), labels)

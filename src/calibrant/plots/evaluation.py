@@ -1,6 +1,7 @@
 """Figures of one set of predictions: confidence densities, risk against coverage, ECE over bin counts, and all."""
 
 import math
+import textwrap
 from collections.abc import Mapping
 from itertools import cycle, product
 from typing import Literal, Unpack, cast
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from calibrant import diagrams
 from calibrant.diagrams import BinsSweep, ConfidenceDensity, RiskCoverage
-from calibrant.errors import InputError, without_middle
+from calibrant.errors import InputError, percent, without_middle
 from calibrant.evidence import Estimate
 from calibrant.plots import layout
 from calibrant.plots.layout import DASHED, DOT, Corner, Look, Theme, ThemeName
@@ -90,7 +91,7 @@ def plot_density(
         if count:
             ax.fill_between(t.numpy(), 0, density.numpy(), alpha=0.55, linewidth=0, zorder=2, **fill)
             ax.plot(t.numpy(), density.numpy(), color=fill["edgecolor"], linewidth=2, linestyle=dashes, zorder=3)
-            note = f"{count:,} {kind} ({layout.percent(share, 0)}), median confidence {layout.percent(median)}"
+            note = f"{count:,} {kind} ({percent(share, 0)}), median confidence {percent(median)}"
             handles.append(Patch(alpha=0.8, linewidth=0, label=note, **fill))
     both, highest = diagram.right + diagram.wrong, diagram.right.maximum(diagram.wrong)
     is_left = bool(both[t < 0.5].max() < both[t >= 0.5].max())
@@ -102,7 +103,7 @@ def plot_density(
     ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     ax.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
     layout.name_axes(ax, colours, "Confidence, %", "Density (area 1 for each)")
-    auroc = "" if math.isnan(diagram.auroc) else f"AUROC {layout.percent(diagram.auroc)}{DOT}"
+    auroc = "" if math.isnan(diagram.auroc) else f"AUROC {percent(diagram.auroc)}{DOT}"
     heading = "Confidence of correct and wrong predictions"
     detail = auroc + layout.size_text(n, diagram.effective_n)
     layout.title(ax, colours, heading, without_middle(name, _LONGEST_NAME), detail)
@@ -133,9 +134,7 @@ def plot_risk_coverage(
         curves: list[tuple[RiskCoverage, str, Look]] = [(first, "this ranking", {"color": colours.ink, "linewidth": 2})]
     else:
         both = zip((first, second), set_names, colours.pair, strict=True)
-        curves = [
-            (of, f"{layout.wrapped(label, 34)}, AURC {layout.percent(of.aurc, 2)}", look) for of, label, look in both
-        ]
+        curves = [(of, f"{textwrap.fill(label, 34)}, AURC {percent(of.aurc, 2)}", look) for of, label, look in both]
     handles: list[Artist] = []
     for of, label, look in curves:
         x = of.coverage.numpy()
@@ -163,7 +162,7 @@ def plot_risk_coverage(
     layout.percent_axis(ax.yaxis)
     ax.set_yticks([tick for tick in ax.get_yticks() if tick <= min(1.0, ax.get_ylim()[1])])
     layout.name_axes(ax, colours, "Coverage: samples answered, most confident first, %", "Risk: wrong among them, %")
-    numbers = [f"AURC {layout.percent(first.aurc, 2)}", f"{layout.percent(first.e_aurc, 2)} above the best ranking"]
+    numbers = [f"AURC {percent(first.aurc, 2)}", f"{percent(first.e_aurc, 2)} above the best ranking"]
     detail = DOT.join([*(numbers if second is None else []), layout.size_text(first.n, first.effective_n)])
     layout.title(ax, colours, "Risk and coverage", without_middle(name, _LONGEST_NAME), detail)
     return ax
@@ -180,8 +179,8 @@ def _mark_operating_point(ax: Axes, diagram: RiskCoverage, theme: Theme) -> bool
         return False
     x, y = float(diagram.coverage[place]), float(diagram.risk[place])
     ax.plot(x, y, marker="D", markersize=6, color=theme.ink, markeredgecolor=theme.background, zorder=6)
-    threshold = layout.percent(float(diagram.threshold[place]))
-    words = f"{100 * target:g} % errors: {layout.percent(x, 0)} answered\n(confidence ≥ {threshold})"
+    threshold = percent(float(diagram.threshold[place]))
+    words = f"{100 * target:g} % errors: {percent(x, 0)} answered\n(confidence ≥ {threshold})"
     side: Look = {"ha": "right", "va": "bottom"} if x > 0.45 else {"ha": "left", "va": "top"}
     box: Look = {"facecolor": theme.background, "edgecolor": "none", "alpha": 0.6, "pad": 1}
     offset = (-10, 8) if x > 0.45 else (12, -6)
@@ -218,7 +217,7 @@ def plot_bins_sweep(
         layout.note(ax, colours, label, (1, height), (6, 0), va="center", color=look["color"])
     _bins_axes(ax, colours, diagram.n_bins, "ECE, %", top)
     usual = x.tolist().index(15) if 15 in x else 0
-    ece, calibrated = layout.percent(float(diagram.ece[usual])), layout.percent(float(diagram.floor[usual]))
+    ece, calibrated = percent(float(diagram.ece[usual])), percent(float(diagram.floor[usual]))
     size = layout.size_text(diagram.n, diagram.effective_n)
     detail = f"{ece} at {x[usual]} bins; a calibrated model: {calibrated}{DOT}{size}"
     layout.title(ax, colours, "ECE and the number of bins", without_middle(name, _LONGEST_NAME), detail)

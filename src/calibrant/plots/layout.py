@@ -7,7 +7,6 @@ colour vision; what hue shows is also shown by hatching, lightness, marker or li
 
 import math
 import os
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,16 @@ from matplotlib.transforms import ScaledTranslation
 from calibrant.atomic import atomic_path
 from calibrant.calibrators import Chain
 from calibrant.catalogue import parse_any_calibrator
-from calibrant.errors import CalibrantError, FileError, InputError, UnknownNameError, caught_warnings, ours_in, warn
+from calibrant.errors import (
+    CalibrantError,
+    FileError,
+    InputError,
+    UnknownNameError,
+    caught_warnings,
+    ours_in,
+    percent,
+    warn,
+)
 
 ThemeName: TypeAlias = Literal["light", "dark"]
 Corner: TypeAlias = Literal["upper left", "upper right", "lower left", "lower right"]
@@ -202,16 +210,6 @@ def draw_head(ax: Axes, theme: Theme, heading: str, detail: str, handles: Sequen
         artist.set_in_layout(False)  # excluded from the layout of the panels: this row has its own space
 
 
-def percent(fraction: float, decimals: int = 1) -> str:
-    """Write a fraction in percent.
-
-    Example:
-        >>> percent(0.1234)
-        '12.3 %'
-    """
-    return f"{100 * fraction:.{decimals}f} %"
-
-
 def percent_with_interval(value: float, low: float, high: float) -> str:
     """Write a fraction in percent with its interval, where there is one.
 
@@ -220,11 +218,6 @@ def percent_with_interval(value: float, low: float, high: float) -> str:
         ('9.3 % (7.9–10.8 %)', '9.3 %')
     """
     return percent(value) if math.isnan(low) else f"{percent(value)} ({100 * low:.1f}–{100 * high:.1f} %)"
-
-
-def test_size_text(n: int, effective_n: float | None) -> str:
-    """Write the number of test samples, and the effective one of weighted samples."""
-    return f"{n:,} test samples" + ("" if effective_n is None else f" (effective {effective_n:,.0f})")
 
 
 def size_text(n: int, effective_n: float | None) -> str:
@@ -247,11 +240,6 @@ def percent_axis(axis: Axis, most: int | None = None) -> None:
     if most is not None:
         axis.set_major_locator(MaxNLocator(most))
     axis.set_major_formatter(percent_ticks())
-
-
-def wrapped(text: str, width: int) -> str:
-    """Break a text into lines of at most this width, at spaces where there are any."""
-    return "\n".join(textwrap.wrap(text, width))
 
 
 def method_title(text: str) -> str:

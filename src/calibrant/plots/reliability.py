@@ -2,6 +2,7 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, Unpack
@@ -15,7 +16,7 @@ from matplotlib.patches import Patch
 
 from calibrant import diagrams
 from calibrant.diagrams import ClassReliability, ClasswiseDiagram, ReliabilityBins, ReliabilityDiagram
-from calibrant.errors import counted, without_middle
+from calibrant.errors import counted, percent, without_middle
 from calibrant.evidence import Corp
 from calibrant.plots import layout
 from calibrant.plots.layout import DOT, SIZES, Look, Theme, ThemeName
@@ -102,7 +103,7 @@ def plot_reliability(
         reaches_up = (reach[first.bins.low.numpy() < 0.5] > 0.62).any()  # bars of low confidence: the corner is taken
         layout.key(ax, colours, handles, place="lower right" if reaches_up else "upper left", floor=_STRIP_SHARE)
         ece = layout.percent_with_interval(first.ece, first.ece_low, first.ece_high)
-        numbers = f"accuracy {layout.percent(first.accuracy)}{DOT}mean confidence {layout.percent(first.confidence)}"
+        numbers = f"accuracy {percent(first.accuracy)}{DOT}mean confidence {percent(first.confidence)}"
         size = layout.size_text(first.n, first.effective_n)
         size += "" if math.isnan(first.ece_low) else f"{DOT}in brackets: 95 % interval"
         layout.title(ax, colours, f"Reliability: ECE {ece}", source, numbers, size)
@@ -191,7 +192,7 @@ def _draw_two(
         dots: Look = {"marker": marker, "markersize": 5, "markeredgewidth": 1.3}
         _draw_marks(ax, diagram.bins, theme, {"color": colour, **dots})
         ece = layout.percent_with_interval(diagram.ece, diagram.ece_low, diagram.ece_high)
-        words = f"{layout.wrapped(label, 30)}\nECE {ece}"
+        words = f"{textwrap.fill(label, 30)}\nECE {ece}"
         handles.append(Line2D([], [], label=words, markerfacecolor=theme.background, **line, **dots))
     return handles
 
@@ -214,7 +215,7 @@ def _draw_strip(ax: Axes, diagrams: list[ReliabilityDiagram], theme: Theme, *, n
     on_the_right = float(bins.confidence[place]) > 0.5
     near, far = ("right", "left") if on_the_right else ("left", "right")
     edge = float((bins.high if on_the_right else bins.low)[place])
-    words = layout.percent(float(shares[0][place]), 0) if len(diagrams) == 1 else ""
+    words = percent(float(shares[0][place]), 0) if len(diagrams) == 1 else ""
     y = _STRIP_FLOOR + _STRIP_HEIGHT + 0.008
     for text, x, side, colour in ((words, edge, near, theme.ink), (note, 1.0 - on_the_right, far, theme.muted)):
         ax.text(x, y, text, ha=side, va="bottom", fontsize=SIZES["note"], color=colour)
@@ -236,11 +237,7 @@ def plot_classwise(
     diagram = diagram_of(predictions, arrays, ClasswiseDiagram, diagrams.classwise_reliability, "plot_classwise")
     shown = len(diagram.classes)
     which = f"the {shown} worst of {diagram.n_classes} classes" if shown < diagram.n_classes else f"{shown} classes"
-    numbers = [
-        which,
-        f"classwise ECE {layout.percent(diagram.sce, 2)}",
-        layout.size_text(diagram.n, diagram.effective_n),
-    ]
+    numbers = [which, f"classwise ECE {percent(diagram.sce, 2)}", layout.size_text(diagram.n, diagram.effective_n)]
     detail = DOT.join(filter(None, [without_middle(name, 22), *numbers]))
     axes = "Probability of the class, %", "Samples of the class, %"
     return _small_multiples(diagram.classes, "Reliability by class", detail, axes, figure, theme)
@@ -340,7 +337,7 @@ def _draw_class(ax: Axes, of: ClassReliability, theme: Theme) -> None:
             ax.plot(x[here], accuracy[here], linestyle="none", clip_on=False, zorder=4, alpha=opacity, **look)
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     layout.bold_title(ax, theme, without_middle(of.name, 20), pad=18)
-    numbers = f"error {layout.percent(of.error, 2)}{DOT}{counted(of.samples, 'sample')}"
+    numbers = f"error {percent(of.error, 2)}{DOT}{counted(of.samples, 'sample')}"
     layout.note(ax, theme, numbers, (0, 1), (0, 5), va="bottom")
 
 

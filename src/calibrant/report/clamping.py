@@ -7,7 +7,7 @@ from typing import Any
 
 from calibrant.clamping import CLAMPED, REFITTED, ClampingEvaluation, ClampingOutcome, ClampingSummary, clamping_metrics
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED
-from calibrant.errors import Caveat, counted
+from calibrant.errors import Caveat, counted, percent
 from calibrant.evidence import Difference
 from calibrant.maps import Scale
 from calibrant.report import comparison, page
@@ -213,7 +213,7 @@ def _facts(record: ClampingEvaluation) -> list[str]:
 
 def clamping_verdict(record: ClampingEvaluation) -> Verdict:
     """Put the evaluation of a clamped network into words."""
-    changed = [f"It changes the predicted class of {page.percent_text(record.clamped.changed)} of samples."]
+    changed = [f"It changes the predicted class of {percent(record.clamped.changed)} of samples."]
     if record.effect is None or record.without_delta not in {TEMPERATURE, UNCALIBRATED}:
         changed = comparison.accuracy_sentences(record.clamped)  # its change differs from that by δ alone
     findings = [

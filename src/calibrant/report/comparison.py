@@ -20,7 +20,7 @@ from calibrant.comparison import (
     comparison_metrics,
 )
 from calibrant.comparison import WhyUncalibrated as Why
-from calibrant.errors import check_kind, counted
+from calibrant.errors import check_kind, counted, percent, samples_text
 from calibrant.evidence import Difference
 from calibrant.report import page
 from calibrant.report.evaluation import plain_estimates
@@ -339,7 +339,7 @@ def _listed(names: Sequence[str]) -> str:
 def held_out_facts(record: HeldOutComparison) -> str:
     """Return the size of the data."""
     samples = counted(record.n_calibration, "calibration sample")
-    test = page.samples_text(record.n_test, record.effective_n_test, "test sample", record.clusters_test)
+    test = samples_text(record.n_test, record.effective_n_test, "test sample", record.clusters_test)
     return f"{samples}, {test}, {counted(record.n_classes, 'class', 'classes')}"
 
 
@@ -408,7 +408,7 @@ def accuracy_sentences(method: MethodResult) -> list[str]:
     if method.changed == 0:
         return ["It changes no prediction, so the accuracy stays the same."]
     change = method.differences[UNCALIBRATED]["accuracy"]
-    start = f"It changes the predicted class of {page.percent_text(method.changed)} of samples; accuracy"
+    start = f"It changes the predicted class of {percent(method.changed)} of samples; accuracy"
     if change.side == "alike":
         why = "too little to matter" if change.is_significant else "noise"
         if why == "noise" and (change.low > 0 or change.high < 0):

@@ -9,7 +9,7 @@ from calibrant.diagnosis import Calibratability, CandidateVerdict, CoefficientCu
 from calibrant.diagnosis.curves import Band, EpochCurves, LearnedGroup, SizePoint
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import NOT_AN_IDENTITY, ORACLE, SEPARATION, Refinement, RefinementRow
-from calibrant.errors import counted
+from calibrant.errors import counted, samples_text
 from calibrant.evidence import Side
 from calibrant.report import candidates, page
 from calibrant.report.candidates import (
@@ -48,7 +48,7 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
     return Page(
         title="Diagnosis",
         source=source,
-        facts=f"{trained}, {page.samples_text(record.n, record.effective_n, 'test sample')}",
+        facts=f"{trained}, {samples_text(record.n, record.effective_n, 'test sample')}",
         verdict=diagnosis_verdict(record),
         number=_number(record),
         brief=(
@@ -428,7 +428,7 @@ def candidate_words(record: Diagnosis, verdict: CandidateVerdict) -> tuple[str, 
     """Return the verdict on a candidate in words, and what it is based on."""
     names = {one.name: one.words for one in record.candidates}
     text = candidates.verdict_words(verdict, names[verdict.candidate], _baseline(record))
-    return text, candidates.basis_words(verdict, page.samples_text(record.n, record.effective_n, "test sample"))
+    return text, candidates.basis_words(verdict, samples_text(record.n, record.effective_n, "test sample"))
 
 
 def _headline(record: Diagnosis) -> str:

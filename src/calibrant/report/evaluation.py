@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from calibrant import catalogue
-from calibrant.errors import CHECK_LABELS, check_kind, counted
+from calibrant.errors import CHECK_LABELS, check_kind, counted, percent, samples_text
 from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, WorstClass, is_beyond_noise, smallest_visible
 from calibrant.evidence import Difference, Estimate, Side
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
 from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR
 from calibrant.report import page
-from calibrant.report.page import Page, Section, Tone, Verdict, code, number_text, percent_text, table
+from calibrant.report.page import Page, Section, Tone, Verdict, code, number_text, table
 from calibrant.slices import Slice
 
 FAMILIES: dict[Family, str] = {
@@ -358,8 +358,8 @@ def _slice_threshold_sections(slices: Sequence[Slice], *, most: int | None = Non
 
 
 def _slice_cells(slice_: Slice) -> list[object]:
-    numbers = [] if slice_.weight is None else [percent_text(slice_.weight)]
-    numbers += [percent_text(slice_.metrics[name].value) for name in ("confidence", "accuracy")]
+    numbers = [] if slice_.weight is None else [percent(slice_.weight)]
+    numbers += [percent(slice_.metrics[name].value) for name in ("confidence", "accuracy")]
     error, rest = slice_.metrics["ece"], slice_.to_rest
     ece = page.Cell(number_text(error.value), bold=slice_.is_miscalibrated)
     p = "" if math.isnan(slice_.corrected_p) else page.p_text(slice_.corrected_p)
@@ -381,7 +381,7 @@ def _worst_slice(slices: Sequence[Slice]) -> list[str]:
     worst = next((slice_ for slice_ in slices if slice_.is_miscalibrated and slice_.to_rest.is_significant), None)
     if worst is None:
         return []
-    claims, right = (percent_text(worst.metrics[name].value) for name in ("confidence", "accuracy"))
+    claims, right = (percent(worst.metrics[name].value) for name in ("confidence", "accuracy"))
     others = sum(slice_.is_miscalibrated for slice_ in slices)
     named = f"Worst for {worst.column} = {page.short(worst.value)} (claims {claims}, right {right}"
     of = f"{others} of {counted(len(slices), 'slice')}"
@@ -389,7 +389,7 @@ def _worst_slice(slices: Sequence[Slice]) -> list[str]:
 
 
 def _size_text(evaluation: Evaluation) -> str:
-    return page.samples_text(evaluation.n, evaluation.effective_n, clusters=evaluation.clusters)
+    return samples_text(evaluation.n, evaluation.effective_n, clusters=evaluation.clusters)
 
 
 def verdict(
@@ -401,9 +401,9 @@ def verdict(
         _noise(evaluation.metrics, _size_text(evaluation)),
         *_by_class(evaluation),
         *(
-            f"Predictions with {percent_text(worst.low)} to {percent_text(worst.high)} confidence "
-            f"({percent_text(worst.share)} of samples) claim {percent_text(worst.confidence)} and are right "
-            f"{percent_text(worst.accuracy)} of the time."
+            f"Predictions with {percent(worst.low)} to {percent(worst.high)} confidence "
+            f"({percent(worst.share)} of samples) claim {percent(worst.confidence)} and are right "
+            f"{percent(worst.accuracy)} of the time."
             for worst in evaluation.worst_bins[:1]
         ),
         *_classes(evaluation),
@@ -422,7 +422,7 @@ def verdict(
 
 def _headline(evaluation: Evaluation) -> str:
     accuracy, confidence = evaluation.metrics["accuracy"].value, evaluation.metrics["confidence"].value
-    claim = f"it is {percent_text(confidence)} sure on average and right {percent_text(accuracy)} of the time"
+    claim = f"it is {percent(confidence)} sure on average and right {percent(accuracy)} of the time"
     if evaluation.is_off_by_class:
         by_class, worst = evaluation.metrics["tl_ece"], evaluation.worst_classes
         over, under = (next(c for c in worst if (c.confidence > c.accuracy) is sure) for sure in (True, False))
@@ -442,7 +442,7 @@ def _size(error: float) -> str:
 
 def _class_text(worst: WorstClass, *more: str) -> str:
     name = f"“{page.short(worst.name)}”" if worst.name else f"class {worst.label}"
-    claims, right = f"claims {percent_text(worst.confidence)}", f"right {percent_text(worst.accuracy)}"
+    claims, right = f"claims {percent(worst.confidence)}", f"right {percent(worst.accuracy)}"
     return f"{name} ({', '.join((claims, right, *more))})"
 
 
@@ -486,7 +486,7 @@ def _rare(evaluation: Evaluation) -> list[str]:
     """Return how to evaluate the probability of the rare one of two classes, which few predictions are of."""
     if evaluation.classes != 2 or evaluation.majority is None or evaluation.majority.share < _COMMON:
         return []
-    share = percent_text(1 - evaluation.majority.share)
+    share = percent(1 - evaluation.majority.share)
     how = "--top-label --confidence NAME --correct NAME"
     return [
         f"Only {share} of samples are of the rarer class. To evaluate its probability, not the predicted class: {how}."
@@ -529,7 +529,7 @@ def _side(split: ScoreSplit) -> int:
 
 
 def _removed(score: str, split: ScoreSplit) -> str:
-    share, removed = percent_text(abs(split.calibration) / split.total), round(split.calibration, 3)
+    share, removed = percent(abs(split.calibration) / split.total), round(split.calibration, 3)
     interval = f"{split.calibration_low:z.3f} to {split.calibration_high:z.3f}"
     whole, doubt = f"Of the {score} {split.total:.3f}, one temperature would", "but these samples are inconclusive"
     if _side(split) > 0:
@@ -539,7 +539,7 @@ def _removed(score: str, split: ScoreSplit) -> str:
         raised = f"{-split.calibration:.3f} ({share})"
         return f"One temperature would raise the {score} {split.total:.3f} by {raised}, beyond noise."
     if split.calibration_high < WORTHWHILE * split.total:
-        low, high = (percent_text(end / split.total) for end in (split.calibration_low, split.calibration_high))
+        low, high = (percent(end / split.total) for end in (split.calibration_low, split.calibration_high))
         return f"{whole} remove less than {100 * WORTHWHILE:.0f} % (95 % interval {low} to {high})."
     if removed > 0:
         return f"{whole} remove {split.calibration:.3f}, {doubt} (95 % interval {interval})."
@@ -573,7 +573,7 @@ def _zeros(evaluation: Evaluation) -> list[str]:
     zeros = evaluation.zeros
     if zeros is None or not (zeros.cells or zeros.floored_labels):
         return []
-    share = percent_text(zeros.cells / zeros.of_cells)
+    share = percent(zeros.cells / zeros.of_cells)
     line = f"{share} of the probabilities are 0 or below {PROB_FLOOR:g} ({zeros.cells:,} of {zeros.of_cells:,})"
     if not zeros.floored_labels:
         return [f"{line}, none of them a true class's."] if zeros.cells > zeros.of_cells / 1000 else []

@@ -238,12 +238,6 @@ def arrow(name: str, lower_is_better: bool | None) -> str:
     return name + {True: " ↓", False: " ↑", None: ""}[lower_is_better]
 
 
-def samples_text(n: int, effective_n: float | None, noun: str = "sample", clusters: int | None = None) -> str:
-    """Return the number of samples, of their clusters if they have some, and the effective number if it differs."""
-    within = "" if clusters is None else f" in {counted(clusters, 'cluster')}"
-    return counted(n, noun) + within + ("" if effective_n is None else f" (effective {effective_n:,.0f})")
-
-
 def number_text(value: float) -> str:
     """Return four decimals, or the leading digits of a smaller number."""
     if math.isnan(value):
@@ -305,11 +299,6 @@ def p_text(p: float | None, *, resampled: bool = True) -> str:
     if resampled and p < 0.002:
         return "< .002"
     return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}" if p >= 1e-12 else "< 1e-12"
-
-
-def percent_text(share: float) -> str:
-    """Return a share in percent with one decimal."""
-    return f"{100 * share:.1f} %"
 
 
 def sentence(text: object) -> str:

@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox
 from calibrant.diagnosis import Calibratability, Diagnosis, Refinement, RefinementRow
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
-from calibrant.errors import counted
+from calibrant.errors import counted, percent
 from calibrant.plots import layout
 from calibrant.plots.comparison import dot_look
 from calibrant.plots.diagnosis import panels
@@ -277,4 +277,4 @@ def _auroc_words(refinement: Refinement) -> str:
     )
     if math.isnan(before):
         return "no AUROC"
-    return f"AUROC {layout.percent(before)}" + ("" if math.isnan(after) else f", {layout.percent(after)} after TS")
+    return f"AUROC {percent(before)}" + ("" if math.isnan(after) else f", {percent(after)} after TS")

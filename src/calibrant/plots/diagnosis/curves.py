@@ -14,7 +14,7 @@ from matplotlib.transforms import ScaledTranslation
 from calibrant.diagnosis import CoefficientCurve, Diagnosis, EpochCurves, LearnedEpochs, ValidationSize
 from calibrant.diagnosis.evaluated import UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
-from calibrant.errors import InputError, counted
+from calibrant.errors import InputError, counted, percent
 from calibrant.plots import layout
 from calibrant.plots.diagnosis import panels
 from calibrant.plots.diagnosis.panels import BAND, MapLook
@@ -129,7 +129,7 @@ def _draw_sizes(ax: Axes, curve: ValidationSize, looks: list[MapLook], top: floa
         elif curve.raw_ece.mean <= top:
             ax.axhline(curve.raw_ece.mean, zorder=2, **look.line)
         else:
-            words = f"▴ {look.words} {layout.percent(curve.raw_ece.mean)}"
+            words = f"▴ {look.words} {percent(curve.raw_ece.mean)}"
             layout.note(ax, theme, words, (1, 1), (0, -2), ha="right", va="top", color=look.line["color"])
     ax.set_ylim(0, top)
     layout.percent_axis(ax.yaxis, 4)
@@ -239,7 +239,7 @@ def plot_learned_loss(diagnosis: Diagnosis, *, figure: Figure | None = None, the
         words = {"gamma": "γ", "l2": "pull on the weights", "smoothing": "ε"}.get(option, option)
         clipped = curve.learned.get("gamma_clipped")
         most = max(clipped.highest) if clipped is not None else 0.0
-        limit = f"{DOT}up to {layout.percent(most)} of samples at the limit" if most else ""
+        limit = f"{DOT}up to {percent(most)} of samples at the limit" if most else ""
         last = curve.learned[f"{option}_mean"].mean[-1]
         ax = grid.add(place, detail=f"{words} = {last:.3g} in the end{limit}")
         _draw_learned_option(ax, curve, option, mean, spread)
@@ -307,7 +307,7 @@ def _draw_groups(ax: Axes, curve: LearnedEpochs, theme: Theme) -> None:
     for place, group in enumerate(curve.groups):
         base, look = lines - 1 - place, theme.bad if group.first is None else theme.good
         ax.axhline(base, color=theme.faint, linewidth=0.8, zorder=0)
-        share = layout.percent(group.share)
+        share = percent(group.share)
         layout.note(ax, theme, share, (1, base), (0, 3), xycoords=("axes fraction", "data"), ha="right")
         if group.rows:
             tallest = max(group.counts)

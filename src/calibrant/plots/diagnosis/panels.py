@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 from calibrant.diagnosis import Band, Diagnosis, Spread
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
-from calibrant.errors import without_middle
+from calibrant.errors import samples_text, without_middle
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme
 
@@ -221,7 +221,7 @@ def seeds_words(has_several: bool) -> str:
 
 def samples_words(diagnosis: Diagnosis) -> str:
     """Return the number of test samples, with the effective one of weighted samples."""
-    return layout.test_size_text(diagnosis.n, diagnosis.effective_n)
+    return samples_text(diagnosis.n, diagnosis.effective_n, "test sample")
 
 
 def known(values: Iterable[float]) -> list[float]:
