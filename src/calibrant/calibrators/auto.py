@@ -71,7 +71,7 @@ def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
         >>> [method.name for method in candidate_set(5000, 2).candidates]
         ['uncalibrated', 'temperature', 'svs', 'sms', 'platt', 'beta', 'quadratic', 'ets', 'isotonic', 'venn_abers']
         >>> sets = candidate_set(100, 3), candidate_set(5000, 10), candidate_set(5000, 100)
-        >>> [" & ".join(method.name for method in (found.default, *found.partners)) for found in sets]
+        >>> [" & ".join(method.name for method in (one.default, *one.partners)) for one in sets]
         ['sms & uncalibrated & temperature & platt', 'sms & dirichlet_odir', 'svs']
     """
     simplest = (Uncalibrated(), TemperatureScaling())

@@ -57,7 +57,7 @@ class CalibrationCallback(Callback):  # type: ignore[misc, unused-ignore]  # of 
     ) -> None:
         super().__init__()
         self.method = catalogue.parse_calibrator(method)
-        self.metrics = [catalogue.metrics.parse(each) if isinstance(each, str) else each for each in metrics]
+        self.metrics = [catalogue.metrics.parse(given) if isinstance(given, str) else given for given in metrics]
         self.prefix, self.scores = prefix, scores or logits_and_labels
         self.fitted: Map | None = None
         self.path: Path | None = None

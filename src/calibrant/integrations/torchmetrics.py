@@ -76,7 +76,7 @@ class CalibrantMetric(torchmetrics.Metric):
         check_known(inputs, get_args(ScoreKind), "inputs")
         self.inputs, self.num_classes, self.ignore_index = inputs, num_classes, ignore_index
         self.metric = _with_bounded_state(metric)
-        self._kept = kept = {each.statistic: each.name for each in map(_with_bounded_state, (*others, self.metric))}
+        self._kept = kept = {one.statistic: one.name for one in map(_with_bounded_state, (*others, self.metric))}
         self._kinds = {statistic: _kind(statistic, name, num_classes) for statistic, name in kept.items()}
         self._wanted = reduce(or_, (statistic.wanted for statistic in kept))
         self._ranks = any(isinstance(statistic, RankedCells) for statistic in kept)

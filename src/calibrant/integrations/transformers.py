@@ -54,7 +54,7 @@ class Calibration(TrainerCallback):  # type: ignore[misc, unused-ignore]  # of a
         to: Any = None,
     ) -> None:
         self.method = catalogue.parse_calibrator(method)
-        self.metrics = [catalogue.metrics.parse(each) if isinstance(each, str) else each for each in metrics]
+        self.metrics = [catalogue.metrics.parse(given) if isinstance(given, str) else given for given in metrics]
         self.to = to
         self.fitted: Map | None = None
         self.predictions: Predictions | None = None

@@ -36,7 +36,7 @@ Run: TypeAlias = Callable[[Work], Iterator[Answer]]
 def leading(engine: Engine, tasks: Sequence[Task]) -> Iterator[Run | None]:
     """Yield what maps a function over the tasks; None, when all is done, in processes of torchrun but the first.
 
-    The first process decides. It tells the others what to compute, again and again, and gets their answers.
+    The first process decides: for every pass it broadcasts the work to the others and gathers their answers.
     """
     if engine.name != "torchrun" or "RANK" not in os.environ:
         with engine.started() as running:  # for all passes, since processes take seconds to start
@@ -53,9 +53,9 @@ def leading(engine: Engine, tasks: Sequence[Task]) -> Iterator[Run | None]:
             try:
                 yield partial(_run_everywhere, tasks=tasks, group=group)
             finally:
-                _told(None, group)
+                _broadcast(None, group)
         else:
-            while (work := _told(None, group)) is not None:
+            while (work := _broadcast(None, group)) is not None:
                 list(run_torchrun(work, tasks))
             yield None
     finally:
@@ -64,9 +64,9 @@ def leading(engine: Engine, tasks: Sequence[Task]) -> Iterator[Run | None]:
 
 
 def _run_everywhere(work: Work, *, tasks: Sequence[Task], group: Any) -> Iterator[Answer]:
-    _told(work, group)
+    _broadcast(work, group)
     failure = None
-    for answer in run_torchrun(work, tasks):  # to the last one, which the others wait to give
+    for answer in run_torchrun(work, tasks):  # all of them, because the other processes wait to send theirs
         failure = failure or (answer if isinstance(answer, CalibrantError) else None)
         if failure is None:
             yield answer
@@ -74,8 +74,8 @@ def _run_everywhere(work: Work, *, tasks: Sequence[Task], group: Any) -> Iterato
         yield failure
 
 
-def _told(work: Work | None, group: Any) -> Work | None:
-    """Tell other processes what to compute, or hear it from the first."""
+def _broadcast(work: Work | None, group: Any) -> Work | None:
+    """Send the work of the first process to all others, and return it; None ends them."""
     import torch.distributed as dist
 
     message = [work]

@@ -77,21 +77,21 @@ def preview(source: Source, *, progress: Progress) -> dict[str, Any]:
         name: source[name] for name in ("path", "name", "written", "separator", "labels_file") if name in source
     }
     suffix, is_example = Path(source["path"]).suffix, source["path"] in EXAMPLES
-    found: dict[str, Any] = {"name": source["name"], "is_split": is_example, "suffix": suffix, "controls": CONTROLS}
-    found |= {"names": [], "noun": "column", "columns": [], "chosen": None, "error": "", "argument": None}
+    shown: dict[str, Any] = {"name": source["name"], "is_split": is_example, "suffix": suffix, "controls": CONTROLS}
+    shown |= {"names": [], "noun": "column", "columns": [], "chosen": None, "error": "", "argument": None}
     try:
-        found |= _about(dumps(deciding, sort_keys=True))
+        shown |= _about(dumps(deciding, sort_keys=True))
         chosen = choose(*reading_of(source))
-        found["chosen"] = to_plain(chosen)
+        shown["chosen"] = to_plain(chosen)
         used = dict.fromkeys(name for name in (chosen.labels, chosen.scores[0], chosen.scores[-1]) if name is not None)
-        if beyond := tuple(name for name in used if name in found["names"][_SHOWN_COLUMNS:]):
-            found |= _about(dumps(deciding, sort_keys=True), beyond)
+        if beyond := tuple(name for name in used if name in shown["names"][_SHOWN_COLUMNS:]):
+            shown |= _about(dumps(deciding, sort_keys=True), beyond)
     except CalibrantError as error:
-        shown = on_page(error, source)
-        if not found["names"] and shown.argument is None:  # no control would help
-            raise shown from error
-        found |= {"error": str(shown), "argument": shown.argument}
-    return found
+        failure = on_page(error, source)
+        if not shown["names"] and failure.argument is None:  # no control would help
+            raise failure from error
+        shown |= {"error": str(failure), "argument": failure.argument}
+    return shown
 
 
 @lru_cache(maxsize=4)
@@ -274,7 +274,7 @@ def samples(
 
 
 def _sample(test: Predictions | TopLabel, place: int, row: int) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "row": row,
         "confidence": float(test.top.confidence[place]),
         "correct": bool(test.top.correct[place]),
@@ -283,9 +283,9 @@ def _sample(test: Predictions | TopLabel, place: int, row: int) -> dict[str, Any
         probs = test[place : place + 1].probs[0]
         largest = probs.topk(min(_TOP, len(probs)))
         classes = [_class_name(test, int(index)) for index in largest.indices]
-        found |= {"label": _class_name(test, int(test.labels[place])),
+        described |= {"label": _class_name(test, int(test.labels[place])),
                   "top": [[name, float(p)] for name, p in zip(classes, largest.values, strict=True)]}  # fmt: skip
-    return found
+    return described
 
 
 def _class_name(test: Predictions, index: int) -> str:

@@ -5,7 +5,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -147,18 +146,6 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_a_living_one_i
     assert (tmp_path / "a").read_text() == "whole"
     assert (tmp_path / "b").read_text() == "half"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
-
-
-def test_lone_files_of_earlier_versions_are_removed_when_nobody_can_be_writing_them(tmp_path):
-    old, new, other = (tmp_path / f"{name}.tmp" for name in (".calibrant-0123", ".calibrant-4567", "mine"))
-    for path in (old, new, other):
-        path.write_text("half")
-    two_days = time.time() - 2 * 86_400
-    os.utime(old, (two_days, two_days))
-    os.utime(other, (two_days, two_days))
-    with atomic_text(tmp_path / "a") as file:
-        file.write("x")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".calibrant-4567.tmp", "a", "mine.tmp"]
 
 
 def test_a_link_of_such_a_name_leads_nowhere(tmp_path):
