@@ -252,9 +252,16 @@ def evaluate(
     estimates = estimate(samples, metrics, resamples=resamples, seed=seed, progress=progress)
     progress("splitting the scores into calibration and refinement")
     curve = corp(samples, seed=seed)
+    of_classes: dict[str, Any] = {"classes": None, "worst_classes": []}
+    if isinstance(samples, Predictions):
+        of_classes = {
+            "classes": samples.n_classes,
+            "worst_classes": worst_classes(samples),
+            "zeros": samples.zero_cells,
+            "majority": majority_of(torch.bincount(samples.labels, samples.weights), samples.class_names),
+        }
     return Evaluation(
         n=len(samples),
-        classes=samples.n_classes if isinstance(samples, Predictions) else None,
         n_bins=n_bins,
         seed=seed,
         metrics=estimates,
@@ -263,15 +270,11 @@ def evaluate(
         corp={"top_brier": curve.brier, "top_nll": curve.nll},
         splits=score_splits(samples, seed),
         worst_bins=worst_bins(samples, n_bins=n_bins),
-        worst_classes=worst_classes(samples) if isinstance(samples, Predictions) else [],
-        zeros=samples.zero_cells if isinstance(samples, Predictions) else None,
         effective_n=effective_number_of(samples),
         clusters=samples.n_clusters,
         operating_points=operating_points(ranked_trials(samples), rates) if rates else (),
-        majority=majority_of(torch.bincount(samples.labels, samples.weights), samples.class_names)
-        if isinstance(samples, Predictions)
-        else None,
         line=calibration_line(samples),
+        **of_classes,
     )
 
 

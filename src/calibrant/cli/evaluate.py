@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from calibrant.plots import ThemeName
     from calibrant.predictions import Predictions, TopLabel
-    from calibrant.report import Page, Section
+    from calibrant.report import Page
 
 EXAMPLES = """\
 calibrant evaluate test.csv
@@ -63,11 +63,21 @@ class Gates:
         """Return the page with a section about the gates, and their outcomes in its JSON."""
         if not gates:
             return page
-        return replace(
-            page,
-            sections=(*page.sections, _gates_section(gates, quantities)),
-            data=lambda: {**page.data(), "gates": _gates_data(gates, quantities)},
+        from calibrant.report.page import Cell, Section, table, to_plain
+
+        rows, plain = [], []
+        for gate in gates:
+            failed, bounds = gate.fails(quantities), to_plain(quantities[gate.quantity])
+            outcome = Cell("failed" if failed else "passed", "worse" if failed else "better", bold=failed)
+            rows.append(
+                [Cell(_as_given(gate), code=True), outcome, gate.outcome(quantities), gate.evidence(quantities)]
+            )
+            facts = {"option": _OPTION[gate.option], "condition": gate.condition, "failed": failed}
+            plain.append(facts | {name: bounds[name] for name in ("value", "low", "high")})
+        section = Section(
+            "Gates", (table(("condition", "gate", "the condition", "evidence"), rows, text=(0, 1, 2, 3)),)
         )
+        return replace(page, sections=(*page.sections, section), data=lambda: {**page.data(), "gates": plain})
 
     def finish(self, gates: Sequence[Gate], quantities: Mapping[str, Quantity], out: "Console", *, source: str) -> None:
         """Print the outcome of every condition, write it if asked to, and exit with 1 if one fails."""
@@ -200,35 +210,6 @@ _OPTION = {"fail_if": "--fail-if", "fail_unless": "--fail-unless"}
 
 def _as_given(gate: Gate) -> str:
     return f"{_OPTION[gate.option]} {gate.condition}"
-
-
-def _gates_section(gates: Iterable[Gate], quantities: Mapping[str, Quantity]) -> "Section":
-    """Return the gates as a section of a report."""
-    from calibrant.report.page import Cell, Section, table
-
-    rows = []
-    for gate in gates:
-        failed = gate.fails(quantities)
-        outcome = Cell("failed" if failed else "passed", "worse" if failed else "better", bold=failed)
-        rows.append([Cell(_as_given(gate), code=True), outcome, gate.outcome(quantities), gate.evidence(quantities)])
-    header = ("condition", "gate", "the condition", "evidence")
-    return Section("Gates", (table(header, rows, text=(0, 1, 2, 3)),))
-
-
-def _gates_data(gates: Iterable[Gate], quantities: Mapping[str, Quantity]) -> list[dict[str, Any]]:
-    """Return the gates as plain data, for JSON."""
-    from calibrant.report import to_plain
-
-    kept = ("value", "low", "high")
-    return [
-        {
-            "option": _OPTION[gate.option],
-            "condition": gate.condition,
-            "failed": gate.fails(quantities),
-            **{name: to_plain(getattr(quantities[gate.quantity], name)) for name in kept},
-        }
-        for gate in gates
-    ]
 
 
 def _write_junit(path: Path, gates: Iterable[Gate], quantities: Mapping[str, Quantity], *, source: str) -> None:

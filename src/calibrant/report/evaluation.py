@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from calibrant import catalogue
@@ -316,45 +315,51 @@ _BRIEF_SLICES = 10  # of each column
 
 
 def _slice_sections(slices: Sequence[Slice], *, most: int | None = None) -> list[Section]:
-    """Return a section for every column, with its slices or the worst of them."""
+    """Return a section for every column, with its slices or the worst of them; the last one has the legend."""
     tested = counted(sum(not math.isnan(slice_.corrected_p) for slice_ in slices), "slice")
     legend = (
         f"The worst first, by the error above its noise floor. p: how often calibrated predictions would show such an "
         f"error, corrected for {tested} (Holm). To the rest: confidence − accuracy, minus that of all other samples; ▼ "
         "is further from 0 than theirs, ▲ closer, beyond noise. A slice of fewer than ten samples is not tested."
     )
-    sections = []
-    for column in dict.fromkeys(slice_.column for slice_ in slices):
-        own = [slice_ for slice_ in slices if slice_.column == column]
+    sections, by_column = [], _by_column(slices)
+    for column, own in by_column.items():
         shown, left = own[:most], len(own) - len(own[:most])
         rows = [[page.name_cell(slice_.value), f"{slice_.n:,}", *_slice_cells(slice_)] for slice_ in shown]
         weight = [] if own[0].weight is None else ["weight"]
         header = [column, "n", *weight, "confidence", "accuracy", "ece", "95 % interval", "p", "to the rest"]
         more = (f"and {counted(left, 'other slice')}",) if left else ()
-        sections.append(Section(f"By {column}", (table(header, rows),), items=more))
-    return [*sections[:-1], *(replace(last, legend=legend) for last in sections[-1:])]
+        is_last = column == [*by_column][-1]
+        sections.append(Section(f"By {column}", (table(header, rows),), more, legend if is_last else ""))
+    return sections
+
+
+def _by_column(slices: Sequence[Slice]) -> dict[str, list[Slice]]:
+    columns: dict[str, list[Slice]] = {}
+    for slice_ in slices:
+        columns.setdefault(slice_.column, []).append(slice_)
+    return columns
 
 
 def _slice_threshold_sections(slices: Sequence[Slice], *, most: int | None = None) -> list[Section]:
     """Return a section for every column with the thresholds of its slices, or of the worst of them."""
-    sections = []
-    for column in dict.fromkeys(slice_.column for slice_ in slices if slice_.operating_points):
-        rows = []
-        for slice_ in [slice_ for slice_ in slices if slice_.column == column][:most]:
-            for estimated, guaranteed in zip(slice_.operating_points[::2], slice_.operating_points[1::2], strict=True):
-                cells = [
-                    (point.accepts, "" if point.threshold is None else f"{point.coverage:.1%}")
-                    for point in (estimated, guaranteed)
-                ]
-                asked = f"{100 * estimated.error_rate:g} %"
-                rows.append([page.name_cell(slice_.value), f"{slice_.n:,}", asked, *cells[0], *cells[1]])
-        header = [column, "n", "errors at most", "by the estimate", "coverage", "95 % confidence", "coverage"]
-        sections.append(Section(f"Thresholds by {column}", (table(header, rows),)))
     legend = (
         "Each is chosen on the samples of its slice alone. Several slices are looked at at once: the 95 % are those of "
         "one, and of twenty, one may be above its error rate."
     )
-    return [*sections[:-1], *(replace(last, legend=legend) for last in sections[-1:])]
+    sections, by_column = [], _by_column([slice_ for slice_ in slices if slice_.operating_points])
+    for column, own in by_column.items():
+        rows = []
+        for slice_ in own[:most]:
+            for estimated, guaranteed in zip(slice_.operating_points[::2], slice_.operating_points[1::2], strict=True):
+                cells = [page.name_cell(slice_.value), f"{slice_.n:,}", f"{100 * estimated.error_rate:g} %"]
+                for point in (estimated, guaranteed):
+                    cells += [point.accepts, "" if point.threshold is None else f"{point.coverage:.1%}"]
+                rows.append(cells)
+        header = [column, "n", "errors at most", "by the estimate", "coverage", "95 % confidence", "coverage"]
+        is_last = column == [*by_column][-1]
+        sections.append(Section(f"Thresholds by {column}", (table(header, rows),), legend=legend if is_last else ""))
+    return sections
 
 
 def _slice_cells(slice_: Slice) -> list[object]:
