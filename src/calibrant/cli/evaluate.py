@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from calibrant.cli import options
-from calibrant.cli.options import INPUT, check_output, flag, option
+from calibrant.cli.options import check_output, flag, option
 from calibrant.cli.scale import Files, Scale, Slicing, Source
 from calibrant.errors import CalibrantWarning, InputError, terminal_text
 from calibrant.gates import Gate, Quantity, quantities_of
@@ -92,7 +92,6 @@ class Gates:
 
 
 _ERROR_RATE = "Find the confidence above which at most this share, such as 0.05, is wrong. May be repeated."
-_TOP_LABEL = "The file has only the confidence of the predicted class and whether it is correct."
 
 
 def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
@@ -108,11 +107,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     resamples: options.Resamples = 1000,
     seed: options.Seed = 0,
     given: options.Scores = options.Scores(),
-    top_label: Annotated[bool, flag("--top-label", _TOP_LABEL, INPUT)] = False,
-    confidence: Annotated[str | None, option("NAME", "Column of the confidence, with --top-label.", INPUT)] = None,
-    correct: Annotated[
-        str | None, option("NAME", "Column of whether the prediction is correct, with --top-label.", INPUT)
-    ] = None,
+    confidences: options.Confidences = options.Confidences(),
     split: options.SplitColumn = None,
     scale: Scale = Scale(),
     reports: options.Reports = options.Reports(),
@@ -129,7 +124,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
 
     if unknown := [rate for rate in error_rate or () if not 0 < rate < 1]:
         raise InputError(f"--error-rate must lie between 0 and 1, as 0.05 does; got {unknown[0]:g}.")
-    reading = replace(given.as_options(top_label=top_label), confidence=confidence, correct=correct)
+    reading = confidences.as_options(given)
     parts = options.Split.parse(split)
     reports.check(files)  # before files are searched for in folders, and again with those that were found
     source, other = Source.find(files), None if baseline is None else Source.find([baseline])
@@ -174,7 +169,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             return evaluation_charts(evaluation, predictions, name=name, slices=slices, by=columns, **compared)
 
         drawn = reports.draw(draw, in_html=False)
-    as_positive = replace(given, probs=True, positive=confidence or "confidence", labels=correct or "correct")
+    positive, labels = confidences.confidence or "confidence", confidences.correct or "correct"
+    as_positive = replace(given, probs=True, positive=positive, labels=labels)
     page = evaluation_page(
         evaluation, source=name, comparison=differences, baseline=baseline_name, slices=slices,
         to_calibrate=as_positive.as_arguments(),

@@ -72,6 +72,7 @@ _MISSING = (
     "Rows without a score, label, weight or cluster: refuse, or drop and report them; apply has keep: they keep their "
     "place."
 )
+_TOP_LABEL = "The file has only the confidence of the predicted class and whether it is correct."
 SplitColumn: TypeAlias = Annotated[str | None, option("COLUMN", _SPLIT, INPUT)]
 _FEATURES = "Array or column prefix of the features, for methods that use them."
 Features: TypeAlias = Annotated[str | None, option("NAME", _FEATURES, INPUT, show_default="features")]
@@ -149,6 +150,23 @@ class Scores:
             for name, value in given.items()
         ]
         return "".join(f" {word}" for word in words)
+
+
+@final
+@dataclass(frozen=True)
+class Confidences:
+    """The confidences in a file that may have no more of the predictions."""
+
+    top_label: Annotated[bool, flag("--top-label", _TOP_LABEL, INPUT)] = False
+    confidence: Annotated[str | None, option("NAME", "Column of the confidence, with --top-label.", INPUT)] = None
+    correct: Annotated[
+        str | None, option("NAME", "Column of whether the prediction is correct, with --top-label.", INPUT)
+    ] = None
+
+    def as_options(self, given: Scores) -> "LoadOptions":
+        """Return the options for :func:`calibrant.files.load.load_detailed`, with those of all scores."""
+        options = given.as_options(top_label=self.top_label)
+        return replace(options, confidence=self.confidence, correct=self.correct)
 
 
 @final

@@ -498,13 +498,14 @@ def load_states(files: Sequence[Path]) -> "Gathered":
     return Gathered(total, shards, missing)
 
 
-def state(
+def state(  # noqa: PLR0913, PLR0917  # a command line has many options
     files: Files,
     out: Annotated[Path, option("FILE", "The state to write (.state).", names=("--out", "-o"))],
     slicing: Slicing = Slicing(),
     bins: options.Bins = 15,
     seed: options.Seed = 0,
     given: options.Scores = options.Scores(),
+    confidences: options.Confidences = options.Confidences(),
     split: options.SplitColumn = None,
     scale: Scale = Scale(),
 ) -> None:
@@ -524,7 +525,7 @@ def state(
     err = standard_error()
     dropped: list[CalibrantWarning] = []
     with print_warnings(err, dropped), spinner(err) as stage, scale.as_engine().started() as engine:
-        reading = replace(given.as_options(), extra=slicing.wanted)
+        reading = replace(confidences.as_options(given), extra=slicing.wanted)
         plan = scale.plan(shards, reading, options.Split.parse(split), "test", by_class=slicing.classes)
         warn_of_missing(shards, plan, engine=engine, allow_missing=scale.allow_missing)
         gathered = scale.gather(shards, plan, engine, n_bins=bins, seed=seed, progress=stage)

@@ -42,6 +42,7 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
     resamples: options.Resamples = 1000,
     seed: options.Seed = 0,
     given: options.Scores = options.Scores(),
+    confidences: options.Confidences = options.Confidences(),
     reports: options.Reports = options.Reports(),
 ) -> "Page":
     """Follow metrics over time, and test whether they changed.
@@ -67,10 +68,10 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
             stage(f"reading {source.name}")
             if source.are_states:
                 raise InputError("--by must be given files of predictions; got states, which are periods themselves.")
-            plan = Plan.of(source.shards[0], replace(given.as_options(), extra=(by,)))
+            plan = Plan.of(source.shards[0], replace(confidences.as_options(given), extra=(by,)))
             warn_of_missing(source.shards, plan, engine=LOCAL)
             states = states_by(by, source.shards, plan, n_bins=bins, seed=seed)
-        elif (bins, seed, given) != (15, 0, options.Scores()):
+        elif (bins, seed, given, confidences) != (15, 0, options.Scores(), options.Confidences()):
             raise InputError("options of reading must come with --by; states were gathered with their own.")
         else:
             states = _load(paths)

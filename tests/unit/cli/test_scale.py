@@ -11,7 +11,7 @@ import torch
 from pyarrow import csv
 from tests.unit.scale.test_state import predictions_of
 
-from calibrant import Predictions, TemperatureScaling, evaluate, load_map, save
+from calibrant import Predictions, TemperatureScaling, evaluate, load, load_map, save
 from calibrant.scale import jobs
 
 SAMPLES = predictions_of(900, 3)
@@ -224,6 +224,25 @@ def test_dates_of_a_table_are_periods(folder, calibrant):
         assert code == 0, error
         names = [period["name"] for period in json.loads(out.read_text())["periods"]]
         assert names == ["2024-01-30", "2024-01-31", "2024-02-01"]
+
+
+def test_the_probability_of_a_rare_class_is_followed_over_time(folder, calibrant):
+    rng = np.random.default_rng(0)
+    risk, week = rng.beta(1, 15, size=900), np.repeat(["w1", "w2", "w3"], 300)
+    died = rng.random(900) < np.where(week == "w3", 0.5 * risk, risk)
+    table = pa.table({"risk": risk, "died": died, "week": week})
+    pq.write_table(table, folder / "risks.parquet")
+    reading, out = ("--top-label", "--confidence", "risk", "--correct", "died"), folder / "trend.json"
+    code, _, error = calibrant("trend", folder / "risks.parquet", "--by", "week", *reading, "--json", out)
+    assert code == 0, error
+    columns = pa.table({"confidence": risk, "correct": died})
+    for period, first in zip(json.loads(out.read_text())["periods"], (0, 300, 600), strict=True):
+        one = folder / "week.parquet"
+        pq.write_table(columns.slice(first, 300), one)
+        expected = evaluate(load(one), resamples=100).metrics["ece"].value
+        assert period["metrics"]["ece"]["value"] == pytest.approx(expected, abs=1e-12)
+    assert calibrant("state", folder / "risks.parquet", "-o", folder / "risks.state", *reading)[0] == 0
+    assert "top label only" in calibrant("evaluate", folder / "risks.state", "--resamples", 100)[1]
 
 
 def test_states_are_given_as_a_folder_or_a_pattern_too(folder, calibrant):
