@@ -156,6 +156,7 @@ class Evaluation(HasReport):
     operating_points: tuple[OperatingPoint, ...] = ()  # by error rate: that of the estimate, and the guaranteed one
     majority: ClassShare | None = None  # None where only top labels are known
     line: CalibrationLine | None = None  # of two classes, or top labels
+    positive: str | None = None  # name of the second of two classes, which the line is of
 
     @property
     def gap(self) -> float:
@@ -258,6 +259,7 @@ def evaluate(
             "classes": samples.n_classes,
             "worst_classes": worst_classes(samples),
             "zeros": samples.zero_cells,
+            "positive": samples.class_names[1] if samples.class_names and samples.n_classes == 2 else None,
             "majority": majority_of(torch.bincount(samples.labels, samples.weights), samples.class_names),
         }
     return Evaluation(

@@ -151,23 +151,25 @@ def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Sec
     """Return the thresholds of the confidence for the error rates that were asked for."""
     rows = []
     for point in evaluation.operating_points:
-        asked = [f"{100 * point.error_rate:g} %", "with 95 % confidence" if point.is_guaranteed else "by the estimate"]
+        asked = [f"{100 * point.error_rate:g} %", "guaranteed" if point.is_guaranteed else "estimate"]
         if point.threshold is None:
-            rows.append([*asked, "no threshold", "", "", "", ""])
+            rows.append([*asked, point.accepts, "", "", "", ""])
             continue
-        shares = (
+        places = 1 if point.error_rate >= 0.01 else 3
+        cells = []
+        for share, low, high in (
             (point.coverage, point.coverage_low, point.coverage_high),
             (point.error, point.error_low, point.error_high),
-        )
-        texts = [(f"{share:.2%}", f"{low:.2%} … {high:.2%}") for share, low, high in shares]
-        rows.append([*asked, point.accepts, *texts[0], *texts[1]])
+        ):
+            cells += [percent(share, places), f"{100 * low:.{places}f} … {percent(high, places)}"]
+        rows.append([*asked, point.accepts, *cells])
     if not rows:
         return []
-    header = ["errors at most", "", "confidence", "coverage", "95 % interval", "error rate", "95 % interval"]
+    header = ["errors ≤", "", "confidence", "coverage", "95 % interval", "error rate", "95 % interval"]
     legend = (
-        "Coverage: share of samples accepted; error rate: share of wrong ones among them. By the estimate: chosen on "
-        "these samples, so that the error rate of new ones is often above. With 95 % confidence: above in at most 5 % "
-        "of cases, its choice included, for independent samples drawn alike. Intervals are those of one threshold."
+        "Coverage: share of samples accepted; error rate: share of wrong ones among them. Estimate: chosen on these "
+        "samples, so that the error rate of new ones is often above. Guaranteed: above in at most 5 % of cases, the "
+        "choice included, for independent samples drawn alike. Intervals are those of one threshold."
     )
     if has_slices:
         legend += " These are of all samples together: the error rate of a slice may be higher."
@@ -184,7 +186,7 @@ def _needs_no_threshold(evaluation: Evaluation) -> tuple[str, ...]:
     text = f"No threshold is needed for {rates}: of all samples, {100 * met[0].error:.2f} % are wrong."
     if (most := evaluation.majority) is None:
         return (text,)
-    name, error = f"“{page.short(most.name)}”" if most.name else f"class {most.label}", 1 - most.share
+    name, error = _class_name(most.label, most.name), 1 - most.share
     text += f" Always predicting {name}, the most frequent class, is wrong for {100 * error:.2f} %."
     if error <= max(point.error_rate for point in met):
         text += " So such a rate is met without finding any sample of the others: ask for a lower one"
@@ -344,8 +346,8 @@ def _by_column(slices: Sequence[Slice]) -> dict[str, list[Slice]]:
 def _slice_threshold_sections(slices: Sequence[Slice], *, most: int | None = None) -> list[Section]:
     """Return a section for every column with the thresholds of its slices, or of the worst of them."""
     legend = (
-        "Each is chosen on the samples of its slice alone. Several slices are looked at at once: the 95 % are those of "
-        "one, and of twenty, one may be above its error rate."
+        "Each is chosen on the samples of its slice alone. Several slices are looked at at once: a guarantee is that "
+        "of one, and of twenty, one may be above its error rate."
     )
     sections, by_column = [], _by_column([slice_ for slice_ in slices if slice_.operating_points])
     for column, own in by_column.items():
@@ -354,9 +356,9 @@ def _slice_threshold_sections(slices: Sequence[Slice], *, most: int | None = Non
             for estimated, guaranteed in zip(slice_.operating_points[::2], slice_.operating_points[1::2], strict=True):
                 cells = [page.name_cell(slice_.value), f"{slice_.n:,}", f"{100 * estimated.error_rate:g} %"]
                 for point in (estimated, guaranteed):
-                    cells += [point.accepts, "" if point.threshold is None else f"{point.coverage:.1%}"]
+                    cells += [point.accepts, "" if point.threshold is None else percent(point.coverage)]
                 rows.append(cells)
-        header = [column, "n", "errors at most", "by the estimate", "coverage", "95 % confidence", "coverage"]
+        header = [column, "n", "errors ≤", "estimate", "coverage", "guaranteed", "coverage"]
         is_last = column == [*by_column][-1]
         sections.append(Section(f"Thresholds by {column}", (table(header, rows),), legend=legend if is_last else ""))
     return sections
@@ -445,8 +447,12 @@ def _size(error: float) -> str:
     return next((word for bound, word in _SIZES if error < bound), "severely").capitalize()
 
 
+def _class_name(label: int, name: str | None) -> str:
+    return f"“{page.short(name)}”" if name else f"class {label}"
+
+
 def _class_text(worst: WorstClass, *more: str) -> str:
-    name = f"“{page.short(worst.name)}”" if worst.name else f"class {worst.label}"
+    name = _class_name(worst.label, worst.name)
     claims, right = f"claims {percent(worst.confidence)}", f"right {percent(worst.accuracy)}"
     return f"{name} ({', '.join((claims, right, *more))})"
 
@@ -483,7 +489,7 @@ def _line(evaluation: Evaluation) -> list[str]:
         f"{estimated.value:.2f} ({estimated.low:.2f} to {estimated.high:.2f}; {right} if calibrated)"
         for estimated, right in ((evaluation.line.slope, 1), (evaluation.line.in_the_large, 0))
     )
-    of = "" if evaluation.classes is None else " of class 1"
+    of = "" if evaluation.classes is None else f" of {_class_name(1, evaluation.positive)}"
     return [f"On the scale of log-odds{of}: calibration slope {slope}, calibration in the large {shift}."]
 
 

@@ -296,3 +296,12 @@ def test_two_classes_that_are_too_sure_alike_are_not_shifted(seed):
     found = judged(draw(3000, 2, temperature=2.0, seed=seed))
     assert not found.is_shifted
     assert found.advice == Advice(NextStep.fit_temperature, Reason.temperature_helps)
+
+
+@pytest.mark.parametrize(("names", "shown"), [(["alive", "dead"], "“dead”"), (None, "class 1")])
+def test_the_calibration_slope_names_the_class_that_it_is_of(names, shown):
+    generator = torch.Generator().manual_seed(0)
+    risk = torch.rand(400, generator=generator)
+    died = (torch.rand(400, generator=generator) < risk).long()
+    findings = verdict(judged(Predictions.from_binary_probs(risk, died, class_names=names))).findings
+    assert any(f"On the scale of log-odds of {shown}: calibration slope" in one for one in findings)
