@@ -114,7 +114,7 @@ def _plain_loop(network: str, rows: Samples, recipe: Recipe, place: Place) -> Ca
     optimiser = torch.optim.SGD(
         model.parameters(), recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
     )
-    images = F.pad(rows.inputs, (PADDING,) * 4).to(device)
+    images = F.pad(rows.tensor, (PADDING,) * 4).to(device)
     labels = rows.labels.to(device)
     mean, std = (torch.tensor(values, device=device)[:, None, None] for values in (SCALE.mean, SCALE.std))
 

@@ -17,8 +17,9 @@ from calibrant.confidence import ConfidenceHead, ConfidNet
 from calibrant.metrics import AUROC, ECE, AUPRError, Metric
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.training import TrainingData
-from calibrant.training.data import PADDING, StoredSamples
+from calibrant.training.data import StoredSamples
 from calibrant.training.record import features_of, logits_of
+from calibrant.training.stores import PADDING
 from experiments.evaluation import differences_of, rounded, with_intervals
 from experiments.learned_confidence.results import numbers_of, page_of
 from experiments.runner import Scalar, Study, Table

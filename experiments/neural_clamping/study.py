@@ -35,7 +35,7 @@ from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Brier, Entrop
 from calibrant.models import DigitsCNN, build_model
 from calibrant.predictions import Predictions
 from calibrant.training import Recipe, Session, TrainingData, train_together
-from calibrant.training.data import Standardise
+from calibrant.training.stores import Standardise
 from experiments.neural_clamping.ablation import Ablation, ablation_of
 from experiments.neural_clamping.graphed import Graphed
 from experiments.neural_clamping.results import numbers_of, page_of
@@ -285,7 +285,7 @@ def pack(folder: Path, out: Path) -> None:
         out: An npz file.
     """
     split = split_dataset(CIFAR100().read(folder), "holdout", seed=0)
-    images = torch.cat([split.calibration.inputs, split.test.inputs])
+    images = torch.cat([split.calibration.tensor, split.test.tensor])
     labels = torch.cat([split.calibration.labels, split.test.labels])
     np.savez(out, images=images.numpy(), labels=labels.numpy())
 
@@ -297,7 +297,7 @@ def _resnet110(place: Place) -> Network:
         )
     if place.data.is_dir():
         split = split_dataset(CIFAR100().read(place.data), "holdout", seed=0)
-        images = torch.cat([split.calibration.inputs, split.test.inputs])
+        images = torch.cat([split.calibration.tensor, split.test.tensor])
         labels = torch.cat([split.calibration.labels, split.test.labels])
     else:
         with np.load(place.data) as archive:

@@ -25,8 +25,8 @@ from calibrant.inference import LabelledInputs, load_weights, set_evaluating
 from calibrant.labels import Words
 from calibrant.models import own_names
 from calibrant.training import load_network
-from calibrant.training.data import Standardise
 from calibrant.training.folder import RunFolder
+from calibrant.training.stores import Standardise
 
 _KINDS = "package.module:factory, an archive of torch.export (.pt2), or a folder written by calibrant train"
 _PEAK = 255  # largest value of a pixel in eight bits
@@ -251,7 +251,7 @@ def read_samples(
 
 def run_samples(samples: Samples, network: Network) -> LabelledInputs:
     """Return samples of the data set of a run, in the type that its network takes."""
-    return LabelledInputs.of((_as_taken(samples.inputs, network, pixels=False, space=None), samples.labels))
+    return LabelledInputs.of((_as_taken(samples.tensor, network, pixels=False, space=None), samples.labels))
 
 
 def _as_taken(inputs: Tensor, network: Network, *, pixels: bool, space: InputSpace | None) -> Tensor:

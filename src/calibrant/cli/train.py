@@ -1,6 +1,7 @@
 """``calibrant train``: train networks, and write their predictions for evaluation and calibration."""
 
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import astuple, dataclass, replace
@@ -28,13 +29,14 @@ calibrant train --model 'nets:build(width=64)' --data train.npz \\
 
 _DATA, _RECIPE, _RUNNING = "Data", "Training recipe", "Running"
 _LINES = 10  # printed by a run where there is no terminal
+_SECONDS_A_BAR, _SECONDS_A_LINE = 0.5, 60.0  # between two numbers of batches, with and without a terminal
 _MODEL = (
     "Name from `calibrant list models`, or a function of your own: module:factory or 'module:factory(width=64)'. May "
     "be repeated."
 )
 _DATASET = (
-    "Name from `calibrant list datasets`, with options if any: 'medmnist(flag=pathmnist)'. Left out for a data set of "
-    "your own."
+    "Name from `calibrant list datasets`, with options if any: 'medmnist(flag=pathmnist)'. Folders of pictures of your "
+    "own: image_folder, or large_image_folder if they do not fit into memory. Left out for arrays of your own."
 )
 _DATA_FILE = "Folder (or file) of the data set; or, without --dataset, your own training samples (npz)."
 _TEST = "Your own test samples (npz), with --data of your own."
@@ -46,16 +48,17 @@ _OUT = "Folder of the run; of several runs, a folder each inside it. The same co
 _UNCHECKED = "Accept files of the same layout that differ from the published ones."
 _SPLIT = "Calibration samples: holdout (from the training samples), half-test, official or 8:1:1."
 _PRESET = (
-    "default, or that of a paper: overconfidence, dark-side, dark-side-by-5, meta-regularization. The options below "
-    "change single settings of it."
+    "default, or that of a paper: overconfidence, dark-side, dark-side-by-5, dark-side-imagenet, meta-regularization. "
+    "The options below change single settings of it."
 )
 _NESTEROV, _SCHEDULE = "Use Nesterov momentum, or not.", "Learning rate schedule: cosine, steps or constant."
-_AUGMENTATION, _USUAL = "none, crop or crop-flip.", "as usual for the data set"
+_AUGMENTATION, _USUAL = "none, crop or crop-flip; of large pictures resized-crop-flip.", "as usual for the data set"
 _CLIP = "Largest norm of the gradient; larger ones are clipped."
 _MILESTONES = "Epochs at whose start the learning rate falls, as in 60,120. Implies --schedule steps."
 _SELECT = "Epoch to keep: last, best (lowest error rate on the calibration samples) or best-nll (lowest log-loss)."
 _COMPILE = "Do not compile the network on a GPU: starts at once, runs slower."
 _DETERMINISTIC = "On a GPU, the same weights in every run: slower, and not compiled."
+_THREADS = "Threads that read pictures of a large_image_folder; the result does not depend on it."
 _TRACE = "Evaluate all training samples after each epoch, to record when each was learned."
 
 
@@ -184,6 +187,9 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     evaluate_every: Annotated[
         int, option("N", "Epochs between evaluations of the held-out samples.", _RUNNING, min=1)
     ] = 1,
+    read_threads: Annotated[
+        int | None, option("N", _THREADS, _RUNNING, min=1, show_default="one for each processor")
+    ] = None,
 ) -> None:
     """Train one network, or several side by side.
 
@@ -223,16 +229,20 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
             with processes.agreed():
                 samples = source.read(stage)
         compiled = not (no_compile or deterministic)
-        runtime = RuntimeOptions(compiled=compiled, traced=trace, evaluate_every=evaluate_every)
+        runtime = RuntimeOptions(
+            compiled=compiled, traced=trace, evaluate_every=evaluate_every, read_threads=read_threads
+        )
         with deterministic_algorithms() if deterministic else nullcontext():
             finished = [run for run in runs if RunFolder(run.folder).is_finished]
             start = partial(train_runs, runs, samples, device=chosen, runtime=runtime, processes=processes)
             start = partial(start, split=split, split_seed=split_seed, train_samples=train_samples)
             if not err.is_terminal and len(finished) < len(runs):
                 err.print(f"Training for {runs[0].recipe.epochs} epochs on {chosen}.")
+            if samples.are_files and len(finished) < len(runs):
+                err.print("Pictures are read in batches; those that are held out are read once before the first epoch.")
             try:
-                with _progress_bars(runs, err, is_shown=processes.is_first) as after_epoch:
-                    start(after_epoch=after_epoch)
+                with _progress_bars(runs, err, is_shown=processes.is_first) as (after_epoch, after_step):
+                    start(after_epoch=after_epoch, after_step=after_step)
             except (FitError, KeyboardInterrupt) as stopped:  # one of several diverged: the others may be finished
                 _print_results(runs, processes)
                 if isinstance(stopped, KeyboardInterrupt):
@@ -271,8 +281,11 @@ def _runs(
 @contextmanager
 def _progress_bars(
     runs: "Sequence[Run]", err: "Console", *, is_shown: bool
-) -> "Iterator[Callable[[Run, EpochRecord], None]]":
-    """Show a bar for each run with the time left and its test accuracy; without a terminal, print a few lines."""
+) -> "Iterator[tuple[Callable[[Run, EpochRecord], None], Callable[[Run, int, int], None]]]":
+    """Show a bar for each run with the time left and its test accuracy; without a terminal, print a few lines.
+
+    Within an epoch the bar counts batches, and a line does once a minute.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from calibrant.training.folder import RunFolder
@@ -283,22 +296,32 @@ def _progress_bars(
     )
     progress = Progress(*columns, console=err, transient=True)
     with progress if err.is_terminal and is_shown else nullcontext():  # a disabled one of rich 14 ends with a line
-        tasks = {}
+        tasks, texts, shown = {}, {}, dict.fromkeys(runs, time.monotonic())
         for run in runs:
             status = "finished before" if RunFolder(run.folder).is_finished else "starting"
+            texts[run] = status
             tasks[run] = progress.add_task(status, total=run.recipe.epochs, run=run.folder.name)
 
         def show(run: "Run", record: "EpochRecord") -> None:
             text = f"loss {record.loss:.3f}"
             if test := record.held_out.get("test"):
                 text += f", test accuracy {test.accuracy:.3f}, ece {test.ece:.3f}"
+            texts[run] = text
             progress.update(tasks[run], completed=record.epoch, description=text)
             epochs = run.recipe.epochs
             is_due = record.epoch == 1 or record.epoch % max(1, epochs // _LINES) == 0  # the first tells the pace
             if is_shown and not err.is_terminal and is_due:
                 err.print(f"{run.folder.name} epoch {record.epoch} of {epochs}: {text}")
+            shown[run] = time.monotonic()
 
-        yield show
+        def show_step(run: "Run", steps: int, of: int) -> None:
+            if (now := time.monotonic()) - shown[run] >= (_SECONDS_A_BAR if err.is_terminal else _SECONDS_A_LINE):
+                shown[run] = now
+                progress.update(tasks[run], description=f"{texts[run]}; batch {steps:,} of {of:,}")
+                if is_shown and not err.is_terminal:
+                    err.print(f"{run.folder.name}: batch {steps:,} of {of:,} in this epoch")
+
+        yield show, show_step
 
 
 def _print_results(runs: "Sequence[Run]", processes: ProcessGroup) -> None:

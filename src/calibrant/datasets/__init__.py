@@ -15,7 +15,7 @@ from calibrant.datasets.dataset import (
 )
 from calibrant.datasets.digits import DigitsReader, load_digits, load_resnet110
 from calibrant.datasets.image_arrays import ImageLayout, read_shifted
-from calibrant.datasets.image_folder import ImageFolder, PictureDataset, TinyImageNet
+from calibrant.datasets.image_folder import ImageFolder, ImageNet, LargeImageFolder, PictureDataset, TinyImageNet
 from calibrant.datasets.medmnist import BloodMNIST, MedMNIST
 from calibrant.datasets.mnist import MNIST, SVHN, FashionMNIST
 from calibrant.datasets.newsgroups import Newsgroups
@@ -23,7 +23,7 @@ from calibrant.datasets.publisher_files import download
 
 __all__ = [
     "CIFAR10", "CIFAR100", "MNIST", "SVHN", "Augmentation", "BloodMNIST", "Dataset", "DatasetReader", "DigitsReader",
-    "FashionMNIST", "ImageFolder", "ImageLayout", "MedMNIST", "Newsgroups", "PictureDataset", "PixelScale",
-    "RemoteFile", "Samples", "Split", "TinyImageNet", "all_splits", "corrupt", "download", "load_digits",
-    "load_resnet110", "read_human_labels", "read_shifted", "split_dataset",
+    "FashionMNIST", "ImageFolder", "ImageLayout", "ImageNet", "LargeImageFolder", "MedMNIST", "Newsgroups",
+    "PictureDataset", "PixelScale", "RemoteFile", "Samples", "Split", "TinyImageNet", "all_splits", "corrupt",
+    "download", "load_digits", "load_resnet110", "read_human_labels", "read_shifted", "split_dataset",
 ]  # fmt: skip

@@ -10,22 +10,30 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import Finite, Positive, check_known, check_labels, check_same_length, check_seed
+from calibrant.datasets.pictures import Pictures
 from calibrant.errors import InputError, warn
 from calibrant.paper import Paper
 
-Augmentation: TypeAlias = Literal["none", "crop", "crop-flip"]
+Augmentation: TypeAlias = Literal["none", "crop", "crop-flip", "resized-crop-flip"]
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Inputs with their labels: images as stored, or texts as numbered words."""
+    """Inputs with their labels: images as stored, in memory or in files, or texts as numbered words."""
 
-    inputs: Tensor  # (n, c, h, w) uint8, or (n, length) int64 word numbers, 0 after the end of the text
+    # (n, c, h, w) uint8, or (n, length) int64 word numbers, 0 after the end of the text
+    inputs: Tensor | Pictures
     labels: Tensor  # (n,) int64
 
     def __post_init__(self) -> None:
-        check_same_length(self.inputs, "inputs", self.labels, "labels")
+        if isinstance(self.inputs, Tensor):
+            check_same_length(self.inputs, "inputs", self.labels, "labels")
+
+    @property
+    def tensor(self) -> Tensor:
+        """The inputs in memory; pictures in files are read."""
+        return self.inputs.read_all() if isinstance(self.inputs, Pictures) else self.inputs
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -86,6 +94,11 @@ class Dataset:
     def n_classes(self) -> int:
         """Number of classes."""
         return len(self.class_names)
+
+    @property
+    def are_files(self) -> bool:
+        """Whether the training samples are pictures that are read in batches."""
+        return isinstance(self.training.inputs, Pictures)
 
 
 @final

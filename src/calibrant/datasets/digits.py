@@ -33,7 +33,7 @@ def load_digits() -> Digits:
         torch.Size([1797, 1, 8, 8])
     """
     stored = _stored()
-    return Digits(stored.inputs.float().div_(_PEAK), stored.labels)
+    return Digits(stored.tensor.float().div_(_PEAK), stored.labels)
 
 
 @final
@@ -59,7 +59,7 @@ class DigitsReader(DatasetReader):
         stored = _stored()
         order = torch.randperm(len(stored), generator=torch.Generator().manual_seed(0))
         training, test = stored[order[_N_TEST:].sort().values], stored[order[:_N_TEST].sort().values]
-        scale = PixelScale.of(training.inputs, peak=_PEAK)
+        scale = PixelScale.of(training.tensor, peak=_PEAK)
         return Dataset(self.name, tuple("0123456789"), training, test, pixel_scale=scale)
 
 

@@ -1,85 +1,29 @@
-"""Folders of pictures: one folder a class, and Tiny-ImageNet."""
+"""Folders of pictures: one folder a class, in memory or read in batches; ImageNet and Tiny-ImageNet."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.checks import AtLeastOne, check_at_least, check_options, check_positive, check_real_number
+from calibrant.checks import AtLeastOne, Positive, check_at_least, check_options, check_positive, check_real_number
 from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, RemoteFile, Samples
+from calibrant.datasets.pictures import Pictures, Shape, fit_square, picture_names, read_pictures, same_size, unreadable
 from calibrant.datasets.publisher_files import UNCHECKED, missing_files
 from calibrant.errors import FileError, reading
 from calibrant.paper import Paper
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-PICTURE_ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-_SHOWN = 3
-
-
-def read_pictures(paths: Sequence[Path], *, size: int, shape: Callable[["Image", int], "Image"]) -> Tensor:
-    """Read colour pictures into one tensor, (n, 3, size, size) uint8; grey ones get three equal channels.
-
-    ``shape`` makes a picture that size, or raises ValueError: :func:`same_size` or :func:`fit_square`.
-    """
-    images = np.empty((len(paths), 3, size, size), dtype=np.uint8)
-
-    def read(row: int) -> str:
-        try:
-            images[row] = _read_picture(paths[row], size, shape)
-        except FileError as error:
-            return str(error)
-        return ""
-
-    # Decoding happens outside Python's lock.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        failed = list(filter(None, pool.map(read, range(len(paths)))))
-    if failed:
-        shown = "; ".join(failed[:_SHOWN]) + (f" and {len(failed) - _SHOWN:,} more" if len(failed) > _SHOWN else "")
-        raise FileError(f"every picture must be readable; these are not: {shown}. Remove them, or get them again.")
-    return torch.from_numpy(images)
-
-
-def _read_picture(path: Path, size: int, shape: Callable[["Image", int], "Image"]) -> np.ndarray:
-    """Return one colour picture, (3, size, size) uint8; a FileError says which cannot be read, and why."""
-    from PIL import Image
-
-    try:
-        with Image.open(path) as stored:
-            return np.asarray(shape(_in_colour(stored), size)).transpose(2, 0, 1)
-    except Exception as error:  # Pillow raises almost anything on a damaged file
-        raise FileError(f"{path} ({(str(error).splitlines() or [type(error).__name__])[0]})") from error
-
-
-def _in_colour(picture: "Image") -> "Image":
-    from PIL import ImageOps
-
-    if picture.mode[0] in "IF":  # Pillow would cut everything above 255, and leave a white picture
-        raise ValueError(f"it must have 8 bits a channel; got {picture.mode}, which has more: save it in 8")
-    return ImageOps.exif_transpose(picture).convert("RGB")  # cameras store their orientation
-
-
-def same_size(picture: "Image", size: int) -> "Image":
-    """Return the picture, which must have the size already."""
-    if picture.size != (size, size):
-        raise ValueError(f"it must have {size} x {size} pixels; got {picture.width} x {picture.height}")
-    return picture
-
-
-def fit_square(picture: "Image", size: int, crop: float = 1.0) -> "Image":
-    """Return the largest square in the middle of the picture, or a share ``crop`` of its side, resized."""
-    from PIL import Image, ImageOps
-
-    return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC, bleed=(1 - crop) / 2)
+_IMAGENET = Paper(
+    "Deng et al.", 2009, "ImageNet: A Large-Scale Hierarchical Image Database", "doi:10.1109/CVPR.2009.5206848"
+)
+# Of the pixels of ImageNet, in 0..1.
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @final
@@ -98,9 +42,7 @@ class ImageFolder(DatasetReader):
     name = "image_folder"
     title = "Folders of pictures"
     n_classes = None  # as many as there are folders
-    paper = Paper(
-        "Deng et al.", 2009, "ImageNet: A Large-Scale Hierarchical Image Database", "doi:10.1109/CVPR.2009.5206848"
-    )
+    paper = _IMAGENET
     homepage = "https://image-net.org"
     remote = ()
 
@@ -111,23 +53,124 @@ class ImageFolder(DatasetReader):
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         del checked  # no published files to compare with
-        folder = Path(folder)
-        held = [part for part in ("val", "test") if (folder / part).is_dir()]
-        if not held or not (folder / "train").is_dir():
-            raise FileError(
-                f"{self.name} needs folders train/<class>/ and test/<class>/ (or val/<class>/) in {folder}; "
-                f"{_listing(folder)}. Move the pictures so, one folder a class."
-            )
-        class_names = _class_names(folder / "train")
-        for part in held:
-            _check_classes(folder / part, class_names)
+        names, held = _parts(self, Path(folder))
         training, *others = (
-            _by_class({number: folder / part / name for number, name in enumerate(class_names)}, self.size, fit_square)
+            _by_class({number: Path(folder, part, name) for number, name in enumerate(names)}, self.size, fit_square)
             for part in ("train", *held)
         )
-        names, validation = tuple(class_names), others[0] if len(others) == 2 else None
-        scale = PixelScale.of(training.inputs)
+        validation, scale = others[0] if len(others) == 2 else None, PixelScale.of(training.tensor)
         return Dataset(self.name, names, training, others[-1], validation, scale, augmentation="crop-flip")
+
+
+@final
+@dataclass(frozen=True)
+class LargeImageFolder(DatasetReader):
+    """Pictures as those of ``image_folder``, which stay in their files: data that do not fit into memory.
+
+    They are read in batches. Networks are trained on random parts of them (``resized-crop-flip``), and evaluated on the
+    middle: of the largest square the share ``crop`` of its side, resized to ``size`` pixels. The scale is that of
+    ImageNet, whatever the pictures.
+
+    Args:
+        size: Side of the images, in pixels.
+        crop: Share that is kept of the side of the largest square in the middle of a picture.
+    """
+
+    name = "large_image_folder"
+    title = "Folders of large pictures"
+    n_classes = None
+    paper = _IMAGENET
+    homepage = "https://image-net.org"
+    remote = ()
+
+    size: AtLeastOne = 224
+    crop: Positive = 0.875
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        check_real_number(self.crop, "crop", least=0.01, most=1)
+
+    def read(self, folder: Path, *, checked: bool = True) -> Dataset:
+        del checked  # no published files to compare with
+        names, held = _parts(self, Path(folder))
+        training, *others = (
+            pictures_by_class(Path(folder, part), size=self.size, crop=self.crop, class_names=names)
+            for part in ("train", *held)
+        )
+        scale, validation = PixelScale(_MEAN, _STD), others[0] if len(others) == 2 else None
+        return Dataset(self.name, names, training, others[-1], validation, scale, augmentation="resized-crop-flip")
+
+
+_IMAGENET_CLASSES, _IMAGENET_TRAINING, _IMAGENET_TEST = 1000, 1_281_167, 50_000
+
+
+@final
+@dataclass(frozen=True)
+class ImageNet(DatasetReader):
+    """1,281,167 photographs in a thousand classes, and 50,000 of the validation part, which test; read in batches.
+
+    Reads ``train/<wnid>/`` and ``val/<wnid>/``, in the folder or in ``imagenet`` inside it. The publisher's archive of
+    the validation part has no folders: sort its pictures into those of their classes first. Classes are numbered in the
+    order of their WordNet names. Only the counts are checked, as folders of JPEG files have no digest. Networks are
+    trained and evaluated as with ``large_image_folder``.
+    """
+
+    name = "imagenet"
+    title = "ImageNet (ILSVRC 2012)"
+    n_classes = 1000
+    why_no_remote = "its publisher asks for a registration"
+    paper = _IMAGENET
+    homepage = "https://image-net.org/download.php"
+    remote = ()
+
+    def read(self, folder: Path, *, checked: bool = True) -> Dataset:
+        folder = Path(folder)
+        root = folder if (folder / "train").is_dir() else folder / self.name
+        if lacking := [part for part in ("train", "val") if not (root / part).is_dir()]:
+            raise missing_files(self, folder, "train/<wnid> and val/<wnid>, also inside imagenet", lacking)
+        dataset = LargeImageFolder().read(root)
+        counts = dataset.n_classes, len(dataset.training), len(dataset.test)
+        if checked and counts != (_IMAGENET_CLASSES, _IMAGENET_TRAINING, _IMAGENET_TEST):
+            raise FileError(
+                f"{root} must hold {_IMAGENET_CLASSES:,} classes, {_IMAGENET_TRAINING:,} training and "
+                f"{_IMAGENET_TEST:,} validation pictures; got {counts[0]:,}, {counts[1]:,} and {counts[2]:,}. "
+                f"{UNCHECKED}"
+            )
+        return replace(dataset, name=self.name)
+
+
+def _parts(reader: DatasetReader, folder: Path) -> tuple[tuple[str, ...], list[str]]:
+    """Return the classes, and the names of the parts beside ``train``, which must have the same."""
+    held = [part for part in ("val", "test") if (folder / part).is_dir()]
+    if not held or not (folder / "train").is_dir():
+        raise FileError(
+            f"{reader.name} needs folders train/<class>/ and test/<class>/ (or val/<class>/) in {folder}; "
+            f"{_listing(folder)}. Move the pictures so, one folder a class."
+        )
+    class_names = _class_names(folder / "train")
+    for part in held:
+        _check_classes(folder / part, class_names)
+    return tuple(class_names), held
+
+
+def pictures_by_class(
+    folder: Path, *, size: int, crop: float, class_names: Sequence[str] = (), n_classes: int | None = None
+) -> Samples:
+    """Return pictures in a folder for each class, named as for :func:`read_class_folders`, which stay in their files.
+
+    Args:
+        folder: Folder that holds the folders of the classes.
+        size: Side of the images, in pixels.
+        crop: Share that is kept of the side of the largest square in the middle of a picture.
+        class_names: Those of the network, in their order.
+        n_classes: How many numbers there are, where the folders have numbers.
+    """
+    names, labels = list[str](), list[int]()
+    for number, held in _numbered(folder, class_names, n_classes).items():
+        own = picture_names(held)
+        names += [f"{held.name}/{name}" for name in own]
+        labels += [number] * len(own)
+    return Samples(Pictures(folder, names, size=size, crop=crop), torch.tensor(labels))
 
 
 def read_class_folders(
@@ -194,8 +237,8 @@ class PictureDataset(TorchDataset[tuple[Tensor, int]]):
         *,
         size: int = 224,
         crop: float = 0.875,
-        mean: tuple[float, float, float] = (0.485, 0.456, 0.406),
-        std: tuple[float, float, float] = (0.229, 0.224, 0.225),
+        mean: tuple[float, float, float] = _MEAN,
+        std: tuple[float, float, float] = _STD,
         class_names: Sequence[str] = (),
     ) -> None:
         self.size = check_at_least(size, 1, "size")
@@ -204,40 +247,27 @@ class PictureDataset(TorchDataset[tuple[Tensor, int]]):
             check_positive(deviation, "std")
         self.mean, self.std = (torch.tensor(values).view(3, 1, 1) for values in (mean, std))
         self.class_names = tuple(class_names or _class_names(Path(folder)))
-        self._paths, self.labels = _pictures_in(_numbered(Path(folder), self.class_names, None))
+        samples = pictures_by_class(Path(folder), size=self.size, crop=self.crop, class_names=self.class_names)
+        assert isinstance(samples.inputs, Pictures)
+        self._pictures, self.labels = samples.inputs, samples.labels.tolist()
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(self.labels)
 
     def __getitem__(self, number: int) -> tuple[Tensor, int]:
         try:
-            pixels = _read_picture(self._paths[number], self.size, partial(fit_square, crop=self.crop))
+            pixels = self._pictures.read(number)
         except FileError as error:
-            raise FileError(f"every picture must be readable; {error} is not. Remove it, or get it again.") from error
+            raise unreadable([str(error)]) from error
         image = torch.from_numpy(pixels.astype(np.float32)).div_(255)
         return (image - self.mean) / self.std, self.labels[number]
 
 
-def _by_class(folders: Mapping[int, Path], size: int, shape: Callable[["Image", int], "Image"]) -> Samples:
+def _by_class(folders: Mapping[int, Path], size: int, shape: Shape) -> Samples:
     """Read the pictures of folders, by the number of their class."""
-    paths, labels = _pictures_in(folders)
-    return Samples(read_pictures(paths, size=size, shape=shape), torch.tensor(labels))
-
-
-def _pictures_in(folders: Mapping[int, Path]) -> tuple[list[Path], list[int]]:
-    """Return the pictures of folders and their classes."""
-    paths, labels = list[Path](), list[int]()
-    for number, folder in folders.items():
-        files = folder.iterdir() if folder.is_dir() else ()
-        pictures = sorted(path for path in files if path.suffix.lower() in PICTURE_ENDINGS and path.name[0] != ".")
-        if not pictures:
-            raise FileError(
-                f"{folder} must hold pictures ({', '.join(PICTURE_ENDINGS)}); there are none. Add some, or remove the "
-                "class from every part; unpack an archive again."
-            )
-        paths += pictures
-        labels += [number] * len(pictures)
-    return paths, labels
+    held = {number: [folder / name for name in picture_names(folder)] for number, folder in folders.items()}
+    labels = [number for number, paths in held.items() for _ in paths]
+    return Samples(read_pictures(list(chain(*held.values())), size=size, shape=shape), torch.tensor(labels))
 
 
 def _class_names(folder: Path) -> list[str]:
@@ -307,7 +337,7 @@ class TinyImageNet(DatasetReader):
                 f"{root} must hold {_N_CLASSES} classes, {_N_TRAINING:,} training and {_N_TEST:,} validation pictures; "
                 f"got {counts[0]}, {counts[1]:,} and {counts[2]:,}. {UNCHECKED}"
             )
-        names, scale = tuple(words.get(wnid, wnid).split(",")[0] for wnid in wnids), PixelScale.of(training.inputs)
+        names, scale = tuple(words.get(wnid, wnid).split(",")[0] for wnid in wnids), PixelScale.of(training.tensor)
         return Dataset(self.name, names, training, test, pixel_scale=scale, augmentation="crop-flip")
 
 

@@ -100,7 +100,7 @@ def _read(reader: DatasetReader, flag: str, folder: Path, *, checked: bool) -> D
         training, validation, test = (_part(archive, part, path) for part in ("train", "val", "test"))
     labels = torch.cat([part.labels.unique() for part in (training, validation, test)]).unique()
     _check_flag(path, flag, labels, training.inputs.shape[1])
-    class_names, scale = MEDMNIST_FLAGS[flag].class_names, PixelScale.of(training.inputs)
+    class_names, scale = MEDMNIST_FLAGS[flag].class_names, PixelScale.of(training.tensor)
     return Dataset(flag, class_names, training, test, validation, pixel_scale=scale, augmentation="crop-flip")
 
 

@@ -346,7 +346,7 @@ class PublishedImages(DatasetReader):
                 self._part(arrays, f"the {title} part of {self.name} in {folder}", digest if checked else "")
                 for (title, arrays), digest in zip(parts.items(), self.digests or ("", ""), strict=True)
             )
-        scale = self.pixel_scale or PixelScale.of(training.inputs)
+        scale = self.pixel_scale or PixelScale.of(training.tensor)
         return Dataset(self.name, self.class_names, training, test, pixel_scale=scale, augmentation=self.augmentation)
 
     def _checked_labels(self, arrays: ImageArrays, where: str) -> ImageArrays:

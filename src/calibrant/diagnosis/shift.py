@@ -65,7 +65,7 @@ def check_sees_images(run: DiagnosedRun) -> None:
 def check_suits(samples: Samples, run: DiagnosedRun, what: str) -> None:
     """Check that these images and labels have the shape, range and classes that a run's network was trained on."""
     check_sees_images(run)
-    images, shape = samples.inputs, run.settings.input_shape
+    images, shape = samples.tensor, run.settings.input_shape
     if not are_images(images) or tuple(images.shape[1:]) != shape or images.dtype != torch.uint8 or not len(images):
         raise InputError(
             f"images of a shifted set must be of the size and channels that the networks take, {shape} in uint8, at "
@@ -208,7 +208,7 @@ def corrupted_sets(
     peak = _peak_of(runs[0])
 
     def make(name: str, severity: int, device: torch.device) -> Samples:
-        return Samples(corrupt(test.inputs.to(device), name, severity=severity, seed=seed, peak=peak), test.labels)
+        return Samples(corrupt(test.tensor.to(device), name, severity=severity, seed=seed, peak=peak), test.labels)
 
     return tuple(
         ShiftedSet(name, severity, "corruption", partial(make, name, severity))
@@ -424,7 +424,7 @@ def shift_panel(
         nonlocal done
         progress(f"making {shifted.title}", done, total)
         samples = shifted.make(device)
-        images, labels = samples.inputs.to(device), samples.labels.cpu()
+        images, labels = samples.tensor.to(device), samples.labels.cpu()
         candidates = []
         for candidate in evaluated.candidates:
             runs = []

@@ -1,23 +1,24 @@
 """Training data on the device, and the plan of every epoch: order, augmentation and mixup."""
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeAlias, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calibrant.checks import Positive, check_known, check_labels, check_options, existing_file, numpy_archive
 from calibrant.datasets.dataset import Augmentation, Dataset, PixelScale, Samples, Split
 from calibrant.datasets.image_arrays import ImageLayout, as_images
+from calibrant.datasets.pictures import Pictures
 from calibrant.errors import FileError, InputError, Row, reading
 from calibrant.losses import Loss
 from calibrant.paper import Paper
+from calibrant.training.stores import PADDING, InputStore, PictureStore, reading_threads, seeded_generator, store_of
 
-PADDING = 4  # largest shift of a crop, in pixels to each side
+_AT_ONCE = 2048  # samples in a batch of an evaluation, where all are in memory
 
 
 class EpochPlan(NamedTuple):
@@ -41,8 +42,7 @@ class EpochPlan(NamedTuple):
 
 def epoch_generator(seed: int, epoch: int, rank: int = 0) -> torch.Generator:
     """Return the generator of what is random in an epoch; those of other seeds, epochs and processes are unrelated."""
-    digest = hashlib.sha256(f"calibrant epoch {seed}/{epoch}{f'/{rank}' * bool(rank)}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
+    return seeded_generator(f"calibrant epoch {seed}/{epoch}{f'/{rank}' * bool(rank)}")
 
 
 def plan_epoch(n: int, batch_size: int, *, seed: int, epoch: int, mixup: float = 0.0, n_meta: int = 0) -> EpochPlan:
@@ -73,85 +73,6 @@ def mixing_shares(n: int, alpha: float, generator: torch.Generator) -> Tensor:
     # For a tiny α both draws can be too small to compare, which stands for a share of 1 or 0. Torch then gives the
     # smallest positive number, not 0.
     return torch.where(both.sum(1) > 1e-300, both[:, 0] / both.sum(1), 1.0).float()
-
-
-@final
-class Standardise(nn.Module):
-    """Stored pixels as network inputs: ``(pixel / peak - mean) / std`` for each channel, in float32."""
-
-    factor: Tensor
-    offset: Tensor
-
-    def __init__(self, scale: PixelScale) -> None:
-        super().__init__()
-        std = torch.tensor(scale.std, dtype=torch.float64)
-        self.register_buffer("factor", (1 / (scale.peak * std)).float()[:, None, None])
-        self.register_buffer("offset", (-torch.tensor(scale.mean, dtype=torch.float64) / std).float()[:, None, None])
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        return torch.addcmul(self.offset, pixels.float(), self.factor)
-
-
-@final
-class PlainStore:
-    """Inputs without augmentation: texts, or numbers that are scaled already."""
-
-    def __init__(self, inputs: Tensor) -> None:
-        self._inputs = inputs
-
-    def augmented(self, samples: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor:  # noqa: ARG002  # nothing moves
-        return self._inputs.index_select(0, samples)
-
-    def plain(self, samples: Tensor) -> Tensor:
-        return self._inputs.index_select(0, samples)
-
-
-@final
-class ImageStore:
-    """Images with a black border, as in the papers' code, one pixel after the other with the channels last.
-
-    A crop is one gather of whole pixels, and its result has the memory layout of fast convolutions.
-    """
-
-    def __init__(self, images: Tensor, standardise: Standardise, augmentation: Augmentation) -> None:
-        self._standardise = standardise
-        self._moves, self._mirrors = augmentation != "none", augmentation == "crop-flip"
-        self._border = border = PADDING if self._moves else 0
-        n, channels, self._height, self._width = images.shape
-        self._wide = self._width + 2 * border
-        self._area = (self._height + 2 * border) * self._wide
-        pixels = images.new_zeros(n, self._height + 2 * border, self._wide, channels)
-        pixels[:, border : border + self._height, border : border + self._width] = images.permute(0, 2, 3, 1)
-        self._pixels = pixels.view(-1, channels)
-        self._down = torch.arange(self._height, device=images.device)
-        self._right = torch.arange(self._width, device=images.device)
-
-    def augmented(self, samples: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor:
-        if not self._moves:
-            return self.plain(samples)
-        right = self._right
-        if self._mirrors:
-            right = torch.where(mirrored[:, None], self._width - 1 - right, right)
-        return self._gather(samples, self._down + shifts[:, :1], right + shifts[:, 1:])
-
-    def plain(self, samples: Tensor) -> Tensor:
-        return self._gather(samples, (self._down + self._border)[None], (self._right + self._border)[None])
-
-    def _gather(self, samples: Tensor, down: Tensor, right: Tensor) -> Tensor:
-        """Return the pixels at these positions of these images, standardised, (n, c, h, w)."""
-        positions = (samples * self._area)[:, None, None] + (down * self._wide)[:, :, None] + right[:, None, :]
-        shape = (len(samples), self._height, self._width, -1)
-        pixels = self._pixels.index_select(0, positions.view(-1)).view(shape).permute(0, 3, 1, 2)
-        return self._standardise(pixels)
-
-
-InputStore: TypeAlias = PlainStore | ImageStore  # batches are taken by the numbers of the samples
-
-
-def store_of(inputs: Tensor, scale: PixelScale | None, augmentation: Augmentation, device: torch.device) -> InputStore:
-    """Store inputs on a device; those with a pixel scale are images."""
-    inputs = inputs.to(device)
-    return PlainStore(inputs) if scale is None else ImageStore(inputs, Standardise(scale).to(device), augmentation)
 
 
 _CLASS_NAMES = "class_names"
@@ -204,7 +125,7 @@ def read_arrays(
     types = {part.inputs.dtype for part in samples.values()}
     if len(types) > 1:
         raise FileError(f"inputs must be of one type in all files; got {' and '.join(sorted(map(str, types)))}.")
-    scale = PixelScale.of(samples["training"].inputs) if types == {torch.uint8} else None
+    scale = PixelScale.of(samples["training"].tensor) if types == {torch.uint8} else None
     parts_of = samples["training"], samples["test"], samples.get("validation")
     return Dataset(training.name, names, *parts_of, pixel_scale=scale)
 
@@ -292,13 +213,21 @@ class TrainingData:
         held_out = {"calibration": split.calibration, "test": split.test}
         return cls(split.training, held_out, dataset.class_names, dataset.pixel_scale, dataset.augmentation, split.meta)
 
-    def on(self, device: torch.device, augmentation: Augmentation | None = None) -> "DeviceData":
-        """Copy everything to a device, once for all networks that train there."""
+    def on(
+        self, device: torch.device, augmentation: Augmentation | None = None, *, read_threads: int | None = None
+    ) -> "DeviceData":
+        """Copy everything to a device, once for all networks that train there; pictures in files stay where they are.
+
+        Those that are held out are read once, so that a damaged one is named before an epoch is lost by it.
+        """
         chosen = self.augmentation if augmentation is None else augmentation
         self._check_augmentation(chosen)
+        threads = reading_threads(read_threads)
 
-        def stored(samples: Samples, augmentation: Augmentation = "none") -> StoredSamples:
-            store = store_of(samples.inputs, self.pixel_scale, augmentation, device)
+        def stored(samples: Samples, augmentation: Augmentation | None = None) -> StoredSamples:
+            store = store_of(samples.inputs, self.pixel_scale, augmentation or "none", device, threads)
+            if augmentation is None and isinstance(store, PictureStore):
+                store.check()
             return StoredSamples(store, samples.labels.to(device))
 
         held_out = {name: stored(part) for name, part in self.held_out.items()}
@@ -308,18 +237,31 @@ class TrainingData:
     def _check_augmentation(self, augmentation: Augmentation) -> None:
         if self.pixel_scale is None and augmentation != "none":
             raise InputError(f"augmentation must be 'none' for inputs without a pixel scale; got {augmentation!r}.")
+        is_read = isinstance(self.training.inputs, Pictures)
+        known = ("none", "resized-crop-flip") if is_read else ("none", "crop", "crop-flip")
+        if augmentation not in known:
+            where = "pictures that are read in batches" if is_read else "images in memory"
+            raise InputError(f"augmentation must be {' or '.join(known)} for {where}; got {augmentation!r}.")
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class StoredSamples:
-    """Inputs and labels on a device."""
+    """Inputs and labels on a device; pictures may stay in their files."""
 
     inputs: InputStore
     labels: Tensor  # (n,)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def batches(self) -> Iterator[Tensor]:
+        """Yield all inputs in their order, without augmentation."""
+        if isinstance(self.inputs, PictureStore):
+            yield from self.inputs.batches()
+        else:
+            for samples in torch.arange(len(self), device=self.labels.device).split(_AT_ONCE):
+                yield self.inputs.plain(samples)
 
 
 @final

@@ -18,6 +18,7 @@ from calibrant.processes import ProcessGroup
 from calibrant.training.data import DeviceData, StoredSamples
 from calibrant.training.recipe import Recipe
 from calibrant.training.record import features_of
+from calibrant.training.stores import StepInputs
 
 
 def check_meta(loss: MetaLoss, data: DeviceData, recipe: Recipe, processes: ProcessGroup) -> None:
@@ -262,14 +263,17 @@ class MetaRegulariser:
 class MetaForward:
     """Forward pass of a training batch with a meta-learned loss, which it updates first.
 
-    The loss is initialised on the training samples ``first``, (n,); ``name`` is the prefix of warnings.
+    A step finds the samples that tune the loss in ``held_out``. The loss is initialised on the training samples
+    ``first``, (n,); ``name`` is the prefix of warnings.
     """
 
     def __init__(
-        self, loss: MetaLoss, model: nn.Module, data: DeviceData, recipe: Recipe, first: Tensor, *, name: str | None
-    ) -> None:
+        self, loss: MetaLoss, model: nn.Module, data: DeviceData, held_out: StepInputs, recipe: Recipe, first: Tensor,
+        *, name: str | None,
+    ) -> None:  # fmt: skip
         assert data.meta is not None, "check_meta ensures it"
-        self._model, self._network, self._held_out = model, with_features(model), data.meta
+        self._model, self._network = model, with_features(model)
+        self._held_out, self._held_out_labels = held_out, data.meta.labels
         self._recipe, self._device_type = recipe, data.device.type
         self.regulariser = MetaRegulariser(loss, self._network.head, seed=recipe.seed, name=name)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -281,8 +285,8 @@ class MetaForward:
         with self._recipe.autocast(self._device_type):
             features = self._network.features(inputs)
             logits = self._network.head(features).float()
-            held_out = features_in_evaluation(self._model, self._held_out.inputs.plain(meta_samples))
-        held_out_labels = self._held_out.labels.index_select(0, meta_samples)
+            held_out = features_in_evaluation(self._model, self._held_out.plain(meta_samples))
+        held_out_labels = self._held_out_labels.index_select(0, meta_samples)
         share = rate / self._recipe.learning_rate
         with suppress(FitError):  # the epoch's end reports a network that has diverged, and others go on
             self.regulariser.learn(features, labels, held_out, held_out_labels, rate=rate, share=share)

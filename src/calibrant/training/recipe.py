@@ -21,6 +21,7 @@ from calibrant.checks import (
     check_options,
 )
 from calibrant.datasets.dataset import Augmentation, PixelScale
+from calibrant.datasets.pictures import Pictures
 from calibrant.errors import InputError
 from calibrant.training.data import TrainingData
 
@@ -47,7 +48,8 @@ class Recipe:
         decay: Factor of the rate at each milestone.
         warmup: Epochs in which the rate rises linearly from 0.
         augmentation: ``none``, ``crop`` (shifted by up to 4 pixels) or ``crop-flip`` (and mirrored half of the time);
-            None takes the usual one of the data set.
+            for pictures that are read in batches, ``none`` or ``resized-crop-flip`` (a random part of the picture, of 8
+            to 100 % of its area, mirrored half of the time). None takes the usual one of the data set.
         mixup: The α of mixup's Beta(α, α); 0 mixes nothing.
         clip: Largest norm of a step's gradient; None clips nothing.
         precision: ``auto`` is bfloat16 on a GPU, and float32 elsewhere.
@@ -232,10 +234,10 @@ def _with_tuples(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def data_digest(data: TrainingData) -> str:
-    """Return a digest of all samples, in their order."""
+    """Return a digest of all samples, in their order; of pictures in files, the names count and not the pixels."""
     digest = hashlib.sha256()
     for part in (data.training, *(data.held_out[name] for name in sorted(data.held_out)), data.meta):
         for values in () if part is None else (part.inputs, part.labels):
             digest.update(str((tuple(values.shape), values.dtype)).encode())
-            digest.update(values.contiguous().numpy().data)
+            digest.update(values.digest() if isinstance(values, Pictures) else values.contiguous().numpy().data)
     return digest.hexdigest()[:16]

@@ -18,8 +18,6 @@ from calibrant.numerics.inverse_temperature import fit_inverse_temperature
 from calibrant.predictions import Predictions
 from calibrant.training.data import StoredSamples
 
-_BATCH_SIZE = 2048
-
 
 def predict(model: nn.Module, inputs: Tensor, *, batch_size: int = 1024) -> Tensor:
     """Return the logits of all inputs, (n, k), on the inputs' device.
@@ -49,8 +47,7 @@ def features_of(model: nn.Module, samples: StoredSamples) -> Tensor:
 
 def _outputs_of(model: nn.Module, call: Callable[[Tensor], Tensor], samples: StoredSamples) -> Tensor:
     with _evaluating(model), _plain_convolutions():
-        batches = torch.arange(len(samples), device=samples.labels.device).split(_BATCH_SIZE)
-        return torch.cat([call(samples.inputs.plain(batch)) for batch in batches])
+        return torch.cat([call(inputs) for inputs in samples.batches()])
 
 
 @contextmanager

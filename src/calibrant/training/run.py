@@ -25,11 +25,12 @@ from calibrant.metrics import accuracy, auroc, ece, nll
 from calibrant.models import DigitsCNN, build_model
 from calibrant.models.zoo import model_shapes
 from calibrant.processes import SINGLE_PROCESS, ProcessGroup
-from calibrant.training.data import Standardise, TrainingData, store_of
+from calibrant.training.data import TrainingData
 from calibrant.training.folder import RunFolder
 from calibrant.training.recipe import Recipe, RunSettings, data_digest
 from calibrant.training.record import EpochRecord
 from calibrant.training.session import RuntimeOptions, Session
+from calibrant.training.stores import Standardise, store_of
 
 _OWN = ":"  # in the name of a network of one's own, module:factory
 _IMAGE = 3  # axes: channels, rows, columns
@@ -40,6 +41,7 @@ def train_together(
     *,
     after_epoch: Callable[[Session, EpochRecord], None] = lambda _session, _record: None,
     after_failure: Callable[[Session, FitError], None] | None = None,
+    after_step: Callable[[Session, int], None] = lambda _session, _steps: None,
 ) -> None:
     """Train all networks to their last epoch, an epoch of each in turn. Torch's random state is restored.
 
@@ -49,6 +51,10 @@ def train_together(
         sessions: Some may be finished, or further than others.
         after_epoch: Called after each epoch of each network.
         after_failure: Called when a network is stopped. None raises the first such error once the others are done.
+        after_step: Called after each step of each network, with the number of steps since its epoch began.
+
+    Raises:
+        FileError: If a picture that is read in batches cannot be read.
     """
     failed: dict[Session, FitError] = {}
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -56,7 +62,7 @@ def train_together(
             # Captured steps overlap on a GPU. All others have it to themselves, and torch's random state for dropout.
             captured = [session for session in unfinished if session.is_captured]
             for group in (captured, *([session] for session in unfinished if not session.is_captured)):
-                _take_steps(group)
+                _take_steps(group, after_step)
                 for session in group:
                     try:
                         record = session.end_epoch()
@@ -70,7 +76,7 @@ def train_together(
         raise next(iter(failed.values()))
 
 
-def _take_steps(sessions: Sequence[Session]) -> None:
+def _take_steps(sessions: Sequence[Session], after_step: Callable[[Session, int], None]) -> None:
     """Begin an epoch of each network, and take its steps in turn."""
     for session in sessions:
         session.begin_epoch()
@@ -78,6 +84,7 @@ def _take_steps(sessions: Sequence[Session]) -> None:
         for session in sessions:
             if step < session.steps_an_epoch:
                 session.advance()
+                after_step(session, step + 1)
 
 
 @final
@@ -103,6 +110,7 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
     runtime: RuntimeOptions | None = None,
     processes: ProcessGroup = SINGLE_PROCESS,
     after_epoch: Callable[[Run, EpochRecord], None] = lambda _run, _record: None,
+    after_step: Callable[[Run, int, int], None] = lambda _run, _steps, _of: None,
 ) -> None:
     """Train networks side by side on one data set; each resumes from its folder's checkpoint, if there is one.
 
@@ -117,9 +125,11 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
         runtime: How the networks are run.
         processes: The processes that train the same weights; only the first writes.
         after_epoch: Called after each epoch of each run.
+        after_step: Called after each step of each run, with the number of steps in this epoch so far, and of all.
 
     Raises:
-        FileError: If a folder holds another run, or cannot be written.
+        FileError: If a folder holds another run, or cannot be written; or a picture that is read in batches cannot be
+            read, after which the same call resumes from the last epoch.
         FitError: If the loss or the logits of a run are no longer finite; the others are finished first.
     """
     runtime = runtime or RuntimeOptions()
@@ -147,7 +157,11 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
     folders = {run: RunFolder(run.folder) for run in runs}
     finished = processes.from_first(lambda: [folders[run].is_finished for run in runs])
     unfinished = [run for run, is_finished in zip(runs, finished, strict=True) if not is_finished]
-    stored = {name: data.on(device, name) for name in dict.fromkeys(recipes[run].augmentation for run in unfinished)}
+    threads = runtime.read_threads
+    stored = {
+        name: data.on(device, name, read_threads=threads)
+        for name in dict.fromkeys(recipes[run].augmentation for run in unfinished)
+    }
     sessions: dict[Session, Run] = {}
     for run in unfinished:
         on_device, name = stored[recipes[run].augmentation], str(run.folder)
@@ -173,7 +187,8 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
         if processes.is_first:
             if session.is_finished:
                 folders[run].finish(session, dataset.class_names)
-            elif time.monotonic() - written[session] >= runtime.checkpoint_seconds:
+            elif dataset.are_files or time.monotonic() - written[session] >= runtime.checkpoint_seconds:
+                # A damaged picture may end the next epoch.
                 folders[run].checkpoint(session)
                 written[session] = time.monotonic()
         after_epoch(run, record)
@@ -181,7 +196,12 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
     def failed(session: Session, error: FitError) -> None:
         failures.append(f"{sessions[session].folder}: {error}")
 
-    train_together(list(sessions), after_epoch=ended, after_failure=failed)
+    train_together(
+        list(sessions),
+        after_epoch=ended,
+        after_failure=failed,
+        after_step=lambda session, steps: after_step(sessions[session], steps, session.steps_an_epoch),
+    )
     if failures:
         raise FitError(" ".join(failures))
 

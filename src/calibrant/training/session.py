@@ -21,6 +21,7 @@ from calibrant.training.data import DeviceData, EpochPlan, MixedBatch, StoredSam
 from calibrant.training.meta import MetaForward, check_meta
 from calibrant.training.recipe import Recipe, Selection, learning_rates
 from calibrant.training.record import EpochRecord, HeldOutRecord, LearningTrace, evaluate_held_out, logits_of
+from calibrant.training.stores import LoadedPictures, StepInputs, for_steps, training_pictures
 
 _WARMUPS = 3  # steps in which torch chooses its algorithms and allocates its buffers
 _VARIANTS = 64  # compiled versions of one block that torch may keep: for each shape, in training or not
@@ -31,11 +32,11 @@ class Step:
     """The next step of an epoch's plan, and the sums over the epoch's steps so far; the plan's buffers are refilled."""
 
     def __init__(
-        self, model: nn.Module, loss: Loss | MetaForward, data: StoredSamples, plan: EpochPlan, recipe: Recipe,
-        processes: ProcessGroup,
+        self, model: nn.Module, loss: Loss | MetaForward, inputs: StepInputs, labels: Tensor, plan: EpochPlan,
+        recipe: Recipe, processes: ProcessGroup,
     ) -> None:  # fmt: skip
-        self._model, self._loss, self._data, self._plan = model, loss, data, plan
-        self._recipe, self._processes, self._device = recipe, processes, data.labels.device
+        self._model, self._loss, self._inputs, self._labels, self._plan = model, loss, inputs, labels, plan
+        self._recipe, self._processes, self._device = recipe, processes, labels.device
         parts = () if isinstance(loss, MetaForward) else loss.modules()
         self._sample_losses = [module for module in parts if isinstance(module, NeedsSamples)]
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
@@ -62,17 +63,17 @@ class Step:
         step = (field.index_select(0, self._at)[0] for field in self._plan)
         samples, shifts, mirrored, partners, share, meta_samples = step
         self._rate.copy_(self.rates.index_select(0, self._at)[0])
-        labels = self._data.labels.index_select(0, samples)
+        labels = self._labels.index_select(0, samples)
         for module in self._sample_losses:
             module.look_at(samples)
         # Inputs of this process's part only; labels and logits of the whole batch.
         part = self._processes.part_of(len(samples))
-        inputs = self._data.inputs.augmented(samples[part], shifts[part], mirrored[part])
+        inputs = self._inputs.augmented(samples[part], shifts[part], mirrored[part])
         if isinstance(self._loss, MetaForward):
             logits, loss = self._loss(inputs, labels, meta_samples, self._rate)
         elif self._recipe.mixup:
             other = partners[part]
-            others = self._data.inputs.augmented(samples[other], shifts[other], mirrored[other])
+            others = self._inputs.augmented(samples[other], shifts[other], mirrored[other])
             mixed = MixedBatch(torch.lerp(others, inputs, share.to(inputs.dtype)), labels, labels[partners], share)
             logits = self._forward(mixed.inputs)
             loss = mixed.loss(self._loss, logits)
@@ -167,12 +168,14 @@ class RuntimeOptions:
             about a third of the training itself.
         evaluate_every: Epochs between evaluations of the held-out samples; the last epoch is always evaluated.
         checkpoint_seconds: Time between checkpoints, which are written at the end of an epoch.
+        read_threads: Number of threads that read pictures in batches; None takes one for each processor.
     """
 
     compiled: bool = True
     traced: bool = False
     evaluate_every: AtLeastOne = 1
     checkpoint_seconds: NonNegative = 10.0
+    read_threads: AtLeastOne | None = None
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -202,7 +205,7 @@ class Session:
             raise InputError(f"batch_size must be at most the {n} training samples; got {recipe.batch_size}.")
         if recipe.select != "last" and "calibration" not in data.held_out:
             raise InputError(f"select must be 'last' without calibration samples to choose by; got {recipe.select!r}.")
-        processes.part_of(recipe.batch_size)
+        part = processes.part_of(recipe.batch_size)
         _check_loss(loss, data, recipe, processes)
         self._rank = processes.rank
         for module in loss.modules():
@@ -219,14 +222,20 @@ class Session:
         self.trace = LearningTrace(n) if runtime.traced else None
         self._best: dict[str, Tensor] = {}  # network and loss after the best epoch so far, where one is selected
         self._plan = self._drawn().to(data.device)
+        inputs = for_steps(data.training.inputs, recipe.batch_size if recipe.mixup else part.stop - part.start)
+        self._part, self._loaded = part, inputs if isinstance(inputs, LoadedPictures) else None
+        self._meta_loaded: LoadedPictures | None = None
         called: Loss | MetaForward
         if isinstance(loss, MetaLoss):
-            called = MetaForward(loss, self.model, data, recipe, self._plan.samples[0], name=name)
+            assert data.meta is not None, "_check_loss ensures it"
+            held_out = for_steps(data.meta.inputs, self._plan.meta_samples.shape[1])
+            self._meta_loaded = held_out if isinstance(held_out, LoadedPictures) else None
+            called = MetaForward(loss, self.model, data, held_out, recipe, self._plan.samples[0], name=name)
         else:
             called = loss
         self._meta = called if isinstance(called, MetaForward) else None
         network = processes.wrapped(self.model, data.device)
-        self.step = Step(network, called, data.training, self._plan, recipe, processes)
+        self.step = Step(network, called, inputs, data.training.labels, self._plan, recipe, processes)
         self.is_captured = runtime.compiled and data.device.type == "cuda" and processes.count == 1
         self._captured: CapturedStep | None = None
         self._started = 0.0
@@ -247,8 +256,14 @@ class Session:
         if self.is_captured and self._captured is None:
             compile_blocks(self.model)
             self._captured = CapturedStep(self.step, list(self._tensors().values()), self.step.rewind)
+        plan, seed, mixes = self._drawn(), self.recipe.seed, self.recipe.mixup > 0
+        if self._loaded is not None:
+            drawn = plan.samples, plan.mirrored, plan.partners
+            self._loaded.begin(training_pictures(*drawn, self._part, seed=seed, epoch=self.epoch, mixes=mixes))
+        if self._meta_loaded is not None:
+            self._meta_loaded.begin((samples, None) for samples in plan.meta_samples.tolist())
         with self._stream():
-            self._plan.copy_(self._drawn())
+            self._plan.copy_(plan)
             self.step.rates.copy_(learning_rates(self.recipe, self.epoch, self.steps_an_epoch))
             for module in self.loss.modules():
                 if isinstance(module, ChangesWithEpoch):
@@ -259,7 +274,10 @@ class Session:
         torch.manual_seed(epoch_generator(self.recipe.seed, self.epoch, self._rank).initial_seed())
 
     def advance(self) -> None:
-        """Take one step."""
+        """Take one step; a FileError names pictures that cannot be read."""
+        for loaded in filter(None, (self._loaded, self._meta_loaded)):
+            with self._stream():  # not part of a captured step, which finds them in the same memory each time
+                loaded.load()
         (self._captured or self.step)()
 
     def wait(self) -> None:

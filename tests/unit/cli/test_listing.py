@@ -67,7 +67,8 @@ def test_the_number_of_classes_is_the_reader_s_own(listed):
     rows = listed("datasets")
     known = {name: reader.n_classes for name, reader in catalogue.datasets.items() if isinstance(reader.n_classes, int)}
     assert {name: rows[name][1] for name in known} == {name: str(count) for name, count in known.items()}
-    assert set(catalogue.datasets) - set(known) == {"image_folder", "medmnist"}  # the one's classes are its folders
+    # The classes of folders are the folders.
+    assert set(catalogue.datasets) - set(known) == {"image_folder", "large_image_folder", "medmnist"}
     assert rows["medmnist"] == ["MedMNIST", "2 to 11", "https://zenodo.org/records/10519652", "with a flag"]
 
 

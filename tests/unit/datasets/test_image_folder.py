@@ -7,7 +7,15 @@ from PIL import Image
 
 from calibrant.clamping import NetworkPredictions
 from calibrant.datasets import image_folder, read_shifted
-from calibrant.datasets.image_folder import ImageFolder, PictureDataset, TinyImageNet
+from calibrant.datasets.image_folder import (
+    ImageFolder,
+    ImageNet,
+    LargeImageFolder,
+    PictureDataset,
+    TinyImageNet,
+    pictures_by_class,
+)
+from calibrant.datasets.pictures import Pictures
 from calibrant.errors import FileError, InputError
 
 
@@ -102,6 +110,68 @@ def test_an_image_folder_is_read_at_one_size(own):
     assert dataset.training.inputs[0, :, 8, 8].tolist() == [255, 0, 0]
     assert dataset.training.inputs[2].unique().tolist() == [9]
     assert dataset.validation is None
+
+
+def test_a_large_image_folder_has_the_rows_of_an_image_folder_and_reads_none_of_them(own):
+    expected = ImageFolder(size=16).read(own)
+    dataset = LargeImageFolder(size=16, crop=1).read(own)
+    assert dataset.class_names == expected.class_names
+    assert dataset.are_files
+    assert not expected.are_files
+    for part, other in ((dataset.training, expected.training), (dataset.test, expected.test)):
+        assert isinstance(part.inputs, Pictures)
+        assert part.inputs.shape == other.inputs.shape
+        assert part.inputs.dtype == other.inputs.dtype
+        assert torch.equal(part.labels, other.labels)
+        assert torch.equal(part.tensor, other.tensor)
+    chosen = dataset.training[torch.tensor([2, 0])][:1]
+    assert (len(chosen), chosen.labels.tolist(), chosen.inputs.path(0).name) == (1, [1], "c.gif")
+    assert dataset.augmentation == "resized-crop-flip"
+    (own / "train" / "cat" / "a.png").write_bytes(b"")  # it is only read when it is needed
+    LargeImageFolder().read(own)
+
+
+def test_pictures_are_known_by_their_names_their_order_and_how_they_are_read(own):
+    pictures = LargeImageFolder(size=16).read(own).training.inputs
+    assert pictures.digest() == LargeImageFolder(size=16).read(own).training.inputs.digest()
+    others = [LargeImageFolder(size=17).read(own), LargeImageFolder(size=16, crop=0.5).read(own)]
+    rows = [pictures[:2], pictures[torch.tensor([1, 0, 2])], *(other.training.inputs for other in others)]
+    assert len({pictures.digest(), *(each.digest() for each in rows)}) == 5
+
+
+def test_a_share_of_the_middle_must_be_one():
+    with pytest.raises(InputError, match=r"crop must be between 0\.01 and 1; got 2"):
+        LargeImageFolder(crop=2)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_imagenet_is_read_where_it_lies_with_all_its_pictures_unless_unchecked(tmp_path, inside, monkeypatch):
+    root = tmp_path / "imagenet" if inside else tmp_path
+    for wnid in ("n02", "n01"):
+        save(root / "train" / wnid / "1.JPEG", (9, 9, 9))
+        save(root / "val" / wnid / "2.JPEG", (9, 9, 9))
+    with pytest.raises(FileError, match=r"must hold 1,000 classes, 1,281,167 training and 50,000 .*; got 2, 2 and 2"):
+        ImageNet().read(tmp_path)
+    dataset = ImageNet().read(tmp_path, checked=False)
+    assert (dataset.name, dataset.class_names) == ("imagenet", ("n01", "n02"))
+    assert tuple(dataset.test.inputs.shape) == (2, 3, 224, 224)
+    for name, value in {"_IMAGENET_CLASSES": 2, "_IMAGENET_TRAINING": 2, "_IMAGENET_TEST": 2}.items():
+        monkeypatch.setattr(image_folder, name, value)
+    assert len(ImageNet().read(tmp_path).training) == 2
+
+
+def test_imagenet_without_a_part_says_which(tmp_path):
+    save(tmp_path / "train" / "n01" / "1.JPEG", (9, 9, 9))
+    with pytest.raises(FileError, match=r"imagenet needs train/<wnid> and val/<wnid>.*; missing: val\."):
+        ImageNet().read(tmp_path)
+
+
+def test_folders_of_class_numbers_stay_in_their_files(tmp_path):
+    for number in (0, 2, 10):
+        save(tmp_path / str(number) / "a.png", (number, 0, 0))
+    samples = pictures_by_class(tmp_path, size=8, crop=0.9, class_names=[f"n{at}" for at in range(11)])
+    assert samples.labels.tolist() == [0, 2, 10]
+    assert samples.tensor[:, 0, 4, 4].tolist() == [0, 2, 10]
 
 
 def test_the_middle_of_a_long_picture_is_kept(own):
@@ -229,9 +299,7 @@ class TestPictureDataset:
         pictures = PictureDataset(tmp_path, size=8)
         (tmp_path / "b" / "x.png").write_bytes(b"nothing")
         pictures[0]
-        with pytest.raises(
-            FileError, match=r"every picture must be readable; .*x\.png \(cannot identify.* is not\. Remove"
-        ):
+        with pytest.raises(FileError, match=r"these are not: .*x\.png \(cannot identify.*\)\. Remove"):
             pictures[1]
 
     def test_a_network_is_calibrated_on_them(self, tmp_path):

@@ -13,8 +13,8 @@ from calibrant.datasets.medmnist import MEDMNIST_FLAGS
 from calibrant.errors import FileError, UnknownNameError
 
 NAMES = [
-    *("bloodmnist", "cifar10", "cifar100", "digits", "fashion_mnist", "image_folder", "medmnist", "mnist"),
-    *("newsgroups", "svhn", "tiny_imagenet"),
+    *("bloodmnist", "cifar10", "cifar100", "digits", "fashion_mnist", "image_folder", "imagenet"),
+    *("large_image_folder", "medmnist", "mnist", "newsgroups", "svhn", "tiny_imagenet"),
 ]
 
 
@@ -64,6 +64,8 @@ def test_the_number_of_classes_is_known_before_the_files_are_read():
         "digits": DigitsReader().read().n_classes,
         "fashion_mnist": len(FashionMNIST.class_names),
         "image_folder": None,
+        "imagenet": 1000,
+        "large_image_folder": None,
         "medmnist": (min(counts), max(counts)),
         "mnist": len(MNIST.class_names),
         "newsgroups": 20,

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from calibrant.datasets import PixelScale, Samples
 from calibrant.errors import InputError
 from calibrant.training import TrainingData
-from calibrant.training.data import PADDING, ImageStore, PlainStore, Standardise, store_of
+from calibrant.training.stores import PADDING, ImageStore, PlainStore, Standardise, store_of
 
 CPU = torch.device("cpu")
 CHANCE = torch.Generator().manual_seed(0)

@@ -7,7 +7,8 @@ from scipy import stats
 from calibrant.errors import InputError
 from calibrant.losses import FocalLoss
 from calibrant.training import MixedBatch, Mixup
-from calibrant.training.data import PADDING, epoch_generator, mixing_shares, plan_epoch
+from calibrant.training.data import epoch_generator, mixing_shares, plan_epoch
+from calibrant.training.stores import PADDING
 
 
 @pytest.mark.parametrize(("n", "batch_size"), [(320, 32), (333, 32), (7, 7), (5, 1)])
