@@ -144,8 +144,12 @@ def _download(cells: Sequence[Cell], folder: Path | None) -> None:
     if folder is None:
         raise InputError("--download must have a folder to put the files into, --data FOLDER; got none.")
     for name in dict.fromkeys(str(cell.settings["data"]) for cell in cells if "data" in cell.settings):
+        reader = catalogue.datasets.parse(name)
+        if not reader.remote and not reader.is_embedded:
+            print(f"{name} cannot be downloaded: {reader.why_no_remote}; it must be in {folder}", flush=True)
+            continue
         print(f"downloading {name} into {folder}, but for what is there", flush=True)
-        download(catalogue.datasets.parse(name), folder)
+        download(reader, folder)
 
 
 def _table(given: argparse.Namespace) -> int:

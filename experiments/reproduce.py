@@ -50,12 +50,20 @@ BESIDE = (
         "`cinic10_sample.npz` with `images` and `labels`: 32 x 32 images from its ImageNet part",
         "https://datashare.ed.ac.uk/handle/10283/3192",
     ),
+    (
+        "ImageNet-v2",
+        "`imagenetv2-matched-frequency-format-val`, unpacked: a folder for each class number",
+        "https://github.com/modestyachts/ImageNetV2",
+    ),
 )
 DATA = """
 Put the publishers' files into one folder, packed as they are, and name it by `--data`; `--download` fetches those with
 a name in the first column. What is missing is named before a cell begins. The files of Table 3 must be there when its
-networks are trained: without them their records lack these numbers. Studies that are not in the last column need no
-files: the network of Neural Clamping, a ResNet-110, and its predictions are in the repository.
+networks are trained: without them their records lack these numbers. ImageNet is not at hand here: its cells are tried
+on a few made pictures, and the commands below leave them out until you add `--only data=imagenet`. Its pictures are
+read in batches: memory holds a few of these. A cell that is stopped begins again; `calibrant train --dataset imagenet`
+resumes after its last epoch. Studies that are not in the last column need no files: the network of Neural Clamping, a
+ResNet-110, and its predictions are in the repository.
 """
 # Tables without a study, and what is missing.
 ABSENT = (
@@ -64,7 +72,7 @@ ABSENT = (
         "a grid with ResNet-50 on BloodMNIST; [an earlier study](clamping-study.md) has others",
     ),
     ("Neural Clamping, Table 2", "Wide-ResNet-40-10 and DenseNet-121; cells of splines and density ratios"),
-    ("Neural Clamping, Table 3; Dark Side, Table 1 and ImageNet-v2", "ImageNet, and networks trained on it"),
+    ("Neural Clamping, Table 3", "ImageNet, and networks trained on it"),
     ("Meta-Regularization, Tables 1 and 2", "cells of CIFAR-10 and Tiny-ImageNet"),
     ("Meta-Regularization, Table 3", "nothing was run by the paper: its other numbers are those of other papers"),
 )
@@ -98,6 +106,7 @@ def _data(studies: Sequence[Study]) -> str:
         files = ", ".join(
             f"`{file.name}`" + (f" ({file.size / 1e6:,.0f} MB)" if file.size else "") for file in reader.remote
         )
+        files = files or f"none to download: {reader.why_no_remote}"
         users = ", ".join(study.name for study in studies if name in _names(study))
         rows.append([f"`{name}`", reader.title, files, f"<{reader.homepage}>", users])
     rows += [["", title, files, f"<{source}>", "refinement, Table 3"] for title, files, source in BESIDE]
@@ -105,7 +114,10 @@ def _data(studies: Sequence[Study]) -> str:
 
 
 def _section(study: Study) -> str:
-    data = " --data data --download" if _names(study) else ""
+    names = _names(study)
+    data = " --data data --download" if names else ""
+    fetched = [name for name in names if catalogue.datasets.parse(name).remote]
+    data += "".join(f" --only data={name}" for name in fetched) if len(fetched) < len(names) else ""
     own = f"--records mine/{study.name}.jsonl"
     records = Records(study.folder / "records.jsonl").read()
     page = f" Our records: [{study.page_name}]({study.page_name})." if records else " There are no records of it yet."

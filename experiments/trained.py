@@ -1,7 +1,7 @@
 """Networks that a study trains: those of one data set side by side on one device, each evaluated when it is trained."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from calibrant import catalogue
 from calibrant.datasets import Dataset, split_dataset
-from calibrant.errors import FitError, InputError, SeparableError
+from calibrant.errors import FileError, FitError, InputError, SeparableError
 from calibrant.models import build_model
 from calibrant.training import RECIPES, EpochRecord, RuntimeOptions, Session, TrainingData
 from calibrant.training.data import DeviceData
@@ -105,12 +105,15 @@ class Training:
                 f"--download fetches them); got {place.data}."
             )
         folder, device = place.data or Path(), torch.device("cpu" if quick else place.device)
-        datasets = {name: catalogue.datasets.parse(name).read(folder) for name in names}
+        datasets = _read_all(names, folder)
         loaded: dict[tuple[object, ...], Loaded] = {}
         for settings in (cell.settings for cell in cells):
             if _samples(settings) not in loaded:
                 dataset = datasets[str(settings["data"])]
                 data = self.divide(dataset, settings, folder)
+                if dataset.are_files:
+                    held = sum(map(len, data.held_out.values()))
+                    print(f"every one of {held:,} held-out pictures is read once before a cell begins", flush=True)
                 loaded[_samples(settings)] = Loaded(dataset, data, data.on(device))
         return partial(self._run, loaded)
 
@@ -161,6 +164,20 @@ class Training:
         train_side_by_side(list(places), after_epoch=after_epoch, after_failure=after_failure)
         for place in tuple(waiting):
             evaluate(place)
+
+
+def _read_all(names: Iterable[str], folder: Path) -> dict[str, Dataset]:
+    """Read data sets; an InputError names everything that is missing."""
+    datasets, missing = dict[str, Dataset](), list[str]()
+    for name in names:
+        try:
+            datasets[name] = catalogue.datasets.parse(name).read(folder)
+        except FileError as error:
+            missing.append(str(error))
+    if missing:
+        others = " ".join(f"--only data={name}" for name in datasets)
+        raise InputError(" ".join([*missing, f"Or run the cells of the others: {others}." if others else ""]).strip())
+    return datasets
 
 
 def _samples(cell: Settings) -> tuple[object, ...]:

@@ -8,8 +8,9 @@ from experiments.published import read_published
 from experiments.refinement import study as refinement
 from experiments.refinement.results import PUBLISHED, numbers_of, page_of
 from experiments.runner import Cell, Place
+from PIL import Image
 
-from calibrant.datasets import CIFAR10, Dataset, PixelScale, Samples
+from calibrant.datasets import CIFAR10, Dataset, PixelScale, Samples, image_folder
 from calibrant.errors import InputError
 
 
@@ -36,7 +37,7 @@ def test_every_published_number_is_one_that_the_grid_will_have():
     records = [
         trained(cell["method"], cell["seed"], network=cell["network"], data=cell["data"], sets=sets)
         for cell in cells
-        for sets in [("test", "cifar10.1", "cifar10.2") if cell["data"] == "cifar10" else ("test",)]
+        for sets in [("test", *refinement.SHIFTED.get(cell["data"], ()))]
     ]
     found = numbers_of(records)
     assert all(each.id in found for each in read_published(PUBLISHED))
@@ -64,16 +65,71 @@ def test_shifted_images_beside_the_data_are_evaluated_by_maps_of_the_calibration
     assert reported[0]["T"]["TS (1.5)"] == 1.5
 
 
+def save_noise(path, chance):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(chance.integers(0, 256, (30, 40, 3), dtype=np.uint8)).save(path)
+
+
+FEW = pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning")  # of one sample to calibrate on
+
+
+@pytest.fixture
+def imagenet(tmp_path, monkeypatch):
+    """ImageNet of four classes, with the shifted set beside it, in folders of class numbers."""
+    chance = np.random.default_rng(0)
+    for number, wnid in enumerate(["n01440764", "n01443537", "n01484850", "n01491361"]):
+        for picture in range(3):
+            save_noise(tmp_path / "imagenet" / "train" / wnid / f"{wnid}_{picture}.JPEG", chance)
+        save_noise(tmp_path / "imagenet" / "val" / wnid / "ILSVRC2012_val_0.JPEG", chance)
+        save_noise(tmp_path / refinement.SHIFTED["imagenet"]["imagenet-v2"] / str(number) / "0.jpeg", chance)
+    for name, value in {"_IMAGENET_CLASSES": 4, "_IMAGENET_TRAINING": 12, "_IMAGENET_TEST": 4}.items():
+        monkeypatch.setattr(image_folder, name, value)
+    return tmp_path
+
+
+@FEW
+def test_a_cell_of_imagenet_runs_on_pictures_in_files(imagenet, capsys):
+    grid = [cell.settings for cell in STUDIES["refinement"].cells(quick=False)]
+    declared = next(cell for cell in grid if cell["data"] == "imagenet" and cell["method"] == "MX")
+    assert declared["recipe"] == "dark-side-imagenet"
+    cell, reported = {**declared, "epochs": 1, "batch_size": 5}, {}
+    refinement.REFINEMENT_STUDY.prepare(Place(imagenet, "cpu"), [Cell(cell)], quick=False)([cell], reported.__setitem__)
+    assert not isinstance(reported[0], Exception), reported[0]
+    assert set(reported[0]["rows"]) == {"test", "imagenet-v2"}
+    assert reported[0]["T"]["TS (1.1)"] == 1.1
+    assert "every one of 9 held-out pictures is read once" in capsys.readouterr().out
+    # As test_every_published_number_is_one_that_the_grid_will_have assumes them.
+    assert set(reported[0]["rows"]["test"]) == {"none", *refinement.IMAGENET_MAPS}
+
+
+@FEW
+def test_a_damaged_picture_of_imagenet_is_named_before_a_cell_begins(imagenet):
+    path = imagenet / "imagenet" / "val" / "n01443537" / "ILSVRC2012_val_0.JPEG"
+    path.write_bytes(path.read_bytes()[:300])
+    cells = [cell for cell in STUDIES["refinement"].cells(quick=False) if cell.settings["data"] == "imagenet"]
+    with pytest.raises(InputError, match=r"n01443537.ILSVRC2012_val_0"):
+        refinement.REFINEMENT_STUDY.prepare(Place(imagenet, "cpu"), cells, quick=False)
+
+
 def test_data_that_are_not_there_are_named_before_a_cell_begins(tmp_path):
     study = STUDIES["refinement"]
-    with pytest.raises(InputError, match="cifar100 needs"):
+    with pytest.raises(
+        InputError, match=r"cifar100 needs.* cifar10 needs.* imagenet needs train/<wnid> and val/<wnid>"
+    ):
         study.prepare(Place(tmp_path, "cpu"), study.cells(quick=False), quick=False)
+
+
+def test_the_cells_of_data_that_are_there_can_be_run_without_the_others(imagenet):
+    study = STUDIES["refinement"]
+    with pytest.raises(InputError, match=r"cifar10 needs.*run the cells of the others: --only data=imagenet"):
+        study.prepare(Place(imagenet, "cpu"), study.cells(quick=False), quick=False)
 
 
 def trained(method, seed, ece=0.1, auroc=0.9, network="vgg16_bn", data="cifar10", sets=("test",)):
     row = {"accuracy": [0.9, 0.89, 0.91], "nll": [0.3] * 3, "brier": [0.1] * 3}
     row |= {"ece": [ece, ece - 0.003, ece + 0.004], "auroc": [auroc, auroc - 0.01, auroc + 0.01]}
-    rows = {name: dict.fromkeys(("none", "TS (1.5)", "TS", "SVS"), row) for name in sets}
+    maps = refinement.IMAGENET_MAPS if data == "imagenet" else refinement.MAPS
+    rows = {name: dict.fromkeys(("none", *maps), row) for name in sets}
     cell = {"data": data, "network": network, "method": method, "seed": seed, "epochs": 100}
     where = {"device": "cpu", "torch": "2", "commit": "0" * 40}
     return {"cell": cell, "numbers": {"rows": rows, "T": {}, "training_accuracy": 1.0}, **where}
