@@ -164,7 +164,8 @@ def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
     worst = {}
     for column in dict.fromkeys(slice_.column for slice_ in slices):
         tested = [slice_ for slice_ in slices if slice_.column == column and slice_.n >= FEW]
-        for name in tested[0].metrics if tested else ():
+        names = tested[0].metrics if tested else ()
+        for name in names:
             known = [slice_ for slice_ in tested if not math.isnan(slice_.metrics[name].value)]
             if known:
                 worst[f"worst({column}).{name}"] = _worst(known, name, len(tested))

@@ -423,7 +423,7 @@ def _save_predictions(evaluation: "ClampingEvaluation", out: Path) -> list[Path]
     from calibrant.files import save
 
     written = []
-    for name, file in ((UNCALIBRATED, "before.npz"), (TEMPERATURE, "temperature.npz"), (CLAMPED, "after.npz")):
+    for name, file in zip((UNCALIBRATED, TEMPERATURE, CLAMPED), _PREDICTIONS, strict=True):
         if name in evaluation.predictions:
             save(evaluation.predictions[name], out / file)
             written.append(out / file)
@@ -472,15 +472,8 @@ def _figures(
 
 
 _FORMAT = "calibrant.clamp/1"
-_RESULTS = (
-    "clamped.safetensors",
-    "before.npz",
-    "temperature.npz",
-    "after.npz",
-    "charts.json",
-    "report.md",
-    "report.json",
-)
+_PREDICTIONS = ("before.npz", "temperature.npz", "after.npz")
+_RESULTS = ("clamped.safetensors", *_PREDICTIONS, "charts.json", "report.md", "report.json")
 
 
 @final

@@ -116,9 +116,9 @@ def confidence(  # noqa: PLR0913, PLR0917  # a command line has many options
             )
         out.mkdir(parents=True, exist_ok=True)
         written = []
-        for name, one in fitted.items() if data is not None else ():
-            if name in _NAMES:
-                save_confidence(one, out / f"{name}.safetensors")
+        for name, learned in fitted.items():
+            if data is not None and name in _NAMES:
+                save_confidence(learned, out / f"{name}.safetensors")
                 written.append(out / f"{name}.safetensors")
         for name, top in tops.items():
             save(top, out / f"{name}.npz")

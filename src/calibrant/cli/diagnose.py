@@ -142,8 +142,8 @@ def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:
         is_run = any((path / mark).exists() for mark in marks)
         inside = [] if is_run else sorted({file.parent for mark in marks for file in path.glob(f"*/{mark}")})
         finished = [folder for folder in inside if (folder / RUN_FILE).exists() or RunFolder(folder).has_answers]
-        for folder in inside if finished else ():
-            if folder not in finished:
+        for folder in inside:
+            if finished and folder not in finished:
                 err.print(f"note: {folder} was stopped before its end, and is left out.", style="yellow")
         yield from finished or inside or [path]
 

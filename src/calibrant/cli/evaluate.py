@@ -1,6 +1,6 @@
 """``calibrant evaluate``: measure how far the confidence in a file of predictions can be trusted."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -149,7 +149,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             differences = opened.differences(metrics, resamples=resamples, seed=seed)
         with _threads_for(predictions):
             evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed}
-            evidence["error_rates"] = error_rate or ()
+            evidence |= {"error_rates": error_rate or ()}
             evaluation = opened.evaluate(**evidence, progress=stage)
             slices = opened.slices(**evidence, progress=stage)
 
@@ -208,14 +208,13 @@ def _as_given(gate: Gate) -> str:
     return f"{_OPTION[gate.option]} {gate.condition}"
 
 
-def _write_junit(path: Path, gates: Iterable[Gate], quantities: Mapping[str, Quantity], *, source: str) -> None:
+def _write_junit(path: Path, gates: Sequence[Gate], quantities: Mapping[str, Quantity], *, source: str) -> None:
     """Write the gates as JUnit XML: one test case for each, in the suite of this file of predictions."""
     from xml.etree import ElementTree as ET
 
     from calibrant.atomic import atomic_binary
 
-    gates, name = list(gates), terminal_text(source)
-    failures = sum(gate.fails(quantities) for gate in gates)
+    name, failures = terminal_text(source), sum(gate.fails(quantities) for gate in gates)
     counts = {"tests": str(len(gates)), "failures": str(failures), "errors": "0"}
     root = ET.Element("testsuites", counts)
     suite = ET.SubElement(root, "testsuite", {"name": "calibrant evaluate", **counts})

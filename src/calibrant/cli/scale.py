@@ -149,9 +149,10 @@ class Scale:
             plans.append(self.plan(one.shards, wanted, split, "test", by_class=by.classes))
             allowed = {"allow_missing": self.allow_missing, "are_all": len(sources) > 1}
             lacking.append(warn_of_missing(one.shards, plans[-1], engine=engine, **allowed))
-        for shard, mine, theirs in zip(sources[0].shards, *lacking, strict=False) if len(sources) > 1 else ():
-            left_out[shard.name] = np.union1d(mine, theirs).tobytes()
-            twice += len(np.intersect1d(mine, theirs))
+        if len(sources) > 1:
+            for shard, mine, theirs in zip(sources[0].shards, *lacking, strict=False):
+                left_out[shard.name] = np.union1d(mine, theirs).tobytes()
+                twice += len(np.intersect1d(mine, theirs))
         return [replace(plan, left_out=left_out) for plan in plans], twice
 
     def plan(
@@ -167,10 +168,11 @@ class Scale:
         from calibrant.scale import Plan
 
         values = None if split is None else (split.column, part, getattr(split, part))
-        for shard in shards[:-1] if self.allow_missing else ():
+        *others, last = shards if self.allow_missing else shards[:1]
+        for shard in others:
             with contextlib.suppress(CalibrantError):
                 return Plan.of(shard, reading, values, by_class=by_class)
-        return Plan.of(shards[-1] if self.allow_missing else shards[0], reading, values, by_class=by_class)
+        return Plan.of(last, reading, values, by_class=by_class)
 
     def gather(
         self, shards: "Sequence[Shard]", plan: "Plan", engine: "Engine", *, n_bins: int, seed: int, progress: Progress
@@ -369,8 +371,9 @@ def _opened(
     other, twice = None, 0
     if baseline is not None:
         other, _, other_rows, other_complete = baseline.load(reading, split, "test")
-        for pair in zip(source.paths, baseline.paths, strict=False) if isinstance(other, TopLabel) else ():
-            check_order(*(open_source(path, reading) for path in pair))
+        if isinstance(other, TopLabel):
+            for path, other_path in zip(source.paths, baseline.paths, strict=False):
+                check_order(open_source(path, reading), open_source(other_path, reading))
         if reading.missing == "drop":
             if len(complete) != len(other_complete):
                 raise InputError(f"{_SAME_ROWS}; got {len(complete):,} and {len(other_complete):,} rows.")

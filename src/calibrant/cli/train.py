@@ -349,6 +349,5 @@ def _print_results(runs: "Sequence[Run]", processes: ProcessGroup) -> None:
     test, calibration = folders[0] / "test.npz", folders[0] / "calibration.npz"
     commands = (f"evaluate {test}", f"compare {calibration} {test}", f"diagnose {folders[0].parent}")
     for command in commands if len(folders) > 1 else commands[:2]:
-        console.print(
-            f"calibrant {command}", style="dim", highlight=False, soft_wrap=True
-        )  # in one piece, to be copied
+        # In one piece, to be copied.
+        console.print(f"calibrant {command}", style="dim", highlight=False, soft_wrap=True)

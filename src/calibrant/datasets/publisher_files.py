@@ -284,8 +284,8 @@ def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[FileLayout
     for layout, paths in zip(layouts, present, strict=True):
         if len(paths) == len(layout.files) and (folder.is_dir() or folder in paths.values()):
             return FoundFiles(layout, paths)
-    for layout in layouts:
-        for ending in _ARCHIVE_ENDINGS if layout.archive else ():
+    for layout in [layout for layout in layouts if layout.archive]:
+        for ending in _ARCHIVE_ENDINGS:
             path = folder / f"{layout.archive}{ending}" if folder.is_dir() else folder
             if path.is_file() and path.name == f"{layout.archive}{ending}":
                 return FoundFiles(layout, dict.fromkeys(layout.files, path), path)

@@ -287,7 +287,9 @@ def _requested_scores(
 
 def _between(names: Sequence[str], requested: str | Sequence[str], taken: Collection[str | None]) -> list[str]:
     """Return the names that a range ``first:last`` means, but those taken; none if it is no range."""
-    for colon in re.finditer(":", requested) if isinstance(requested, str) else ():  # names may have colons, too
+    if not isinstance(requested, str):
+        return []
+    for colon in re.finditer(":", requested):  # names may have colons, too
         first, last = requested[: colon.start()], requested[colon.end() :]
         if first in names and last in names:
             return [name for name in names[names.index(first) : names.index(last) + 1] if name not in taken]

@@ -183,8 +183,10 @@ def _check_rows(path: Path, names: Sequence[str], numbers: Sequence[str], separa
 @lru_cache(maxsize=64)
 def _types_of_text(path: Path, texts: tuple[str, ...], separator: str | None, _facts: Any) -> dict[str, Any]:
     """Return the type of each column: text, or a number type if every row is a number. Cached by the file's facts."""
+    if not texts:
+        return {}
     kinds = dict.fromkeys(texts, pa.int64())
-    for batch in _csv_records(path, texts, texts, separator) if texts else ():
+    for batch in _csv_records(path, texts, texts, separator):
         for name in texts:
             seen = _as_numbers(batch[name], _decimal_point(separator)).type
             if seen == pa.string() and _with_gaps(batch[name]).null_count == len(batch):  # empty: fits every type

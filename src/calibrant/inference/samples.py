@@ -323,8 +323,8 @@ def to_device(inputs: Tensor, device: torch.device) -> Tensor:
 
 def read_checked(source: SampleSource, batch_size: int | None) -> Iterator[LabelledBatch]:
     """Read all samples once, in batches, with labels checked and as int64; inputs are not checked."""
-    is_empty = True
-    for inputs, given, positions in source.read(None, batch_size) if source.n_samples != 0 else ():
+    is_empty, batches = True, iter(()) if source.n_samples == 0 else source.read(None, batch_size)
+    for inputs, given, positions in batches:
         is_empty = False
         labels = check_class_numbers(given)
         below = (labels < 0).nonzero()

@@ -383,8 +383,8 @@ def method_notes(methods: Sequence[MethodResult]) -> list[str]:
     """Return why methods could not be fitted, and the warnings of the others; a warning of several stands once."""
     failed = [f"{method.name} could not be fitted: {method.failure}" for method in methods if method.failure]
     warned: dict[str, list[str]] = {}
-    for method in methods:
-        for note in method.notes if method.failure is None else ():
+    for method in [method for method in methods if method.failure is None]:
+        for note in method.notes:
             warned.setdefault(note, []).append(method.name)
     return failed + [f"{', '.join(names)}: {note}" for note, names in warned.items()]
 
@@ -443,6 +443,7 @@ def confidence_page(compared: "ConfidenceComparison", *, network: str = "", test
         cells.append([code(name), *(page.comparison_cell(t, sides[k].side) if k in sides else t for k, t in texts)])
     intervals = [[code(n), *map(page.estimate_text, by.values())] for n, by in compared.metrics.items()]
     changes = [[code(n), *map(page.difference_cell, by.values())] for n, by in compared.differences.items()]
+    numbers = table(["confidence", *header], cells)
     legend = "▲ clearly better, ▼ clearly worse than the softmax: beyond noise and by enough to matter."
     best, title = compared.best, "separates correct from wrong predictions"
     findings = []
@@ -463,10 +464,10 @@ def confidence_page(compared: "ConfidenceComparison", *, network: str = "", test
         facts=f"{counted(compared.n_samples, 'test sample')}, {compared.n_wrong:,} predicted wrongly",
         verdict=Verdict(headline, findings, steps),
         tone="neutral" if best == "softmax" else "good",
-        brief=(Section("", (table(["confidence", *header], cells),), legend=legend),),
+        brief=(Section("", (numbers,), legend=legend),),
         full_hint="Intervals and differences",
         sections=(
-            Section("Confidences", (table(["confidence", *header], cells),), legend=legend),
+            Section("Confidences", (numbers,), legend=legend),
             Section("Every number with its 95 % interval", (table(["confidence", *names], intervals),)),
             Section("Differences from the softmax", (table(["confidence", *names], changes),)),
         ),

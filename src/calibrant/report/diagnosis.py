@@ -96,8 +96,8 @@ def _document(record: Diagnosis) -> dict[str, Any]:
     plain = record.as_dict()
     for candidate in plain["refinement"]:
         for row in candidate["rows"]:
-            for name in _DRAWN if row["density"] is not None else ():
-                del row["density"][name]
+            if row["density"] is not None:
+                row["density"] = {name: part for name, part in row["density"].items() if name not in _DRAWN}
     for verdict, fields in zip(record.verdicts, plain["verdicts"], strict=True):
         fields["words"], fields["basis"] = candidate_words(record, verdict)
     bins = plain.pop("n_bins")

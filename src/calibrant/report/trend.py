@@ -45,7 +45,7 @@ def trend_page(trend: Trend, *, source: str | None = None) -> page.Page:
         full_hint="The tests",
         settings=f"{trend.resamples:,} resamples, seed {trend.seed}",
         charts=lambda: _charts(trend),
-        data=lambda: page.document(_SCHEMA, {"metrics": trend.metrics, "periods": [_data(p) for p in trend.periods]}),
+        data=lambda: page.document(_SCHEMA, {"metrics": trend.metrics, "periods": list(map(_data, trend.periods))}),
     )
 
 

@@ -111,8 +111,8 @@ def measure_trend(
             raise InputError(f"every state of a trend must hold samples; {name} holds none. Leave it out.")
         if different := first.design.difference(state.design):
             raise FileError(f"{name} must be gathered as {first_name} was; it has {different}.")
-        changes = {}
-        for metric in chosen if look else ():
+        changes, tested = {}, chosen if look else []  # the first period has none before it
+        for metric in tested:
             level = LEVEL / (look * (look + 1) * len(chosen))
             changes[metric.name] = _change(metric, before[metric.name], state, level, seed=look)
             if changes[metric.name].is_shown:
