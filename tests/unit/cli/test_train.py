@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from calibrant.datasets import DigitsReader
 from calibrant.files import load
@@ -72,6 +73,26 @@ def test_a_finished_run_trains_nothing_and_says_the_table_again(calibrant, tmp_p
     code, again, _ = calibrant(*command)
     assert (code, again) == (0, first)
     assert {name: (tmp_path / "run" / name).stat().st_mtime_ns for name in LEFT} == before
+
+
+def test_large_pictures_are_trained_on_by_any_number_of_threads_with_batches_counted(calibrant, tmp_path, monkeypatch):
+    chance = np.random.default_rng(0)
+    for part, n in {"train": 12, "test": 8}.items():
+        for number in range(n):
+            path = tmp_path / "data" / part / "ab"[number % 2] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(chance.integers(0, 256, (14, 12, 3), dtype=np.uint8)).save(path)
+    own = ("train", "--dataset", "large_image_folder(size=8)", "--data", tmp_path / "data", "--model", "digits_cnn")
+    recipe = ("--epochs", 1, "--batch-size", 4, "--split", "half-test", "--device", "cpu")
+    monkeypatch.setattr("calibrant.cli.train._SECONDS_A_LINE", 0.0)
+    said = [calibrant(*own, *recipe, "--read-threads", n, "-o", tmp_path / str(n)) for n in (1, 3)]
+    for code, _, err in said:
+        assert code == 0, err
+        assert "those that are held out are read once" in err.replace("\n", " ")
+        assert ": batch 2 of 3 in this epoch" in err
+    one, three = ((tmp_path / name / "weights.safetensors").read_bytes() for name in "13")
+    assert one == three
+    assert settings(tmp_path / "1")["recipe"]["augmentation"] == "resized-crop-flip"
 
 
 def test_several_losses_seeds_and_networks_make_a_folder_each(calibrant, tmp_path):
