@@ -18,6 +18,11 @@ class HasReport(ABC):
         report = import_module("calibrant.report")
         return str(report.to_markdown(report.page_of(self)))
 
+    def to_latex(self) -> str:
+        """Return the tables of the full report as LaTeX, which needs the packages booktabs and amssymb."""
+        report = import_module("calibrant.report")
+        return str(report.to_latex(report.page_of(self)))
+
     def __repr__(self) -> str:
         """Return the verdict in one line."""
         page = import_module("calibrant.report").page_of(self)

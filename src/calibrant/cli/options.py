@@ -197,6 +197,7 @@ class Reports:
 
     json: Annotated[Path | None, option("FILE", _JSON, REPORT)] = None
     markdown: Annotated[Path | None, option("FILE", "Write the report as Markdown.", REPORT)] = None
+    latex: Annotated[Path | None, option("FILE", "Write the tables of the report as LaTeX.", REPORT)] = None
     html: Annotated[Path | None, option("FILE", "Write the report with its figures as one HTML file.", REPORT)] = None
     figures: Annotated[Path | None, option("FOLDER", "Write figures into this folder.", REPORT)] = None
     figure_format: Annotated[str, option("NAME", "png, svg or pdf.", REPORT)] = "png"
@@ -211,7 +212,8 @@ class Reports:
             if given not in known:
                 raise InputError(f"{option} must be one of {', '.join(known)}; got {given!r}.")
         files = list(inputs)
-        for target in filter(None, (None if self.json == _STANDARD_OUTPUT else self.json, self.markdown, self.html)):
+        as_json = None if self.json == _STANDARD_OUTPUT else self.json
+        for target in filter(None, (as_json, self.markdown, self.latex, self.html)):
             check_output(target, files)
         if self.figures is not None:
             check_folder(self.figures)
@@ -267,7 +269,7 @@ class Reports:
         """Write the page in every form requested, and to the summary of a GitHub job; return the paths."""
         written = [Path(figure.path) for figure in figures if figure.path is not None]
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
-        if not (self.json or self.markdown or self.html or summary):
+        if not (self.json or self.markdown or self.latex or self.html or summary):
             return written
         from calibrant.report import to_json, to_markdown, write
 
@@ -279,6 +281,8 @@ class Reports:
             kept = [(figure, figure.path) for figure in figures if figure.path is not None]
             linked = [replace(one, path=Path(os.path.relpath(path, self.markdown.parent))) for one, path in kept]
             written.append(write(page.with_figures(linked), self.markdown, form="markdown"))
+        if self.latex is not None:
+            written.append(write(page, self.latex, form="latex"))
         if self.html is not None:
             written.append(write(page.with_figures(figures), self.html, form="html"))
         if summary:

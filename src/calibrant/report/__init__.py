@@ -1,4 +1,4 @@
-"""Reports: records in, pages out, for the terminal, Markdown, HTML and JSON.
+"""Reports: records in, pages out, for the terminal, Markdown, LaTeX, HTML and JSON.
 
 A command makes one page of its record and hands it to :func:`show` and :func:`write`. What only some pages need is
 loaded when it is first used: an evaluation does without the calibrators, and a file without rich.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from calibrant.atomic import atomic_text
 from calibrant.errors import InputError, check_kind
-from calibrant.report.documents import to_html, to_html_fragment, to_html_of_several, to_markdown
+from calibrant.report.documents import to_html, to_html_fragment, to_html_of_several, to_latex, to_markdown
 from calibrant.report.evaluation import evaluation_page, verdict
 from calibrant.report.page import Cell, Column, Figure, Page, Section, Table, Verdict, to_json, to_plain
 
@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 __all__ = [
     "Cell", "Column", "Figure", "Page", "Section", "Table", "Verdict", "clamping_page", "clamping_verdict",
     "comparison_page", "comparison_verdict", "diagnosis_page", "diagnosis_verdict", "evaluation_page", "page_of",
-    "show", "to_html", "to_html_fragment", "to_html_of_several", "to_json", "to_markdown", "to_plain", "verdict",
-    "write",
+    "show", "to_html", "to_html_fragment", "to_html_of_several", "to_json", "to_latex", "to_markdown", "to_plain",
+    "verdict", "write",
 ]  # fmt: skip
 
-Form: TypeAlias = Literal["json", "markdown", "html"]
+Form: TypeAlias = Literal["json", "markdown", "latex", "html"]
 
-_FORMS: dict[str, Form] = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html"}
-_RENDERERS = {"json": to_json, "markdown": to_markdown, "html": to_html}
+_FORMS: dict[str, Form] = {
+    ".json": "json", ".md": "markdown", ".markdown": "markdown", ".tex": "latex", ".html": "html", ".htm": "html",
+}  # fmt: skip
+_RENDERERS = {"json": to_json, "markdown": to_markdown, "latex": to_latex, "html": to_html}
 # Records that have a page, and the module that makes it: clamping_page in clamping, and so on.
 _PAGES = {
     "ClampingEvaluation": "clamping", "Comparison": "comparison", "Diagnosis": "diagnosis", "Evaluation": "evaluation",

@@ -1,10 +1,11 @@
-"""Render a page as Markdown, for a pull request or a model card, and as one HTML file.
+"""Render a page as Markdown, for a pull request or a model card, as tables of LaTeX, and as one HTML file.
 
 The HTML loads nothing from elsewhere; it is light or dark as the reader's system is, and printable. It has a script
 only if the page has interactive charts, and is readable without it.
 """
 
 import dataclasses
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -14,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from calibrant.errors import check_kind, markdown_code, markdown_text, terminal_text
-from calibrant.report.page import Cell, Figure, Page, Section, Table, Tone
+from calibrant.report.page import Cell, Column, Figure, Page, Section, Table, Tone
 
 
 def to_markdown(page: Page) -> str:
@@ -47,6 +48,53 @@ def _markdown_cell(cell: Cell) -> str:
     text = markdown_code(cell.text) if cell.code and cell.text else markdown_text(cell.whole or cell.text)
     text = f"**{text}**" if cell.bold and cell.text else text
     return f"{text} {cell.mark}".strip()
+
+
+_LATEX = {mark: f"\\{mark}" for mark in "&%$#_{}"} | {mark: f"${mark}$" for mark in "<>"}
+_LATEX |= {mark: f"{{{mark}}}" for mark in "[*"}  # which the end of the row before would take for its arguments
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$"}
+_SYMBOLS = {
+    "↑": "uparrow", "↓": "downarrow", "←": "leftarrow", "→": "rightarrow", "▲": "blacktriangle",
+    "▼": "blacktriangledown", "✓": "checkmark", "✗": "times", "×": "times", "±": "pm", "≤": "leq", "≥": "geq",
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "λ": "lambda", "…": "ldots",
+    "‖": "Vert", "∞": "infty",
+}  # fmt: skip
+_AS_LATEX = str.maketrans(_LATEX | {mark: f"$\\{name}$" for mark, name in _SYMBOLS.items()})
+_MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")
+
+
+def to_latex(page: Page) -> str:
+    """Return the tables of the full form of a page as LaTeX, which needs the packages booktabs and amssymb."""
+    lines = [f"% {terminal_text(page.heading)}: {terminal_text(page.verdict.headline)}"]
+    lines += [f"% {terminal_text(line)}" for line in (page.facts, *page.verdict.findings, *page.notes) if line]
+    lines += ["% Needs \\usepackage{booktabs,amssymb}."]
+    tables = [(section, table) for section in page.sections for table in section.tables]
+    for number, (section, table) in enumerate(tables, 1):
+        parts = filter(None, (section.title, table.title, section.legend))
+        caption = " ".join(part if part.endswith((".", "?")) else f"{part}." for part in parts)
+        rows = (map(_latex_cell, row, table.columns) for row in table.rows)
+        header = [_latex_text(column.heading) for column in table.columns]
+        lines += [
+            *("", r"\begin{table}", r"\centering", rf"\caption{{{_latex_text(caption)}}}"),
+            rf"\label{{tab:{re.sub('[^a-z0-9]+', '-', section.title.lower()).strip('-')}-{number}}}",
+            rf"\begin{{tabular}}{{{''.join('l' if column.is_text else 'r' for column in table.columns)}}}",
+            *(r"\toprule", " & ".join(header) + r" \\", r"\midrule"),
+            *(" & ".join(row) + r" \\" for row in rows),
+            *(r"\bottomrule", r"\end{tabular}", r"\end{table}"),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_text(text: str) -> str:
+    return terminal_text(text).translate(_AS_LATEX)
+
+
+def _latex_cell(cell: Cell, column: Column) -> str:
+    text = cell.whole or cell.text
+    text = _latex_text(text if column.is_text else _MINUS.sub("−", text))
+    text = rf"\texttt{{{text}}}" if cell.code and text else text
+    text = rf"\textbf{{{text}}}" if cell.bold and text else text
+    return f"{text} {_latex_text(cell.mark)}".strip()
 
 
 _MAIN = "<h2>Main numbers</h2>"  # where the first section has no heading of its own

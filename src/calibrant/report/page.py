@@ -1,8 +1,8 @@
 """A report as data, independent of its layout.
 
 The function of each record (evaluation, comparison, clamping, diagnosis) returns a :class:`Page`; each renderer
-(terminal, Markdown, HTML, JSON) takes one. All text of a page is plain text: a renderer escapes every string, because
-names of classes, files and runs can be anything.
+(terminal, Markdown, LaTeX, HTML, JSON) takes one. All text of a page is plain text: a renderer escapes every string,
+because names of classes, files and runs can be anything.
 """
 
 import dataclasses

@@ -81,11 +81,11 @@ def test_rows_that_lack_something_are_refused_or_left_out_and_reported(calibrant
     where = f"line {places(suffix, [3])['lines'][0]}" if "lines" in places(suffix, ()) else "row 3"
     assert f"at {where}" in error
     assert "--missing drop" in error
-    reports = {form: tmp_path / f"report.{form}" for form in ("json", "markdown", "html")}
+    reports = {form: tmp_path / f"report.{form}" for form in ("json", "markdown", "latex", "html")}
     written = [part for form, report in reports.items() for part in (f"--{form}", report)]
     code, out, error = calibrant("evaluate", path, *few, "--missing", "drop", *written)
     assert code == 0, error
-    shown = [" ".join(out.split()), reports["markdown"].read_text(), reports["html"].read_text()]
+    shown = [" ".join(out.split()), *(reports[form].read_text() for form in ("markdown", "latex", "html"))]
     assert all(f"Caution: 5 of {N} rows of p{suffix} lack a score" in text for text in shown)
     assert all("5 rows left out" in text for text in shown)
     report = json.loads(reports["json"].read_text())

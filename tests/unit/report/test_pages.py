@@ -33,6 +33,7 @@ from calibrant.report import (
     show,
     to_html,
     to_json,
+    to_latex,
     to_markdown,
     to_plain,
     write,
@@ -235,9 +236,42 @@ def test_the_form_of_a_file_is_that_of_its_ending_unless_it_is_given(tmp_path):
     page = PAGES["evaluation"]()
     assert json.loads(write(page, tmp_path / "a.json").read_text())["schema"] == "calibrant.evaluation/1"
     assert write(page, tmp_path / "a.md").read_text() == to_markdown(page)
+    assert write(page, tmp_path / "a.tex").read_text() == to_latex(page)
     assert write(page, tmp_path / "summary", form="markdown").read_text() == to_markdown(page)
     with pytest.raises(InputError, match="must end in"):
         write(page, tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_table_of_a_page_is_one_of_latex(name):
+    page = PAGES[name]()
+    text = to_latex(page)
+    found = re.findall(
+        r"\\begin\{tabular\}\{([lr]+)\}\n\\toprule\n(.*?)\\bottomrule\n\\end\{tabular\}", text, re.DOTALL
+    )
+    tables = [one for section in page.sections for one in section.tables]
+    assert len(tables) == len(found) == text.count(r"\begin{table}") == len(set(re.findall(r"\\label\{.*\}", text)))
+    for one, (columns, body) in zip(tables, found, strict=True):
+        rows = [line for line in body.splitlines() if line != r"\midrule"]
+        assert len(rows) == len(one.rows) + 1
+        assert all(row.endswith(r" \\") and len(re.findall(r"(?<!\\)&", row)) == len(columns) - 1 for row in rows)
+    # Besides letters, all that pdflatex has no character for is a command.
+    shown = "".join(line for line in text.splitlines() if not line.startswith("% "))
+    assert not set(shown) - set(map(chr, range(32, 127))) - set("·“”–")
+
+
+def test_marks_of_latex_in_a_name_are_text():
+    rows = [[r"a_b & 50 % of #1 ~ {x}^2 \input $y$", "-0.5 … 1e-3"], ["[c]", Cell("2", bold=True, mark="▲")]]
+    page = replace(
+        PAGES["evaluation"](), sections=(Section("By x_y?", (table(["100 % <", "value"], rows),), legend="A."),)
+    )
+    text = to_latex(page)
+    name = r"a\_b \& 50 \% of \#1 \textasciitilde{} \{x\}\textasciicircum{}2 \textbackslash{}input \$y\$"
+    assert "100 \\% $<$ & value \\\\\n" in text
+    assert rf"{name} & $-$0.5 $\ldots$ 1e-3 \\" in text
+    assert "{[}c] & \\textbf{2} $\\blacktriangle$ \\\\\n" in text
+    assert r"\caption{By x\_y? A.}" in text
+    assert r"\label{tab:by-x-y-1}" in text
 
 
 def test_show_prints_the_brief_form_unless_all_is_asked_for(capsys):
