@@ -66,7 +66,7 @@ def _of_imagenet() -> Iterator[ModelSpec]:
     """Yield networks for images of 224 x 224, whose weights torchvision or timm publish."""
     for depth in (50, 101):
         build = _image(ResNet, depth=depth, imagenet_stem=True)
-        yield ModelSpec(f"resnet{depth}_imagenet", f"ResNet-{depth}, ImageNet stem", ResNet.paper, "image", build, 32)
+        yield ModelSpec(f"resnet{depth}_imagenet", f"ResNet-{depth}, ImageNet stem", ResNet.paper, "image", build, 28)
     patches = {"patch_size": 16, "depth": 12}
     vit = _sized(VisionTransformer, **patches, width=384, heads=6, hidden=1536)
     yield ModelSpec("vit_s16", "ViT-S/16", VisionTransformer.paper, "image", vit, 16)
