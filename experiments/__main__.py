@@ -61,6 +61,9 @@ def parser() -> argparse.ArgumentParser:
         if name == "run":
             command.add_argument("--data", type=Path, help="folder of the publishers' files")
             command.add_argument("--download", action="store_true", help="download missing files into --data first")
+            command.add_argument(
+                "--networks", type=Path, help="folder of trained networks; default: beside the records"
+            )
             command.add_argument("--device", help="as torch names it; default: a GPU if there is one")
             command.add_argument("--workers", type=int, default=1, help="processes side by side")
             command.add_argument("--together", type=int, default=1, help="cells that a worker is given at once")
@@ -121,13 +124,14 @@ def _cells(study: Study, given: argparse.Namespace) -> tuple[list[Cell], dict[st
 
 def _run(given: argparse.Namespace) -> int:
     options = {name: getattr(given, name) for name in ("data", "device", "commit") if getattr(given, name) is not None}
-    study = STUDIES[given.paper]
+    study, records = STUDIES[given.paper], _records(STUDIES[given.paper], given)
     if given.download:
         _download(selected(study.cells(quick=given.quick), given.only), given.data)
+    networks = given.networks or records.path.with_name(f"{records.path.stem}-networks")
     report = run_cells(
         study,
-        _records(study, given),
-        Place(**options),
+        records,
+        Place(networks=networks, **options),
         quick=given.quick,
         only=given.only,
         workers=given.workers,

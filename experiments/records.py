@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, TypeAlias, final
 
 from calibrant.errors import InputError
 
-__all__ = ["Record", "Records", "Writer"]
+__all__ = ["Record", "Records", "Writer", "alone"]
 
 if sys.platform == "win32":
     import msvcrt
@@ -35,6 +36,29 @@ else:
 
 
 Record: TypeAlias = dict[str, Any]
+_SECONDS = 0.5  # between two looks at a lock that another process holds
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Wait for a lock that one process has at a time, and hold it; the end of the process gives it back in any case.
+
+    Args:
+        path: Of the lock, without ``.lock``.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        while True:
+            try:
+                _lock(lock)
+            except (BlockingIOError, PermissionError):  # the second on Windows
+                time.sleep(_SECONDS)
+            else:
+                break
+        yield
+    finally:
+        os.close(lock)
 
 
 @final

@@ -96,11 +96,13 @@ class Place:
         data: File or folder of its data set; None where the study brings its own.
         device: As torch names it.
         commit: Of the code that runs.
+        networks: Folder of networks that are trained once for many cells, and of fits under way.
     """
 
     data: Path | None = None
     device: str = field(default_factory=lambda: "cuda" if _cuda().is_available() else "cpu")
     commit: str = field(default_factory=commit_of_the_code)
+    networks: Path | None = None
 
     def described(self) -> Record:
         """Return what a record says of it."""

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import counting_study
 import pytest
 from counting_study import Counting, place
-from experiments.records import Records
+from experiments.records import Records, alone
 from experiments.runner import Cell, finished, run_cells, selected
 
 from calibrant.errors import InputError
@@ -102,6 +103,22 @@ def test_two_runners_cannot_share_a_study(tmp_path, records):
     with records.writing(), pytest.raises(InputError, match=f"process {os.getpid()}"):
         run(study, records)
     assert run(study, records)[0].done == 1  # the lock is free again
+
+
+def test_what_one_does_alone_others_wait_for(tmp_path):
+    order = []
+
+    def second():
+        with alone(tmp_path / "network"):
+            order.append("second")
+
+    with alone(tmp_path / "network"):
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        waiting.join(0.2)
+        order.append("first")
+    waiting.join()
+    assert order == ["first", "second"]
 
 
 def test_a_changed_grid_is_reported_and_its_old_records_are_kept(tmp_path, records):
