@@ -9,11 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-__all__ = ["Graphed", "folded"]
+from calibrant.models.convolutional import BasicBlock, BottleneckBlock, ProjectedShortcut
+from calibrant.models.layers import ConvUnit, ImageNetStem
+
+__all__ = ["Folded", "Graphed", "folded"]
 
 _ALIKE = (
     0.2  # of its norm: rounding alone moves it by .003, as units close to 0 switch; a wrong one is off by 1 or more
 )
+
+# Blocks in which every normalisation is behind the convolution of its name.
+_NORMALISES_BEHIND = (BasicBlock, BottleneckBlock, ConvUnit, ImageNetStem, ProjectedShortcut)
 
 
 @final
@@ -76,18 +82,42 @@ class Graphed(nn.Module):
         return graph
 
 
+@final
+class Folded(nn.Module):
+    """The network, with :func:`folded` in its place for passes that need a gradient in the inputs: for a CPU.
+
+    Args:
+        model: In evaluation mode.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        # As above. In the usual order, which is the faster one here.
+        self._folded = [folded(model).to(memory_format=torch.contiguous_format)]  # type: ignore[call-overload]
+        self.eval()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits."""
+        if not inputs.requires_grad:
+            return self.model(inputs)
+        return self._folded[0](inputs)
+
+
 def folded(model: nn.Module) -> nn.Module:
     """Return a copy whose convolutions contain the normalisations behind them, in channels-last order.
 
+    Normalisations that come before a convolution, as in WideResNet and DenseNet, stay where they are.
+
     Args:
-        model: In evaluation mode; every BatchNorm named ``norm…`` normalises the convolution named ``conv…`` beside it.
+        model: In evaluation mode.
     """
     network = copy.deepcopy(model).eval()
     for module in network.modules():
         for name, norm in list(module.named_children()):
-            if isinstance(norm, nn.BatchNorm2d):
-                conv = getattr(module, name.replace("norm", "conv"))
-                setattr(module, name.replace("norm", "conv"), fuse_conv_bn_eval(conv, norm))
+            if isinstance(norm, nn.BatchNorm2d) and isinstance(module, _NORMALISES_BEHIND):
+                before = "0" if isinstance(module, ProjectedShortcut) else name.replace("norm", "conv")
+                setattr(module, before, fuse_conv_bn_eval(getattr(module, before), norm))
                 setattr(module, name, nn.Identity())
     # Torch's annotations know this keyword only with other arguments.
     return network.requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]

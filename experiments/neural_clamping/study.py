@@ -42,7 +42,7 @@ from experiments.neural_clamping.results import numbers_of, page_of
 from experiments.neural_clamping.theory import efficient_clamping
 from experiments.runner import Cell, Place, RunCells, Scalar, Study, Table, one_by_one
 
-__all__ = ["NEURAL_CLAMPING_STUDY", "pack"]
+__all__ = ["NEURAL_CLAMPING_STUDY", "pack", "resnet110_on_cifar100"]
 
 WEIGHTS = Path(__file__).parents[1] / "training" / "resnet110-ce.safetensors"
 CIFAR_SCALE = PixelScale((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
@@ -72,7 +72,7 @@ class Network(NamedTuple):
 def _prepare(place: Place, _cells: Sequence[Cell], *, quick: bool) -> RunCells:
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = False  # but where a pass asks for it
-    network = _digits() if quick else _resnet110(place)
+    network = _digits() if quick else resnet110_on_cifar100(place)
     return one_by_one(_Bench(network, QUICK_RESAMPLES if quick else RESAMPLES).run)
 
 
@@ -290,7 +290,8 @@ def pack(folder: Path, out: Path) -> None:
     np.savez(out, images=images.numpy(), labels=labels.numpy())
 
 
-def _resnet110(place: Place) -> Network:
+def resnet110_on_cifar100(place: Place) -> Network:
+    """Return the network of ``experiments/training`` with the images that it was not trained on."""
     if place.data is None or not place.data.exists():
         raise InputError(
             f"--data must name the folder of CIFAR-100, or the npz file that pack() makes of it; got {place.data}."

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from experiments.__main__ import STUDIES, main
-from experiments.neural_clamping.graphed import folded
+from experiments.neural_clamping.graphed import Folded, folded
 from experiments.neural_clamping.results import numbers_of
 from experiments.neural_clamping.study import reliability
 from torch import nn
@@ -50,9 +50,13 @@ def test_every_cell_of_the_grid_is_declared_once():
         assert len(set(keys)) == len(keys)
 
 
-def test_a_folded_network_has_the_networks_logits_and_no_normalisation():
+@pytest.mark.parametrize(
+    ("name", "normalisations"),
+    [("resnet20", 0), ("resnet18", 0), ("resnet50_imagenet", 0), ("densenet121", 120), ("vgg16_bn", 0)],
+)
+def test_a_folded_network_has_the_networks_logits_and_no_normalisation_behind_a_convolution(name, normalisations):
     torch.manual_seed(0)
-    network = build_model("resnet20", n_classes=10).double()
+    network = build_model(name, n_classes=10).double()
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean.normal_()
@@ -60,10 +64,24 @@ def test_a_folded_network_has_the_networks_logits_and_no_normalisation():
             module.weight.data.uniform_(0.5, 2)
             module.bias.data.normal_()
     network.eval()
-    images = torch.randn(4, 3, 32, 32, dtype=torch.float64)
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     other = folded(network)
-    assert not any(isinstance(module, nn.BatchNorm2d) for module in other.modules())
+    left = sum(isinstance(module, nn.BatchNorm2d) for module in other.modules())
+    assert left == normalisations
     torch.testing.assert_close(other(images), network(images))
+
+
+def test_a_network_is_folded_where_a_gradient_is_wanted_alone():
+    network = build_model("resnet20", n_classes=10).double().eval()
+    fast, images = Folded(network), torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    assert torch.equal(fast(images), network(images))
+    assert [name for name, _ in fast.named_parameters()] == [f"model.{name}" for name, _ in network.named_parameters()]
+    leaves = [images.clone().requires_grad_() for _ in range(2)]
+    gradients = [
+        torch.autograd.grad(each(leaf).logsumexp(1).sum(), leaf)[0]
+        for each, leaf in zip((fast, network), leaves, strict=True)
+    ]
+    torch.testing.assert_close(*gradients)
 
 
 def test_the_reliability_in_a_record_adds_up_to_the_ece():
