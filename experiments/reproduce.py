@@ -9,6 +9,7 @@ from statistics import mean
 
 from calibrant import catalogue
 from experiments.page import joined, table
+from experiments.posthoc_maps.networks import OTHER_DIVISION, PUBLISHED
 from experiments.records import Record, Records
 from experiments.runner import Cell, Study, Table, finished, selected
 
@@ -41,38 +42,64 @@ records have, and ends with status 1 where one contradicts that of our records.
 Times are those of our records: what a device spent, divided among the cells that ran on it at once. That of all cells
 of a table is given where every network and data set of it has a record.
 """
-# Beside data sets that have a reader: name, files, and where they are from.
+# Beside data sets that have a reader: name, files, where they are from, and for what.
+_TABLE_3 = "refinement, Table 3"
+_WEIGHTS = {"torchvision": "https://download.pytorch.org/models", "timm": "https://huggingface.co/timm"}
 BESIDE = (
-    ("CIFAR-10.1", "`cifar10.1_v6_data.npy`, `cifar10.1_v6_labels.npy`", "https://github.com/modestyachts/CIFAR-10.1"),
-    ("CIFAR-10.2", "`cifar102_test.npz`", "https://github.com/modestyachts/cifar-10.2"),
+    (
+        "CIFAR-10.1",
+        "`cifar10.1_v6_data.npy`, `cifar10.1_v6_labels.npy`",
+        "https://github.com/modestyachts/CIFAR-10.1",
+        _TABLE_3,
+    ),
+    ("CIFAR-10.2", "`cifar102_test.npz`", "https://github.com/modestyachts/cifar-10.2", _TABLE_3),
     (
         "CINIC-10, not in the paper",
         "`cinic10_sample.npz` with `images` and `labels`: 32 x 32 images from its ImageNet part",
         "https://datashare.ed.ac.uk/handle/10283/3192",
+        _TABLE_3,
     ),
     (
         "ImageNet-v2",
         "`imagenetv2-matched-frequency-format-val`, unpacked: a folder for each class number",
         "https://github.com/modestyachts/ImageNetV2",
+        _TABLE_3,
+    ),
+    (
+        "ImageNet, validation part alone",
+        "`val/<wnid>/`, also inside `imagenet`: the 50,000 pictures of `ILSVRC2012_img_val.tar`, in folders",
+        "https://image-net.org/download.php",
+        "posthoc-maps, Table 3",
+    ),
+    *(
+        (
+            f"{network}, {made.origin}",
+            f"`{made.file}`",
+            _WEIGHTS[made.origin.partition(",")[0]],
+            "posthoc-maps, Table 3",
+        )
+        for network, made in PUBLISHED.items()
+    ),
+    (
+        "BloodMNIST in another division",
+        f"`{OTHER_DIVISION}`, laid out as `bloodmnist.npz`; not published",
+        "https://medmnist.com",
+        "posthoc-maps, `division=other`",
     ),
 )
 DATA = """
 Put the publishers' files into one folder, packed as they are, and name it by `--data`; `--download` fetches those with
-a name in the first column. What is missing is named before a cell begins. The files of Table 3 must be there when its
-networks are trained: without them their records lack these numbers. ImageNet is not at hand here: its cells are tried
-on a few made pictures, and the commands below leave them out until you add `--only data=imagenet`. Its pictures are
-read in batches: memory holds a few of these. A cell that is stopped begins again; `calibrant train --dataset imagenet`
-resumes after its last epoch. Studies that are not in the last column need no files: the network of Neural Clamping, a
-ResNet-110, and its predictions are in the repository.
+a name in the first column. What is missing is named before a cell begins. The files of refinement's Table 3 must be
+there when its networks are trained: without them their records lack these numbers. ImageNet is not at hand here: its
+cells are tried on a few made pictures, and the commands below leave them out until you add `--only data=imagenet`, or
+the conditions of a table. Its pictures are read in batches: memory holds a few of these. A cell that is stopped begins
+again; `calibrant train --dataset imagenet` resumes after its last epoch. Studies that are not in the last column need
+no files: the network of Neural Clamping, a ResNet-110, and its predictions are in the repository. The networks of
+posthoc-maps are trained once for all their cells, into a folder beside the records or one that `--networks` names; such
+a training resumes after its last epoch, and a fit of Neural Clamping after its last minute.
 """
 # Tables without a study, and what is missing.
 ABSENT = (
-    (
-        "Neural Clamping, Table 1",
-        "a grid with ResNet-50 on BloodMNIST; [an earlier study](clamping-study.md) has others",
-    ),
-    ("Neural Clamping, Table 2", "Wide-ResNet-40-10 and DenseNet-121; cells of splines and density ratios"),
-    ("Neural Clamping, Table 3", "ImageNet, and networks trained on it"),
     ("Meta-Regularization, Tables 1 and 2", "cells of CIFAR-10 and Tiny-ImageNet"),
     ("Meta-Regularization, Table 3", "nothing was run by the paper: its other numbers are those of other papers"),
 )
@@ -109,7 +136,7 @@ def _data(studies: Sequence[Study]) -> str:
         files = files or f"none to download: {reader.why_no_remote}"
         users = ", ".join(study.name for study in studies if name in _names(study))
         rows.append([f"`{name}`", reader.title, files, f"<{reader.homepage}>", users])
-    rows += [["", title, files, f"<{source}>", "refinement, Table 3"] for title, files, source in BESIDE]
+    rows += [["", title, files, f"<{source}>", users] for title, files, source, users in BESIDE]
     return f"{table('Data', ['name', 'data set', 'files', 'from', 'for'], rows)}\n{DATA}"
 
 
@@ -118,6 +145,7 @@ def _section(study: Study) -> str:
     data = " --data data --download" if names else ""
     fetched = [name for name in names if catalogue.datasets.parse(name).remote]
     data += "".join(f" --only data={name}" for name in fetched) if len(fetched) < len(names) else ""
+    data += "".join(f" --only {quote(condition)}" for condition in study.fetched)
     own = f"--records mine/{study.name}.jsonl"
     records = Records(study.folder / "records.jsonl").read()
     page = f" Our records: [{study.page_name}]({study.page_name})." if records else " There are no records of it yet."

@@ -152,6 +152,7 @@ class Study:
         page: Writes the page.
         tables: What the cells are for.
         page_file: File name of the page, if it is not made of the study's.
+        fetched: Conditions of ``--only`` of the cells whose files can be downloaded, where not all of them can.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Study:
     page: PageOf
     tables: tuple[Table, ...] = ()
     page_file: str | None = None
+    fetched: tuple[str, ...] = ()
 
     @property
     def page_name(self) -> str:
