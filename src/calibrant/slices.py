@@ -220,8 +220,8 @@ def check_few_values(column: str, number: int) -> None:
     """Raise if a column has too many different values to slice by."""
     if number > _MOST:
         raise InputError(
-            f"column {column!r} must have at most {_MOST} different values to slice by; got {number:,}. "
-            "Put the values into groups first, such as ranges of a number."
+            f"column {column!r} must have at most {_MOST} different values to slice by; got {number:,} or more. "
+            "Put the values into groups first, such as ranges of a number, or days or weeks of a time."
         )
 
 

@@ -74,6 +74,7 @@ def numpy_module(model: onnx.ModelProto, about: dict[str, Any]) -> str:
     lines = list(writer.lines())
     taken = {one.name: one.type.tensor_type.shape.dim[1].dim_value for one in model.graph.input}
     scores, k = next(iter(taken.items()))
+    hint = " Of two, with p that of the second: np.stack([1 - p, p], 1)." * (scores == "probabilities" and k == 2)
     given = " and ".join(f"{name} (n, {size})" for name, size in taken.items())
     checked: list[str] = []
     for name, size in taken.items():
@@ -81,7 +82,7 @@ def numpy_module(model: onnx.ModelProto, about: dict[str, Any]) -> str:
         checked += [
             f"{name} = np.asarray({name}, dtype=np.float64)",
             f"if {name}.ndim != 2 or {name}.shape[1] != {size}:",
-            f'    raise ValueError(f"{name} must have the shape (n, {size}); got {{{name}.shape}}.")',
+            f'    raise ValueError(f"{name} must have the shape (n, {size}); got {{{name}.shape}}.{hint}")',
             f"if not {condition.format(name)}:",
             f'    raise ValueError("{name} must be {words}; some are not.")',
         ]
@@ -97,10 +98,8 @@ def numpy_module(model: onnx.ModelProto, about: dict[str, Any]) -> str:
         f'"""Calibrated {about["outputs"]} of a classifier of {k} classes, from its {scores}. Needs NumPy alone."""',
         "", *imports, "", "ABOUT = {", *(f"    {key!r}: {value!r}," for key, value in about.items()), "}",
     ]  # fmt: skip
-    return (
-        "\n\n\n".join(["\n".join(head), "\n".join(function), *helpers, *filter(None, ["\n".join(writer.constants)])])
-        + "\n"
-    )
+    parts = ["\n".join(head), "\n".join(function), *helpers, "\n".join(writer.constants)]
+    return "\n\n\n".join(filter(None, parts)) + "\n"
 
 
 @final

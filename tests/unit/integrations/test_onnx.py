@@ -96,6 +96,16 @@ def test_a_module_of_numpy_checks_what_it_is_given(onnx, tmp_path):  # noqa: ARG
             module["calibrate"](given)
 
 
+def test_a_module_for_two_classes_says_what_to_do_with_one_probability(onnx, tmp_path):  # noqa: ARG001  # which writes it
+    export(Scale(torch.tensor(2.0), n_classes=2), tmp_path / "map.py", inputs="probabilities")
+    module = {}
+    exec((tmp_path / "map.py").read_text(), module)  # noqa: S102  # our own
+    p = np.array([0.1, 0.9])
+    with pytest.raises(ValueError, match=r"must have the shape \(n, 2\); got \(2,\)\..*np\.stack\(\[1 - p, p\], 1\)"):
+        module["calibrate"](p)
+    assert module["calibrate"](np.stack([1 - p, p], 1)).shape == (2, 2)
+
+
 def test_a_map_with_one_number_of_a_column_is_exported(onnx):
     assert onnx.load_from_string(bytes_of(Scale(torch.arange(4.0)[1::2][:1][0], n_classes=3)))
     fitted = BetaCalibration().fit(overconfident(200, 2))
