@@ -79,6 +79,8 @@ def fold_positions(
     """Return the positions of the samples outside and inside of each fold that is not empty; a cluster is in one."""
     units = None if clusters is None else clusters.unique(return_inverse=True)[1]
     n = len(labels) if units is None else int(units.max()) + 1
+    if n < 2:  # of clusters
+        raise FitError("folds need two clusters or more, as none is in two of them; got one. Gather more clusters.")
     fold = assign_folds(n, folds, seed, labels.device)
     fold = fold if units is None else fold[units]
     numbers = range(min(folds, n))

@@ -63,10 +63,12 @@ def _powers(largest: int, smallest: int) -> Iterator[float]:
 class _FoldFits:
     """Fits on all folds but one, evaluated on that one; ``start`` is the multiple of the identity to start from."""
 
-    def __init__(self, method: "MatrixScalingODIR | DirichletODIR", samples: Samples, start: float) -> None:
+    def __init__(
+        self, method: "MatrixScalingODIR | DirichletODIR", samples: Samples, start: float, clusters: Tensor | None
+    ) -> None:
         self._method, self._samples, self._start = method, samples, start
         self._n_classes = samples.inputs.shape[1]
-        self._folds = fold_positions(samples.labels, method.folds, method.seed)
+        self._folds = fold_positions(samples.labels, method.folds, method.seed, clusters)
 
     def search(self) -> Chosen:
         """Search the strengths with the smallest log-loss on held-out samples, by the method's rule.
@@ -253,7 +255,7 @@ def _fit(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, *,
         return Fitted(as_map(fit), fit.certificate)
     # Differs from Neural Clamping's paper: it takes the best "on the calibration dataset". On the samples of the fit
     # the loss is always smallest at the weakest penalty; the section of Kull et al. that it cites holds samples out.
-    chosen = _FoldFits(method, samples, start).search()
+    chosen = _FoldFits(method, samples, start, predictions.clusters).search()
     note = (
         f"strength {chosen.strengths.off_diagonal:g} and bias_strength {chosen.strengths.bias:g} have the smallest "
         f"log-loss in {method.folds}-fold cross-validation: {chosen.loss:.4f}"

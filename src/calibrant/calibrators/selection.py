@@ -42,8 +42,7 @@ _LEAD = 3.0
 class CrossValidatedDifference:
     """A mean difference over samples with its 95 % interval; NaN where there is none.
 
-    Samples count as independent. The maps of different folds share most of their samples, which makes the intervals a
-    little too narrow.
+    The maps of different folds share most of their samples, which makes the intervals a little too narrow.
 
     ``noise`` is a standard error that one-sided outliers do not enlarge: it comes from the smaller of the two
     semideviations, upwards and downwards. So a method that is far worse on a single sample does not pass for as good as
@@ -56,14 +55,21 @@ class CrossValidatedDifference:
     noise: float = math.nan
 
     @classmethod
-    def between(cls, first: Tensor, second: Tensor, counts: Tensor | None = None) -> Self:
+    def between(
+        cls, first: Tensor, second: Tensor, counts: Tensor | None = None, clusters: Tensor | None = None
+    ) -> Self:
         """Return first minus second, sample by sample, (n,) each; ``counts`` weigh the samples."""
-        change, n = first - second, len(first)
+        change = first - second
         counts = torch.ones_like(change) if counts is None else counts
         share = counts / counts.sum()
         mean = float(share @ change)
-        half = _Z * math.sqrt(float(share.square() @ (change - mean).square()) * n / max(n - 1, 1))
-        squares = (float((share * side).square().sum()) for side in (change.clamp(min=0), change.clamp(max=0)))
+        parts = torch.stack([share * (change - mean), share * change])  # of the samples, or of their clusters
+        if clusters is not None:
+            codes = clusters.unique(return_inverse=True)[1]
+            parts = sums_by(codes, parts, int(codes.max()) + 1)
+        n = parts.shape[1]
+        half = _Z * math.sqrt(float(parts[0].square().sum()) * n / max(n - 1, 1))
+        squares = (float(side.square().sum()) for side in (parts[1].clamp(min=0), parts[1].clamp(max=0)))
         return cls(mean, mean - half, mean + half, math.sqrt(2 * min(squares)))
 
     @property
@@ -245,7 +251,7 @@ def rank(
         predictions: The calibration samples, at least two per fold.
         candidates: From simple to complex: among those that are as good as the best, the first is chosen.
         score: "nll", the log-loss, or "brier", which weighs confident errors less.
-        folds: Number of folds (:func:`~calibrant.calibrators.base.assign_folds`).
+        folds: Number of folds (:func:`~calibrant.calibrators.base.assign_folds`); no more than clusters, if any.
         seed: Random seed of the fold assignment.
         default: The candidate that is chosen unless another is clearly better (:attr:`Ranking.chosen`); None: the
             simplest near the best is chosen.
@@ -268,6 +274,7 @@ def rank(
         drawn = torch.randperm(len(predictions), generator=torch.Generator().manual_seed(seed))[:_MOST]
         predictions = predictions[drawn.to(predictions.labels.device)]
     predictions = predictions.with_positive_weights()
+    folds = min(folds, predictions.n_clusters or folds)
     averaged = (default, *partners, Uncalibrated()) if partners else ()
     tried = [_OutOfFold(method, predictions, score, is_averaged=method in averaged) for method in candidates]
     uncalibrated = next(candidate for candidate in tried if isinstance(candidate.calibrator, Uncalibrated))
@@ -305,7 +312,7 @@ class _OutOfFold:
         self.columns = zeros((5, n))
         self.scores, self.smoothed_scores, self.other_scores, self.confidence, self.correct = self.columns
         self.seen = torch.zeros(n, dtype=torch.bool, device=predictions.logits.device)
-        counts, self.size = predictions.sample_counts, predictions.effective_size
+        counts, self.size, self.clusters = predictions.sample_counts, predictions.effective_size, predictions.clusters
         self.counts = torch.ones_like(self.scores) if counts is None else counts
         self.folds, self.dropped, self.eligible = 0, False, True
         self.failures: list[str] = []
@@ -439,7 +446,8 @@ def _ranked(tried: Sequence[_OutOfFold], default: _OutOfFold | None, uncalibrate
         if candidate.failure is not None:
             return CandidateResult(candidate.name, candidate.calibrator, index, failure=candidate.failure)
         seen, gaps = candidate.seen, candidate.calibration_gaps()
-        between = partial(CrossValidatedDifference.between, counts=counts[seen])
+        clusters = None if candidate.clusters is None else candidate.clusters[seen]
+        between = partial(CrossValidatedDifference.between, counts=counts[seen], clusters=clusters)
         scores, smoothed = candidate.scores[seen], candidate.smoothed_scores[seen]
         return CandidateResult(
             candidate.name,
