@@ -23,7 +23,7 @@ from torch import Tensor
 from calibrant.checks import check_at_least
 from calibrant.evidence.clusters import Clusters
 from calibrant.evidence.estimates import Estimate
-from calibrant.evidence.intervals import draw_right, p_value
+from calibrant.evidence.intervals import FEWEST, draw_right, p_value, t_quantile
 from calibrant.metrics.states import EXACT, Ranked
 from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions, counted_samples
 
@@ -33,7 +33,7 @@ _CELLS = 16384
 _NODES = 101
 _TOGETHER = 25  # redraws
 _MOST_LOG_ODDS, _MOST_STEPS = 60.0, 50  # of a line: probabilities of 0 have log-odds of a floor; beyond, it diverges
-_NORMAL = 1.959964  # 97.5 % of a normal distribution lie below
+_FEW = 10_000  # samples, or clusters, up to which it shows that each moves the line towards itself
 _Array = NDArray[np.float64]
 
 
@@ -237,12 +237,13 @@ class CalibrationLine(NamedTuple):
 def calibration_line(samples: Predictions | TopLabel) -> CalibrationLine | None:
     """Return calibration slope, intercept and calibration in the large of class 1 of two, or of top labels.
 
-    Maximum likelihood; Wald intervals from the sandwich variance, which also holds where no line fits, by cluster where
-    samples are in some. None for more classes, and where there is no line: probabilities of 0 or 1, one outcome only,
-    separable samples.
+    Maximum likelihood; Wald intervals from the jackknife variance, which also holds where no line fits, by cluster
+    where samples are in some, and Student's t. None for more classes, and where there is no line: probabilities of 0 or
+    1, one outcome only, separable samples. The intervals of fewer than ten samples or clusters are unknown.
 
     References: Cox (1958), Two Further Applications of a Model for Binary Regression, Biometrika; Van Calster et al.
-    (2019), Calibration: the Achilles Heel of Predictive Analytics, BMC Medicine.
+    (2019), Calibration: the Achilles Heel of Predictive Analytics, BMC Medicine; Bell & McCaffrey (2002), Bias
+    Reduction in Standard Errors for Linear Regression with Multi-Stage Samples, Survey Methodology.
 
     Example:
         >>> p = torch.linspace(0.05, 0.95, 19).repeat_interleave(100)
@@ -281,8 +282,24 @@ def _logistic(
         step = torch.cholesky_solve(residual.sum(0)[:, None], factor)[:, 0]
         beta = beta + step * min(1.0, 1 / float(step.abs().max().clamp(min=1e-300)))  # no overshoot from 0
         if step.abs().max() < 1e-9:
-            inverse = torch.cholesky_inverse(factor)
-            scores = torch.stack([samples.cluster_sums(column) for column in residual.T], 1)
-            errors = _NORMAL * (inverse @ (scores.T @ scores) @ inverse).diagonal().sqrt()
+            errors = _half_widths(inputs, counts * p * (1 - p), residual, hessian, samples)
             return [Estimate(float(b), float(b - e), float(b + e)) for b, e in zip(beta, errors, strict=True)]
     return None
+
+
+def _half_widths(
+    inputs: Tensor, curvature: Tensor, residual: Tensor, hessian: Tensor, samples: Predictions | TopLabel
+) -> Tensor:
+    """Return half the width of the interval of each coefficient, from how each sample or cluster changes them."""
+    size, k, clusters = samples.independent_size, inputs.shape[1], Clusters.of(samples.top)
+    if size < FEWEST:
+        return torch.full_like(hessian[0], math.nan)
+    scores = torch.stack([samples.cluster_sums(column) for column in residual.T], 1)
+    if size <= _FEW:
+        products = [samples.cluster_sums(curvature * inputs[:, i] * inputs[:, j]) for i in range(k) for j in range(k)]
+        others = hessian - torch.stack(products, 1).view(-1, k, k)
+        changes = torch.linalg.solve_ex(others, scores[:, :, None]).result[:, :, 0]
+    else:
+        changes = torch.linalg.solve(hessian, scores.T).T
+    degrees = size - k if clusters is None else max(1.0, clusters.degrees() + 1 - k)
+    return t_quantile(degrees) * math.sqrt((size - 1) / size) * changes.square().sum(0).sqrt()

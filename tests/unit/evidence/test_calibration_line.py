@@ -2,8 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy.special import expit, ndtri
 
 from calibrant import Predictions, TopLabel, evaluate
 from calibrant.evidence import calibration_line
@@ -43,6 +45,27 @@ def test_intervals_cover_the_truth():
     intercept = sum(line.intercept.low <= 0.3 <= line.intercept.high for line in lines) / len(lines)
     spread = 3 * math.sqrt(0.95 * 0.05 / len(lines))
     assert 0.95 - spread - 0.01 < min(slope, intercept) <= max(slope, intercept) < 0.95 + spread
+
+
+def test_intervals_of_few_clusters_cover_the_truth():
+    found = []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        codes = np.repeat(np.arange(20), 5)
+        log_odds = 1.5 + 1.2 * (math.sqrt(0.9) * rng.normal(size=20)[codes] + math.sqrt(0.1) * rng.normal(size=100))
+        latent = math.sqrt(0.6) * rng.normal(size=20)[codes] + math.sqrt(0.4) * rng.normal(size=100)
+        line = calibration_line(TopLabel(expit(log_odds), latent < ndtri(expit(log_odds)), clusters=codes))
+        if line is not None:
+            found.append((line.slope.low <= 1 <= line.slope.high, line.in_the_large.low <= 0 <= line.in_the_large.high))
+    assert np.mean(found, axis=0).min() > 0.9  # 0.95 are to; without Student's t and the jackknife, 0.8 did
+
+
+def test_fewer_than_ten_clusters_show_no_noise():
+    log_odds, outcome = drawn(300, 6)
+    top = TopLabel(log_odds.sigmoid(), outcome, clusters=torch.arange(300) % 9)
+    evaluation = evaluate(top, resamples=100)
+    assert math.isnan(evaluation.line.slope.low)
+    assert "(1 if calibrated)" in str(evaluation_page(evaluation))
 
 
 def test_a_sample_of_weight_two_counts_as_two():
