@@ -39,6 +39,7 @@ __all__ = [
 
 _BLOCK = 1 << 22  # numbers computed at a time
 _CHUNK = 50  # resamples of all classes computed at a time
+_ROUNDING = 1e-12  # differences that are smaller, relative to the values, are none
 FLOOR_DRAWS = 100  # of a calibrated model, for the mean of its error
 # Draws of more samples than this are made after their confidences were merged into about so many.
 _LEVELS = 8192
@@ -263,7 +264,9 @@ def paired_difference(metric: Metric, baseline: Resampled, candidate: Resampled,
     The interval of positive gaps holds those of both ways to take out noise; that of the largest gap is unknown.
     """
     value, drawn = candidate.value - baseline.value, candidate.without_noise[1] - baseline.without_noise[1]
-    drawn = drawn[~drawn.isnan()]
+    rounding = _ROUNDING * max(abs(baseline.value), abs(candidate.value))  # of weights, summed in another order
+    value, drawn = value * (abs(value) > rounding), drawn[~drawn.isnan()]
+    drawn = drawn * (drawn.abs() > rounding)
     low, high, p = math.nan, math.nan, math.nan
     # Draws that are all the same, up to rounding, but not zero, show nothing about noise.
     is_known = drawn.numel() and size >= FEWEST and (not drawn.any() or float(drawn.std()) > 1e-9 * abs(value))

@@ -14,6 +14,7 @@ from calibrant.evidence.intervals import p_value, paired_p, without_noise
 from calibrant.metrics import AUROC, ECE, MCE, NLL, OE, Accuracy
 from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import Predictions
+from calibrant.testing import overconfident
 
 
 def draws(mean, n=500, seed=0):
@@ -180,3 +181,12 @@ def test_the_largest_gap_has_no_interval_of_a_difference_and_the_overconfidence_
     drawn = candidate["oe"].without_noise[1] - baseline["oe"].without_noise[1]
     assert found["oe"].low < float(drawn.quantile(0.025))
     assert found["oe"].side == "better"
+
+
+def test_what_weights_differ_by_in_rounding_is_no_difference():
+    samples = overconfident(400, 3).with_weights(np.random.default_rng(0).lognormal(0, 0.5, 400))
+    softer = samples.with_logits(
+        0.8 * samples.logits
+    )  # the same predictions, whose weights are summed in another order
+    found = difference(samples, softer, [Accuracy()])["accuracy"]
+    assert (found.value, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
