@@ -183,7 +183,11 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
         if options.weights is not None:
             predictions = predictions.with_weights(numbers_of(extra[options.weights], options.weights))
         if options.clusters is not None:
-            predictions = predictions.with_clusters(extra[options.clusters])
+            column = extra[options.clusters]
+            rows = (column.lacking(()) if isinstance(column, Words) else _is_nan(column)).nonzero()[:, 0]
+            if len(rows):
+                raise _missing_error(options.clusters, content, int(rows[0]), len(rows), options)
+            predictions = predictions.with_clusters(column)
         for name, values in where.items():
             given = values if isinstance(values, Collection) and not isinstance(values, str) else [values]
             texts = [one if isinstance(one, str) else words_of(torch.tensor([one]), name).distinct[0] for one in given]
@@ -253,8 +257,8 @@ def warn_again(facts: Mapping[str, Any]) -> None:
     more = f" and {dropped - len(facts[unit]):,} more" if dropped > len(facts[unit]) else ""
     start = ", counting from 0" if unit == "rows" else ""
     warn(
-        f"{dropped:,} of {facts['of']:,} rows of {facts['source']} lack a score, label or weight and are left out "
-        f"({unit if dropped > 1 else unit[:-1]} {places}{more}{start}). If they lack it for a reason, as hard "
+        f"{dropped:,} of {facts['of']:,} rows of {facts['source']} lack a score, label, weight or cluster and are left "
+        f"out ({unit if dropped > 1 else unit[:-1]} {places}{more}{start}). If they lack it for a reason, as hard "
         "samples may, the numbers are biased.",
         caveat=Caveat.rows_dropped,
         facts=facts,

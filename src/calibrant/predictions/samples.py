@@ -1,6 +1,5 @@
 """Samples with their weights, and the record of their top label alone: checked once, here."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -229,22 +228,24 @@ def counted_samples(samples: S) -> S:
 
 def check_clusters(clusters: object, samples: Tensor) -> Tensor:
     """Return the number of the cluster of every sample, int64 (n,), from whole numbers or words."""
-    if not isinstance(clusters, Words):
+    if isinstance(clusters, Words):
+        words, missing = clusters, clusters.lacking(())
+    else:
         values = clusters.cpu().numpy() if isinstance(clusters, Tensor) else np.asarray(clusters)
         if values.shape != samples.shape[:1]:
             got = f"got shape {values.shape}"
             raise InputError(f"clusters must be one number or word a sample, shape ({len(samples)},); {got}.")
-        if values.dtype.kind in "Of":  # None and NaN are no names
-            nothing = [value is None or (isinstance(value, float) and math.isnan(value)) for value in values.tolist()]
-            values = np.where(nothing, "", values.astype(np.str_))
-        clusters = encode(values)
-    missing = torch.tensor([word == "" for word in clusters.distinct])[clusters.codes]
+        if values.dtype.kind == "O":
+            values = np.array(["" if value is None else str(value) for value in values])
+        words = encode(values)
+        is_unequal = torch.from_numpy(values != values)  # noqa: PLR0124  # to itself: NaN, or a date that is none
+        missing = words.lacking(()) if values.dtype.kind in "US" else is_unequal
     if missing.any():
         where = Row(int(missing.nonzero()[0]))
         raise InputError("clusters must name the cluster of every sample; got none at ", where, ". Name it or drop it.")
-    if len(clusters.distinct) < 2:
+    if len(words.distinct) < 2:
         raise InputError("clusters must be two or more, since one shows no noise; got the same for all samples.")
-    return clusters.codes.to(samples.device)
+    return words.codes.to(samples.device)
 
 
 def check_unweighted(samples: Samples, what: str) -> None:

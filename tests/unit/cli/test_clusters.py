@@ -85,10 +85,16 @@ def test_a_row_without_a_cluster_is_named_or_dropped(calibrant, file):
     file.write_text("\n".join(lines) + "\n")
     code, _, err = calibrant("evaluate", file, "--clusters", "question")
     assert code == 2
-    assert "clusters must name the cluster of every sample; got none at line 6" in " ".join(err.split())
+    assert "column 'question' must have a value in every row; got none" in " ".join(err.split())
+    assert "at line 6. Fill it in, or drop them: --missing drop." in " ".join(err.split())
     code, out, err = calibrant("evaluate", file, "--clusters", "question", "--missing", "drop", "--resamples", 100)
     assert code == 0, err
     assert "239 samples in 60 clusters" in " ".join(out.split())
+    assert "1 of 240 rows of test.csv lack a score, label, weight or cluster" in " ".join(out.split())
+    file.write_text(file.read_text().replace(",q002,", ",NA,"))
+    code, _, err = calibrant("evaluate", file, "--clusters", "question")
+    assert code == 2
+    assert "one of 5 such rows" in " ".join(err.split())
     code, out, err = calibrant(
         *("evaluate", file, "--clusters", "question", "--weights", "label", "--by", "fold", "--missing", "drop"),
         *("--resamples", 100),

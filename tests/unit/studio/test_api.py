@@ -333,9 +333,9 @@ def test_clusters_have_the_numbers_of_the_command_line(table, monkeypatch, split
     assert "--clusters" in answer["lines"]["cli"]
     lacking = {**source, "path": str(path.with_name("lacking.csv"))}
     path.with_name("lacking.csv").write_text(path.read_text().replace(",q3,", ",,", 1))
-    with pytest.raises(InputError, match="name the cluster of every sample") as caught:
+    with pytest.raises(InputError, match="must have a value in every row") as caught:
         api.check(lacking, progress=quiet)
-    assert caught.value.argument == "clusters"
+    assert caught.value.argument == "missing"  # where the page offers to leave such rows out
     assert api.check({**lacking, "missing": "drop"}, progress=quiet)["dropped"] == 1
 
 
