@@ -19,6 +19,7 @@ from calibrant import catalogue
 from calibrant.checks import check_evidence, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence import LEVEL, Estimate, OperatingPoint, estimate, holm
+from calibrant.evidence.clusters import Clusters
 from calibrant.labels import Words
 from calibrant.metrics import Metric
 from calibrant.metrics.states import TopStatistic
@@ -286,24 +287,26 @@ def gap_terms(confidence: Tensor, correct: Tensor, weights: Tensor) -> Tensor:
 def _gap_to_rest(top: TopLabel, inside: Tensor) -> GapToRest:
     if inside.all():
         return GapToRest()
-    sums = [GapSums.of(top[part]) for part in (inside, ~inside)]
-    return gap_to_rest(*sums, clustered=None if top.clusters is None else _clustered_variance(top, inside, *sums))
+    sums, clusters = [GapSums.of(top[part]) for part in (inside, ~inside)], Clusters.of(top)
+    if clusters is None:
+        return gap_to_rest(*sums)
+    if min(clusters.number(part) for part in (inside, ~inside)) < FEW:
+        return GapToRest()
+    return gap_to_rest(*sums, clustered=_clustered_variance(clusters, inside, *sums))
 
 
-def _clustered_variance(top: TopLabel, inside: Tensor, of_inside: GapSums, rest: GapSums) -> tuple[float, float]:
+def _clustered_variance(clusters: Clusters, inside: Tensor, of_inside: GapSums, rest: GapSums) -> tuple[float, float]:
     """Return the variance of the difference of two mean gaps by cluster, also of those on both sides, and its degrees.
 
-    The degrees of freedom are one less than the smaller number of clusters.
+    The degrees of freedom are the fewer ones.
     """
-    weights = torch.ones_like(top.confidence) if top.weights is None else top.weights
-    gap = top.confidence - top.correct.double()
+    gap = clusters.top.confidence - clusters.top.correct.double()
     influence = torch.zeros_like(gap)
     for part, sums, sign in ((inside, of_inside, 1), (~inside, rest, -1)):
-        share = weights[part] / weights[part].sum()
+        share = clusters.mass[part] / clusters.mass[part].sum()
         influence[part] = sign * share * (gap[part] - sums.mean()[0])
-    number = min(top[part].independent_size for part in (inside, ~inside))
-    variance = float(top.cluster_sums(influence).square().sum()) * number / max(number - 1, 1.0)
-    return variance, max(number - 1, 1.0)
+    number, degrees = (min(of(part) for part in (inside, ~inside)) for of in (clusters.number, clusters.degrees))
+    return float(clusters.sums(influence).square().sum()) * number / (number - 1), degrees
 
 
 def gap_to_rest(inside: GapSums, rest: GapSums, *, clustered: tuple[float, float] | None = None) -> GapToRest:
@@ -311,8 +314,6 @@ def gap_to_rest(inside: GapSums, rest: GapSums, *, clustered: tuple[float, float
 
     ``clustered``: variance of the difference and degrees of freedom of samples in clusters.
     """
-    if clustered is not None and clustered[1] < FEW - 1:
-        return GapToRest()
     if any(part.n < FEW or part.mass**2 < FEW * part.squares * (1 - 1e-9) for part in (inside, rest)):
         return GapToRest()
     from scipy.special import stdtr, stdtrit

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy.special import expit, ndtri
 
-from calibrant import TopLabel
+from calibrant import Predictions, TopLabel
 from calibrant.evidence import estimate
-from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, SmECE, TopBrier
+from calibrant.metrics import AUROC, ECE, SCE, Accuracy, Confidence, SmECE, TopBrier
 
 REPEATS = 60
 METRICS = (Accuracy(), Confidence(), AUROC(), TopBrier(), ECE(), SmECE())
@@ -56,3 +56,19 @@ def test_p_values_of_clusters_hold_under_calibration(metric):
     rejected = [np.mean([pair[place][metric].p <= 0.05 for pair in found]) for place in (0, 1)]
     assert rejected[0] <= 0.15
     assert rejected[1] >= 0.3
+
+
+@pytest.mark.parametrize("sizes", [(20, 60), (12, 2500)])  # clusters, and samples of each
+def test_p_values_of_few_clusters_hold_under_calibration(sizes):
+    rejected = []
+    for seed in range(40 if sizes[1] < 100 else 8):
+        rng = np.random.default_rng(seed)
+        codes = np.repeat(np.arange(sizes[0]), sizes[1])
+        alike, outcomes = ([rng.normal(size=size) for size in (sizes[0], len(codes))] for _ in range(2))
+        confidence = expit(1.5 + 1.2 * (math.sqrt(0.9) * alike[0][codes] + math.sqrt(0.1) * alike[1]))
+        right = math.sqrt(0.6) * outcomes[0][codes] + math.sqrt(0.4) * outcomes[1] < ndtri(confidence)
+        logits = np.log(confidence) - np.log1p(-confidence)
+        samples = Predictions.from_binary_logits(logits, right.astype(int)).with_clusters(codes)
+        found = estimate(samples, [ECE(), SCE()], resamples=100, seed=seed)
+        rejected.append([one.p <= 0.05 for one in found.values()])
+    assert np.mean(rejected, axis=0).max() <= 0.17

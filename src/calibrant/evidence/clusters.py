@@ -19,8 +19,11 @@ from calibrant.metrics.states import EXACT, Ranked, effective_number
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel
 
-_PAIRED = 20_000  # samples, in whole clusters, that the correlation is estimated from
+_PAIRED = 20_000  # samples that the correlation is estimated from
+_MANY = 100  # clusters that are among some of the samples, if there are as many
+_FEWEST = 10  # clusters below which they show no correlation
 _BINS = 15
+_PER_BIN = 5  # clusters
 _NODES = 64  # quantiles of the normal number that a cluster has in common
 _STRONGEST = 0.999
 _DRAWN = 1 << 24  # outcomes drawn one by one; of more samples, blocks are drawn a few times each and combined
@@ -34,6 +37,7 @@ class Clusters:
     """Confidence and correctness of samples, and the cluster of each."""
 
     top: TopLabel
+    of_class: bool = False  # whether confidence and correctness are those of class 0 of two, whatever is predicted
 
     @classmethod
     def of(cls, top: TopLabel) -> "Clusters | None":
@@ -61,6 +65,22 @@ class Clusters:
         """Return the effective number of clusters of all, or of the chosen, samples, as if each were one sample."""
         mass = self.sums(self.mass if chosen is None else self.mass * chosen)
         return float(effective_number(mass.sum(), mass.square().sum()))
+
+    def degrees(self, chosen: Tensor | None = None) -> float:
+        """Return the degrees of freedom of a variance from clusters as uneven as those of all, or the chosen, samples.
+
+        Reference: Satterthwaite (1946), An Approximate Distribution of Estimates of Variance Components, Biometrics.
+        """
+        mass = self.mass if chosen is None else self.mass * chosen
+        own = self.sums(mass.square())
+        variances = own + self._correlations[1] * (self.sums(mass).square() - own)
+        return max(1.0, float(variances.sum().square() / variances.square().sum()) - 1)
+
+    def effective_size(self, rows: Tensor | None = None) -> float:
+        """Return how many independent samples of equal weight know as much as all, or some, of these."""
+        chosen = torch.zeros_like(self.codes)
+        chosen[... if rows is None else rows] = 1
+        return float((self.mass * chosen).sum().square() / self.squares(chosen, 2)[1])
 
     @property
     def latent_correlation(self) -> float:
@@ -109,30 +129,33 @@ class Clusters:
         """Correlation of the normal numbers behind the outcomes of a cluster, and of outcomes, by moments; at least 0.
 
         The first gives the outcomes of all pairs the covariance that they have around the accuracy at their confidence,
-        so that miscalibration is not taken for correlation. A cluster counts as many times as it has samples.
+        so that miscalibration is not taken for correlation. A cluster counts as many times as it has samples. Few
+        clusters show too little of it: there, each knows as much as one sample.
         """
-        top = self.top[whole_clusters(self.codes, _PAIRED)]
-        codes = top.clusters.unique(return_inverse=True)[1]  # type: ignore[union-attr]
-        size = torch.bincount(codes).double()
+        if self.number() < _FEWEST:
+            return _STRONGEST, 1.0
+        accuracy, *residuals = self._around_accuracy()
+        rows = some_of_clusters(self.codes, _PAIRED)
+        accuracy, codes = accuracy[rows], self.codes[rows].unique(return_inverse=True)[1]
+        quantile, size = torch.special.ndtri(accuracy), torch.bincount(codes).double()
         share = torch.where(size > 1, 1 / (size - 1).clamp(min=1), 0.0)
-        accuracy = _accuracies(top)
-        quantile = torch.special.ndtri(accuracy)
 
-        def covariance(residual: Tensor) -> float:
+        def covariance(first: Tensor, second: Tensor) -> float:
             """Return the sum of the products of pairs; residuals are (..., n), of which it is the mean."""
-            sums, squares = (sums_by(codes, part, len(size)) for part in (residual, residual.square()))
-            return float(((sums.square() - squares) * share).sum(-1).mean())
+            one, other, own = (sums_by(codes, part, len(size)) for part in (first, second, first * second))
+            return float(((one * other - own) * share).sum(-1).mean())
 
         def excess(correlation: float) -> float:
             common = math.sqrt(correlation) * nodes[:, None]
-            chance = torch.special.ndtr((quantile - common) / math.sqrt(1 - correlation))
-            return covariance(chance - accuracy) - seen
+            chance = torch.special.ndtr((quantile - common) / math.sqrt(1 - correlation)) - accuracy
+            return covariance(chance, chance) - seen
 
         grid = (torch.arange(_NODES, dtype=torch.float64, device=codes.device) + 0.5) / _NODES
-        nodes, seen = torch.special.ndtri(grid), covariance(top.correct.double() - accuracy)
+        nodes, seen = torch.special.ndtri(grid), covariance(*(residual[rows] for residual in residuals))
         if seen <= 0:
             return 0.0, 0.0
-        of_outcomes = min(1.0, seen / covariance((accuracy * (1 - accuracy)).sqrt()))
+        spread = (accuracy * (1 - accuracy)).sqrt()
+        of_outcomes = min(1.0, seen / covariance(spread, spread))
         low, high = 0.0, _STRONGEST
         if excess(high) <= 0:
             return high, of_outcomes
@@ -140,6 +163,25 @@ class Clusters:
             middle = (low + high) / 2
             low, high = (low, middle) if excess(middle) > 0 else (middle, high)
         return (low + high) / 2, of_outcomes
+
+    def _around_accuracy(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the accuracy at the confidence of each sample, and twice how far its outcome lies above that, (n,).
+
+        The accuracy is the confidence, moved by the gap of bins of equal mass. That of a cluster's own samples draws
+        the residuals together, as that of all other clusters draws them apart: the product of both has no bias.
+        """
+        top, codes = self.top, self.codes
+        n, clusters = len(top), int(codes.max()) + 1
+        bins = max(1, min(_BINS, n // 20, int(self.number() / _PER_BIN)))
+        place = torch.empty_like(codes)
+        place[top.confidence.argsort(stable=True)] = torch.arange(n, device=place.device) * bins // n
+        above, cell = top.correct.double() - top.confidence, place * clusters + codes
+        count, total = torch.bincount(place, minlength=bins).double(), sums_by(place, above, bins)
+        own, of_own = torch.bincount(cell).double()[cell], sums_by(cell, above, int(cell.max()) + 1)[cell]
+        gap, of_others = total / count, (total[place] - of_own) / (count[place] - own).clamp(min=1)
+        least = 0.5 / (n / bins + 1)
+        accuracy = (top.confidence + gap[place]).clamp(least, 1 - least)
+        return accuracy, above - gap[place], above - of_others
 
     def normals(self, codes: Tensor, times: int, rng: np.random.Generator) -> Tensor:
         """Draw the normal numbers behind the outcomes of samples, (times, n), from the clusters that these are in."""
@@ -160,9 +202,9 @@ class Clusters:
         """
         n = len(place)
         draws = times if n * times <= _DRAWN else max(_DRAWS_PER_BLOCK, min(times, _DRAWN // n))
-        order = whole_clusters(self.codes, n, rng)
+        order = some_of_clusters(self.codes, n, rng)
         right = torch.zeros(times, size, dtype=torch.float64, device=place.device)
-        for rows in order.chunk(1 if draws == times else _BLOCKS):
+        for rows in blocks_of_clusters(self.codes, order, 1 if draws == times else _BLOCKS):
             codes, to = self.codes[rows], place[rows]
             quantile, mass = torch.special.ndtri(self.top.confidence[rows].clamp(0, 1)).float(), self.mass[rows]
             step = max(1, _TOGETHER // len(rows))
@@ -175,6 +217,19 @@ class Clusters:
             picked = torch.arange(times) if draws == times else torch.from_numpy(rng.integers(draws, size=times))
             right += drawn[picked.to(drawn.device)]
         return right
+
+
+def clusters_of_labels(samples: Predictions) -> Clusters | None:
+    """Return the clusters that labels are drawn by: those of correctness or, if they show more, of class 0 of two.
+
+    Images of one patient have one label. Where predictions differ, some of them are right and the others wrong.
+    """
+    clusters = Clusters.of(samples.top)
+    if clusters is None or samples.n_classes > 2:
+        return clusters
+    top = TopLabel(samples.probs[:, 0].double(), samples.labels == 0, weights=samples.weights)
+    of_class = Clusters(replace(top, clusters=samples.clusters), of_class=True)
+    return max(clusters, of_class, key=lambda one: one.latent_correlation)
 
 
 def squares_at(samples: Predictions | TopLabel, place: Tensor, size: int) -> Tensor:
@@ -191,22 +246,26 @@ def effective_number_of(samples: Predictions | TopLabel) -> float | None:
     clusters = Clusters.of(samples.top)
     if clusters is None:
         return None if samples.weights is None else samples.effective_size
-    return samples.effective_size / clusters.design_effect
+    return clusters.effective_size()
 
 
-def whole_clusters(codes: Tensor, most: int, rng: np.random.Generator | None = None) -> Tensor:
-    """Return samples in random order but cluster by cluster, at most so many."""
+def some_of_clusters(codes: Tensor, most: int, rng: np.random.Generator | None = None) -> Tensor:
+    """Return at most so many samples, cluster by cluster: of many clusters all, of few large ones an equal number."""
+    n, clusters = len(codes), int(codes.max()) + 1
     rng = np.random.default_rng(0) if rng is None else rng
-    rank = torch.from_numpy(rng.permutation(int(codes.max()) + 1)).to(codes.device)
-    return rank[codes].argsort(stable=True)[:most]
+    rank = torch.from_numpy(rng.permutation(clusters)).to(codes.device)
+    if n <= most:
+        return rank[codes].argsort(stable=True)
+    order = torch.from_numpy(rng.permutation(n)).to(codes.device)
+    order = order[rank[codes[order]].argsort(stable=True)]
+    size = torch.bincount(codes)[rank.argsort()]
+    in_cluster = torch.arange(n, device=codes.device) - (size.cumsum(0) - size).repeat_interleave(size)
+    return order[in_cluster < max(2, most // min(clusters, _MANY))][:most]
 
 
-def _accuracies(top: TopLabel) -> Tensor:
-    """Return the chance of each sample to be right, (n,): its confidence, moved by the gap of bins of equal mass."""
-    n = len(top)
-    bins = max(1, min(_BINS, n // 20))
-    place = torch.empty_like(top.correct, dtype=torch.int64)
-    place[top.confidence.argsort(stable=True)] = torch.arange(n, device=place.device) * bins // n
-    gap = sums_by(place, top.confidence - top.correct.double(), bins) / torch.bincount(place, minlength=bins)
-    least = 0.5 / (n / bins + 1)
-    return (top.confidence - gap[place]).clamp(least, 1 - least)
+def blocks_of_clusters(codes: Tensor, order: Tensor, blocks: int) -> tuple[Tensor, ...]:
+    """Split samples that are ordered by cluster into about so many blocks of about one size, none within a cluster."""
+    ends = torch.cat([codes[order].diff().nonzero()[:, 0].cpu() + 1, torch.tensor([len(order)])])
+    wanted = torch.arange(1, blocks) * len(order) // blocks
+    cuts = ends[torch.searchsorted(ends, wanted)].unique()
+    return order.tensor_split(cuts[cuts < len(order)])

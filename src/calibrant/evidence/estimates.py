@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import with_devices_of_inputs
-from calibrant.evidence.clusters import Clusters, whole_clusters
+from calibrant.evidence.clusters import Clusters, blocks_of_clusters, clusters_of_labels, some_of_clusters
 from calibrant.evidence.intervals import (
     FEWEST,
     LEVEL,
@@ -231,14 +231,16 @@ def draw_labels(
 ) -> Tensor:
     """Draw labels from the predicted probabilities, (resamples, n).
 
-    In ``clusters`` a low number is a likely class, so that predictions are right together.
+    In ``clusters`` a low number is a likely class, so that predictions are right together, or class 0 of two.
     """
     if clusters is None:
         probs, classes = block.probs.double(), None
         drawn = torch.from_numpy(rng.random((len(block), resamples))).to(probs.device)
     else:
         assert block.clusters is not None
-        probs, classes = block.probs.double().sort(dim=1, descending=True)
+        probs, classes = block.probs.double(), None
+        if not clusters.of_class:
+            probs, classes = probs.sort(dim=1, descending=True)
         drawn = torch.special.ndtr(clusters.normals(block.clusters, resamples, rng).double()).T.contiguous()
     cumulative = probs.cumsum(dim=1)
     # Scaled by the last entry, which rounding leaves a hair off one: no draw can fall past the last class.
@@ -297,6 +299,7 @@ def estimate_ranked(
 ) -> dict[str, Estimate]:
     """Estimate metrics of ranked samples, from their values and ``levels``, which no edge of the given bins cuts."""
     effective = float(exact.effective_n) if clusters is None else clusters.number()
+    size = effective if clusters is None else clusters.degrees() + 1
     analytic = {metric.name: _analytic_interval(metric, exact, clusters) for metric in metrics}
     estimates = {
         metric.name: _make_estimate(metric, values[metric.name], interval, effective)
@@ -322,7 +325,7 @@ def estimate_ranked(
         null = _Null(null_values[name], observed) if name in null_values else None
         interval = analytic[name]
         if interval is None:
-            interval = _interval(metric, observed, bootstrapped[name], null, size=min(_GROUPS, effective))
+            interval = _interval(metric, observed, bootstrapped[name], null, size=min(_GROUPS, size))
         interval = _with_unseen(metric, statistics[name], ranked, interval, clusters)
         estimates[name] = _make_estimate(metric, values[name], interval, effective, null)
     return estimates
@@ -419,24 +422,42 @@ def estimate_groups(
             bootstrapped[name] = torch.cat([metric.value(states.reweighted(chunk)) for chunk in chunks])
         del states
     nulls = {name: _Null(errors, values[name]) for name, errors in (null or {}).items()}
-    if predictions is not None and any(isinstance(statistic, LabelStatistic) for statistic in by_statistic):
-        chosen, drawn = _draw_labels(predictions, seed)
-        part = predictions if chosen is None else predictions[chosen]
-        share = min(1.0, part.effective_size / n)
-        for statistic, its_metrics in by_statistic.items():
-            if isinstance(statistic, LabelStatistic):
-                labelled = _labelled_states(statistic, predictions, drawn)
-                some = row_blocks(_STATES, max(1, _BLOCK // sum(field[0].numel() for field in labelled.tensors())))
-                for metric in its_metrics:
-                    errors = torch.cat([metric.value(labelled[rows]) for rows in some])
-                    nulls[metric.name] = _Null(errors, metric(part) if share < 1 else values[metric.name], share)
-                del labelled
-    estimates, number = {}, n if predictions is None or predictions.clusters is None else predictions.independent_size
+    of_labels = {one: those for one, those in by_statistic.items() if isinstance(one, LabelStatistic)}
+    if predictions is not None and of_labels:
+        nulls |= _calibrated_errors(predictions, of_labels, values, n=n, seed=seed)
+    clusters = None if predictions is None else Clusters.of(predictions.top)
+    number, size = (n, n) if clusters is None else (clusters.number(), clusters.degrees() + 1)
+    estimates = {}
     for metric in metrics:
-        value, of_calibrated, size = values[metric.name], nulls.get(metric.name), min(weights.shape[1], number)
-        interval = _interval(metric, value, bootstrapped[metric.name], of_calibrated, size=size)
+        value, of_calibrated, bootstrap = values[metric.name], nulls.get(metric.name), bootstrapped[metric.name]
+        interval = _interval(metric, value, bootstrap, of_calibrated, size=min(weights.shape[1], size))
         estimates[metric.name] = _make_estimate(metric, value, interval, number, of_calibrated)
     return estimates
+
+
+def _calibrated_errors(
+    predictions: Predictions,
+    metrics: Mapping[LabelStatistic, Sequence[Metric]],
+    values: Mapping[str, float],
+    *,
+    n: float,
+    seed: int,
+) -> dict[str, _Null]:
+    """Return the errors of a calibrated model by metric, whose labels are drawn for all of the predictions or some."""
+    chosen, drawn = _draw_labels(predictions, seed)
+    part, clusters = predictions if chosen is None else predictions[chosen], Clusters.of(predictions.top)
+    share = min(1.0, part.effective_size / n)
+    if clusters is not None and chosen is not None:
+        share = clusters.effective_size(chosen) / clusters.effective_size()
+    nulls = {}
+    for statistic, its_metrics in metrics.items():
+        labelled = _labelled_states(statistic, predictions, drawn)
+        some = row_blocks(_STATES, max(1, _BLOCK // sum(field[0].numel() for field in labelled.tensors())))
+        for metric in its_metrics:
+            errors = torch.cat([metric.value(labelled[rows]) for rows in some])
+            nulls[metric.name] = _Null(errors, values[metric.name] if share == 1 else metric(part), share)
+        del labelled
+    return nulls
 
 
 _Drawn: TypeAlias = list[tuple[slice | Tensor, Tensor, Tensor]]  # samples, labels (draws, n), the draw of each state
@@ -445,16 +466,19 @@ _Drawn: TypeAlias = list[tuple[slice | Tensor, Tensor, Tensor]]  # samples, labe
 def _draw_labels(predictions: Predictions, seed: int) -> tuple[Tensor | None, _Drawn]:
     """Draw labels that the model itself would give the samples; return which samples have them, None for all."""
     rng = np.random.default_rng([seed, 4])
-    n, chosen = len(predictions), None
-    clusters = Clusters.of(predictions.top)
-    if clusters is not None:  # one after the other, so that few are in two blocks
-        chosen, n = whole_clusters(clusters.codes, _LABELLED, rng), min(n, _LABELLED)
+    n, clusters = len(predictions), clusters_of_labels(predictions)
+    chosen: Tensor | None = None
+    if clusters is not None:
+        order = some_of_clusters(clusters.codes, _LABELLED, rng)
+        chosen = order if len(order) < n else None
+        parts: Iterable[slice | Tensor] = blocks_of_clusters(clusters.codes, order, _BLOCKS)
     elif n > _LABELLED:
         chosen = torch.from_numpy(np.sort(rng.choice(n, _LABELLED, replace=False))).to(predictions.logits.device)
-        n = _LABELLED
+        parts = chosen.split(math.ceil(_LABELLED / _BLOCKS))
+    else:
+        parts = row_blocks(n, math.ceil(n / _BLOCKS))
     drawn: _Drawn = []
-    for rows in row_blocks(n, math.ceil(n / _BLOCKS)):
-        part = rows if chosen is None else chosen[rows]
+    for part in parts:
         labels = draw_labels(predictions[part], _DRAWS_PER_BLOCK, rng, clusters)
         picked = torch.from_numpy(rng.integers(_DRAWS_PER_BLOCK, size=_STATES)).to(labels.device)
         drawn.append((part, labels, picked))

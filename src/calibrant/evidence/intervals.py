@@ -287,7 +287,7 @@ def accuracy_interval(ranked: Ranked, clusters: Clusters | None = None) -> tuple
         sums, number = clusters.sums(clusters.mass * (clusters.top.correct.double() - share)), clusters.number()
         variance = float(sums.square().sum()) / total**2 * number / max(number - 1, 1.0)
         trials = min(float(ranked.effective_n), share * (1 - share) / variance) if variance > 0 else number
-        trials *= (_Z / t_quantile(max(number - 1, 1.0))) ** 2
+        trials *= (_Z / t_quantile(clusters.degrees())) ** 2
         return wilson_interval(share * trials, trials)
     if ranked.squared_weights is None:
         return wilson_interval(right, total)

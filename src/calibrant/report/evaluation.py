@@ -169,7 +169,8 @@ def _threshold_sections(evaluation: Evaluation, *, has_slices: bool) -> list[Sec
     legend = (
         "Coverage: share of samples accepted; error rate: share of wrong ones among them. Estimate: chosen on these "
         "samples, so that the error rate of new ones is often above. Guaranteed: above in at most 5 % of cases, the "
-        "choice included, for independent samples drawn alike. Intervals are those of one threshold."
+        f"choice included, for independent {'clusters' if evaluation.clusters else 'samples'} drawn alike. Intervals "
+        "are those of one threshold."
     )
     if has_slices:
         legend += " These are of all samples together: the error rate of a slice may be higher."
@@ -485,12 +486,12 @@ def _line(evaluation: Evaluation) -> list[str]:
     if evaluation.line is None:
         zeros = evaluation.zeros.cells if evaluation.zeros and evaluation.classes == 2 else 0
         return [f"There is no calibration slope: {zeros:,} of the probabilities are 0, and as many 1."] if zeros else []
-    slope, shift = (
-        f"{estimated.value:.2f} ({estimated.low:.2f} to {estimated.high:.2f}; {right} if calibrated)"
-        for estimated, right in ((evaluation.line.slope, 1), (evaluation.line.in_the_large, 0))
-    )
+    texts = []
+    for estimated, right in ((evaluation.line.slope, 1), (evaluation.line.in_the_large, 0)):
+        interval = "" if math.isnan(estimated.low) else f"{estimated.low:.2f} to {estimated.high:.2f}; "
+        texts.append(f"{estimated.value:.2f} ({interval}{right} if calibrated)")
     of = "" if evaluation.classes is None else f" of {_class_name(1, evaluation.positive)}"
-    return [f"On the scale of log-odds{of}: calibration slope {slope}, calibration in the large {shift}."]
+    return [f"On the scale of log-odds{of}: calibration slope {texts[0]}, calibration in the large {texts[1]}."]
 
 
 def _rare(evaluation: Evaluation) -> list[str]:
@@ -562,15 +563,17 @@ def _removed(score: str, split: ScoreSplit) -> str:
 def _step(evaluation: Evaluation, to_calibrate: str) -> str:
     """Return the advice; where more samples are needed, how many, and what those at hand suggest."""
     advice, samples = evaluation.advice, counted(evaluation.n, "sample")
+    needed = f"evaluate on about {advice.samples:,}" if advice.samples else ""
+    needed += " in clusters of the same size" if evaluation.clusters else ""
     if advice.reason is Reason.floor_high:
         hidden = f"With {samples} an ECE below about {smallest_visible(evaluation.metrics):.3f} is lost in noise"
-        return f"{hidden}: evaluate on about {advice.samples:,} before relying on it."
+        return f"{hidden}: {needed} before relying on it."
     if evaluation.classes is None and advice.reason is Reason.gain_unknown:
         command = f"calibrant compare CALIBRATION TEST{to_calibrate}"
         return f"Calibrate the probability of being right, on samples that are not used for testing: {command}"
     if advice.reason is not Reason.gain_open:
         return _STEPS[advice.reason]
-    step = f"{samples} cannot decide whether a temperature helps: evaluate on about {advice.samples:,}."
+    step = f"{samples} cannot decide whether a temperature helps: {needed}."
     gains = [split.calibration / split.total for split in evaluation.splits.values()]
     if min(gains) >= 0 and max(gains) >= WORTHWHILE:
         return f"{step} They suggest a temperature; calibrant compare with calibration samples tests that directly."

@@ -1,5 +1,6 @@
 """Evidence from samples in clusters: copies of a sample know as much as one, and correlated samples less than many."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,13 +9,14 @@ import torch
 from scipy.special import expit, ndtri
 
 from calibrant import compare, evaluate
-from calibrant.calibrators import TemperatureScaling
+from calibrant.calibrators import DirichletODIR, TemperatureScaling
 from calibrant.calibrators.base import fold_positions
+from calibrant.calibrators.selection import CrossValidatedDifference, rank
 from calibrant.diagrams import classwise_reliability, reliability, risk_coverage
-from calibrant.errors import InputError
+from calibrant.errors import FitError, InputError
 from calibrant.evaluation import worst_bins, worst_classes
 from calibrant.evidence import calibration_line, corp, difference, estimate
-from calibrant.evidence.clusters import Clusters
+from calibrant.evidence.clusters import Clusters, blocks_of_clusters, clusters_of_labels, some_of_clusters
 from calibrant.evidence.estimates import draw_groups, draw_labels
 from calibrant.evidence.thresholds import ranked_trials
 from calibrant.metrics import AURC, AUROC, ECE, FPR95, NLL, SCE, SKCE, Accuracy, Brier, SmECE, calibration_refinement
@@ -284,3 +286,106 @@ def test_weights_and_clusters_go_together():
         assert copied[name].value == pytest.approx(expected.value, rel=1e-6)
         assert width(copied[name]) == pytest.approx(width(expected), rel=0.2), name
     assert EXACT(COPIED).ranked.squared_weights is None
+
+
+# Few clusters, large ones and uneven ones
+
+
+def test_the_correlation_of_few_clusters_has_no_bias():
+    found = [Clusters(correlated(20, 20, 0.6, np.random.default_rng(seed))).latent_correlation for seed in range(100)]
+    assert np.mean(found) == pytest.approx(0.6, abs=0.07)
+
+
+def test_the_correlation_of_large_clusters_is_that_of_all_of_them():
+    assert 0.3 < Clusters(correlated(40, 25_000, 0.6, np.random.default_rng(0))).latent_correlation < 0.85
+
+
+def test_some_samples_are_of_many_clusters_cluster_by_cluster():
+    codes = torch.arange(60).repeat_interleave(1000)[torch.randperm(60_000, generator=torch.Generator().manual_seed(0))]
+    rows = some_of_clusters(codes, 20_000)
+    assert torch.bincount(codes[rows]).tolist() == [333] * 60
+    assert codes[rows].unique_consecutive().numel() == 60
+    assert some_of_clusters(torch.arange(3).repeat(4), 20).sort().values.tolist() == list(range(12))
+    assert len(some_of_clusters(torch.arange(20_000).repeat(2), 20_000)) == 20_000
+
+
+@pytest.mark.parametrize("sizes", [[1] * 40, [100, 1, 1, 1], [7, 90, 2, 40, 40, 3], [5, 5]])
+def test_no_block_ends_within_a_cluster(sizes):
+    codes = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    order = some_of_clusters(codes, len(codes), np.random.default_rng(0))
+    blocks = blocks_of_clusters(codes, order, 8)
+    assert torch.equal(torch.cat(blocks), order)
+    assert sum(codes[block].unique().numel() for block in blocks) == len(sizes)
+
+
+def test_each_of_fewer_than_ten_clusters_counts_as_one_sample():
+    top = correlated(8, 50, 0.0, np.random.default_rng(0))
+    assert evaluate(top, resamples=100).effective_n == pytest.approx(8)
+    assert estimate(top, [ECE()], resamples=100)["ece"].floor > 0.1
+
+
+def test_uneven_clusters_have_few_degrees_of_freedom():
+    even = correlated(60, 5, 0.6, np.random.default_rng(0))
+    assert Clusters(even).degrees() == pytest.approx(59)
+    sizes = np.r_[np.full(5, 60), np.ones(55, dtype=int)]
+    codes = np.repeat(np.arange(60), sizes)
+    rng = np.random.default_rng(1)
+    latent = math.sqrt(0.6) * rng.normal(size=60)[codes] + math.sqrt(0.4) * rng.normal(size=len(codes))
+    uneven = Clusters(TopLabel(np.full(len(codes), 0.8), latent < ndtri(0.8), clusters=codes))
+    assert uneven.degrees() < 6
+    assert uneven.degrees(uneven.codes >= 5) == pytest.approx(54)
+
+
+def test_labels_of_two_classes_are_drawn_as_alike_as_they_are():
+    rng = np.random.default_rng(2)
+    codes = np.repeat(np.arange(200), 5)
+    p = expit(1.5 * rng.normal(size=1000))  # of class 1, other in every sample of a patient
+    disease = math.sqrt(0.8) * rng.normal(size=200)[codes] + math.sqrt(0.2) * rng.normal(size=1000) < ndtri(p)
+    samples = Predictions.from_binary_probs(p, disease.astype(int)).with_clusters(codes)
+    clusters = clusters_of_labels(samples)
+    labels = draw_labels(samples, 200, np.random.default_rng(0), clusters)
+    assert Clusters.of(samples.top).latent_correlation < 0.3
+    residual = torch.cat([labels, samples.labels[None]]) - samples.probs[:, 1]
+    together = residual.view(201, 200, 5).sum(2).square().sum(1) - residual.square().sum(1)
+    assert float(together[:200].mean()) == pytest.approx(float(together[200]), rel=0.25)
+    torch.testing.assert_close(labels.double().mean(0), samples.probs[:, 1].double(), atol=0.16, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "given", [["a", "NA", "b", "b"], np.array(["2024-01-01", "NaT", "2024-01-02", "2024-01-02"], "M8")]
+)
+def test_words_and_dates_for_nothing_are_no_cluster(given):
+    with pytest.raises(InputError, match="every sample; got none at row 1"):
+        TopLabel([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 1]).with_clusters(given)
+
+
+# Methods chosen by cross-validation
+
+
+def test_copies_are_ranked_as_one():
+    first, second = torch.rand(2, 300, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    once = CrossValidatedDifference.between(first, second)
+    copies = [column.repeat_interleave(4) for column in (first, second)]
+    clusters = torch.arange(300).repeat_interleave(4)
+    copied = CrossValidatedDifference.between(*copies, clusters=clusters)
+    assert dataclasses.astuple(copied) == pytest.approx(dataclasses.astuple(once))
+    assert CrossValidatedDifference.between(*copies).standard_error < 0.6 * once.standard_error
+
+
+def test_the_folds_of_dirichlet_calibration_keep_clusters_together(monkeypatch):
+    given = []
+
+    def noted(labels, folds, seed, clusters=None):
+        given.append(clusters)
+        return fold_positions(labels, folds, seed, clusters)
+
+    monkeypatch.setattr("calibrant.calibrators.odir.fold_positions", noted)
+    DirichletODIR().fit(COPIED)
+    assert torch.equal(given[0], COPIED.clusters)
+
+
+def test_a_method_is_chosen_in_no_more_folds_than_clusters():
+    two = COPIED.with_clusters(np.arange(2000) // 1000)
+    assert rank(two, [TemperatureScaling()]).folds == 2
+    with pytest.raises(FitError, match="two clusters or more"):
+        rank(two[:1000], [TemperatureScaling()])

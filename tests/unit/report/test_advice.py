@@ -305,3 +305,11 @@ def test_the_calibration_slope_names_the_class_that_it_is_of(names, shown):
     died = (torch.rand(400, generator=generator) < risk).long()
     findings = verdict(judged(Predictions.from_binary_probs(risk, died, class_names=names))).findings
     assert any(f"On the scale of log-odds of {shown}: calibration slope" in one for one in findings)
+
+
+def test_samples_in_clusters_are_to_be_more_clusters():
+    codes = np.arange(300) // 5
+    words = str(evaluation_page(evaluate(draw(300).with_clusters(codes), resamples=100, error_rates=[0.2])))
+    assert "in clusters of the same size" in words
+    assert "for independent clusters drawn alike" in words
+    assert "clusters" not in str(evaluation_page(evaluate(draw(300), resamples=100, error_rates=[0.2])))
