@@ -353,6 +353,22 @@ def check_options(record: Any) -> None:
                 object.__setattr__(record, field.name, checked)
 
 
+def expression_of(record: Any) -> str:
+    """Return the ``name`` of a frozen record with its options that differ from the defaults, as users write it."""
+    options = [
+        f"{field.name}={_written(getattr(record, field.name))}"
+        for field in fields(record)
+        if getattr(record, field.name) != field.default
+    ]
+    return f"{record.name}({','.join(options)})" if options else str(record.name)
+
+
+def _written(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{','.join(map(_written, value))}]"
+    return str(getattr(value, "expression", value))
+
+
 def _checked_option(value: Any, hint: Any, name: str) -> Any:
     form, parts = get_origin(hint), [part for part in get_args(hint) if part is not type(None)]
     if form is Annotated:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant.checks import check_options, set_facts, with_devices_of_inputs
+from calibrant.checks import check_options, expression_of, set_facts, with_devices_of_inputs
 from calibrant.errors import (
     CalibrantError,
     CalibrantWarning,
@@ -412,19 +412,11 @@ class Calibrator(Method):
     @property
     def expression(self) -> str:
         """The name with the options that differ from the defaults, as the command line accepts it."""
-        options = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
-        unusual = [f"{name}={_written(value)}" for name, (value, default) in options.items() if value != default]
-        return f"{self.name}({','.join(unusual)})" if unusual else self.name
+        return expression_of(self)
 
 
 def _mass(predictions: Predictions) -> float:
     return len(predictions) if predictions.weights is None else float(predictions.weights.sum())
-
-
-def _written(value: object) -> str:
-    if isinstance(value, Calibrator):
-        return value.expression
-    return f"[{','.join(map(_written, value))}]" if isinstance(value, tuple) else str(value)
 
 
 def _plain(value: object) -> Any:

@@ -12,7 +12,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.checks import AtLeastOne, Positive, check_at_least, check_options, check_positive, check_real_number
+from calibrant.checks import (
+    AtLeastOne,
+    Positive,
+    check_at_least,
+    check_options,
+    check_positive,
+    check_real_number,
+    expression_of,
+)
 from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.datasets.pictures import Pictures, Shape, fit_square, picture_names, read_pictures, same_size, unreadable
 from calibrant.datasets.publisher_files import UNCHECKED, missing_files
@@ -59,7 +67,7 @@ class ImageFolder(DatasetReader):
             for part in ("train", *held)
         )
         validation, scale = others[0] if len(others) == 2 else None, PixelScale.of(training.tensor)
-        return Dataset(self.name, names, training, others[-1], validation, scale, augmentation="crop-flip")
+        return Dataset(expression_of(self), names, training, others[-1], validation, scale, augmentation="crop-flip")
 
 
 @final
@@ -98,7 +106,8 @@ class LargeImageFolder(DatasetReader):
             for part in ("train", *held)
         )
         scale, validation = PixelScale(_MEAN, _STD), others[0] if len(others) == 2 else None
-        return Dataset(self.name, names, training, others[-1], validation, scale, augmentation="resized-crop-flip")
+        name = expression_of(self)
+        return Dataset(name, names, training, others[-1], validation, scale, augmentation="resized-crop-flip")
 
 
 _IMAGENET_CLASSES, _IMAGENET_TRAINING, _IMAGENET_TEST = 1000, 1_281_167, 50_000

@@ -108,13 +108,14 @@ def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *
                 f"runs that are evaluated on the same images must be of one data set; {first.path} is of "
                 f"{first.settings.dataset} and {run.path} of {run.settings.dataset}. Diagnose them separately."
             )
-    name, known = first.settings.dataset, catalogue.datasets
-    if name not in known and name not in MEDMNIST_FLAGS:
+    name = first.settings.dataset
+    try:  # a part of the collection has a name of its own
+        reader = MedMNIST(name) if name in MEDMNIST_FLAGS else catalogue.datasets.parse(name)
+    except InputError:
         raise InputError(
-            f"a run's data set must be one of {', '.join(known)} to be read again; {first.path} is of {name!r}. Read "
-            "it yourself, and pass the Dataset."
-        )
-    reader = known[name] if name in known else MedMNIST(name)  # a part of the collection has a name of its own
+            f"a run's data set must be one of {', '.join(catalogue.datasets)} to be read again; {first.path} is of "
+            f"{name!r}. Read it yourself, and pass the Dataset."
+        ) from None
     if folder is None and not reader.is_embedded:
         raise FileError(
             Argument("data"),

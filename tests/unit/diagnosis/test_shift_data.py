@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from PIL import Image
 
-from calibrant.datasets import CIFAR10, Dataset, DigitsReader, MedMNIST, Samples
+from calibrant.datasets import CIFAR10, Dataset, DigitsReader, ImageFolder, LargeImageFolder, MedMNIST, Samples
 from calibrant.diagnosis import clean_samples, read_run_dataset, read_runs
 from calibrant.errors import FileError, InputError
 
@@ -83,6 +84,18 @@ def test_a_part_of_a_collection_is_read_by_its_own_name(runs, tmp_path, monkeypa
     monkeypatch.setattr(MedMNIST, "read", lambda reader, folder, *, checked: asked.append((reader, folder, checked)))
     read_run_dataset([changed(runs[0], dataset="pathmnist")], tmp_path, checked=False)
     assert asked == [(MedMNIST("pathmnist"), tmp_path, False)]
+
+
+def test_folders_of_pictures_are_read_again_at_the_size_of_the_training(runs, tmp_path):
+    for part in ("train", "val"):
+        for name in ("cat", "dog"):
+            (tmp_path / part / name).mkdir(parents=True)
+            Image.new("RGB", (40, 30), "red").save(tmp_path / part / name / "1.png")
+    for reader in (ImageFolder(), ImageFolder(size=16), LargeImageFolder(size=24, crop=0.5)):
+        dataset = reader.read(tmp_path)
+        again = read_run_dataset([changed(runs[0], dataset=dataset.name)], tmp_path)
+        assert torch.equal(again.test.tensor, dataset.test.tensor)
+    assert dataset.name == "large_image_folder(size=24,crop=0.5)"
 
 
 def test_data_that_cannot_be_read_again_are_named(runs):
