@@ -19,7 +19,7 @@ class HasReport(ABC):
         return str(report.to_markdown(report.page_of(self)))
 
     def to_latex(self) -> str:
-        """Return the tables of the full report as LaTeX, which needs the packages booktabs and amssymb."""
+        """Return the tables of the full report as LaTeX, which needs booktabs, amssymb and graphicx."""
         report = import_module("calibrant.report")
         return str(report.to_latex(report.page_of(self)))
 

@@ -64,10 +64,10 @@ _MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")
 
 
 def to_latex(page: Page) -> str:
-    """Return the tables of the full form of a page as LaTeX, which needs the packages booktabs and amssymb."""
+    """Return the tables of the full form of a page as LaTeX, which needs booktabs, amssymb and graphicx."""
     lines = [f"% {terminal_text(page.heading)}: {terminal_text(page.verdict.headline)}"]
-    lines += [f"% {terminal_text(line)}" for line in (page.facts, *page.verdict.findings, *page.notes) if line]
-    lines += ["% Needs \\usepackage{booktabs,amssymb}."]
+    notes = (page.facts, *page.verdict.findings, *page.notes, r"Needs \usepackage{booktabs,amssymb,graphicx}.")
+    lines += [f"% {terminal_text(line)}" for line in notes if line]
     tables = [(section, table) for section in page.sections for table in section.tables]
     for number, (section, table) in enumerate(tables, 1):
         parts = filter(None, (section.title, table.title, section.legend))
@@ -77,10 +77,11 @@ def to_latex(page: Page) -> str:
         lines += [
             *("", r"\begin{table}", r"\centering", rf"\caption{{{_latex_text(caption)}}}"),
             rf"\label{{tab:{re.sub('[^a-z0-9]+', '-', section.title.lower()).strip('-')}-{number}}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",  # only where it is too wide
             rf"\begin{{tabular}}{{{''.join('l' if column.is_text else 'r' for column in table.columns)}}}",
             *(r"\toprule", " & ".join(header) + r" \\", r"\midrule"),
             *(" & ".join(row) + r" \\" for row in rows),
-            *(r"\bottomrule", r"\end{tabular}", r"\end{table}"),
+            *(r"\bottomrule", r"\end{tabular}}", r"\end{table}"),
         ]
     return "\n".join(lines) + "\n"
 
