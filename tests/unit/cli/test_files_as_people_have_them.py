@@ -99,7 +99,7 @@ def test_the_word_for_correct_can_be_named(calibrant, tmp_path, stream):
     path = answers(tmp_path / "answers.jsonl", range(60))
     code, _, error = calibrant("evaluate", path, *stream)
     assert code == 2
-    assert "--positive-class ja" in error
+    assert "among 'ja', 'nein'. Name the one that means true: --positive-class" in error
     target = tmp_path / "report.json"
     code, _, error = calibrant(
         "evaluate", path, *stream, "--positive-class", "ja", "--resamples", 100, "--json", target
