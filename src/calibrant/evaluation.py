@@ -48,7 +48,7 @@ _LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the mo
 WORTHWHILE = 0.01  # least relative change of a proper score that is worth a step, as `smallest_effect` has it
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
 _HIGH_FLOOR = 0.02  # noise above this hides errors that would matter
-_HALF_WIDTH = 2 * 1.96  # standard deviations in a 95 % interval
+_WIDTH = 2 * 1.96  # of a 95 % interval, in standard deviations
 _POWER = 2.04  # factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)²
 
 
@@ -185,7 +185,7 @@ class Evaluation(HasReport):
         shift = self.line.intercept
         if shift.low <= 0 <= shift.high:
             return False
-        deviations = _HALF_WIDTH * shift.value / (shift.high - shift.low)  # of the maximum likelihood from 0
+        deviations = _WIDTH * shift.value / (shift.high - shift.low)  # of the maximum likelihood from 0
         return deviations**2 / (2 * (self.effective_n or self.n)) >= WORTHWHILE * self.metrics["nll"].value
 
     @property
