@@ -189,7 +189,8 @@ def recipe_of(cell: Settings) -> Recipe:
 
 
 def _name(cell: Settings) -> str:
-    named = (cell.get(name) for name in ("data", "division", "network", "network_seed"))
+    few = f"{cell['train_samples']}-images-{cell['train_epochs']}-epochs" if "train_samples" in cell else None
+    named = (cell.get("data"), cell.get("division"), cell["network"], few, cell.get("network_seed"))
     return "-".join(str(each) for each in named if each is not None)
 
 
@@ -209,6 +210,7 @@ def _trained(place: Place, cell: Settings) -> Bench:
             dataset,
             split=split,
             device=device,
+            train_samples=None if "train_samples" not in cell else int(cell["train_samples"]),
             runtime=RuntimeOptions(checkpoint_seconds=60.0),
             after_epoch=lambda _run, record: print(
                 f"{_name(cell)} epoch {record.epoch} {record.seconds:.1f} s {record.held_out}", flush=True

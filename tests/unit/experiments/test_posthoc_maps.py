@@ -10,9 +10,10 @@ from experiments.__main__ import STUDIES, main
 from experiments.posthoc_maps import networks
 from experiments.posthoc_maps.descent import STRENGTHS, descend, descend_odir
 from experiments.posthoc_maps.networks import bench_of
-from experiments.posthoc_maps.results import COLUMNS, PUBLISHED, numbers_of
-from experiments.posthoc_maps.study import BLOOD, COMPARED, DIGITS, POSTHOC_MAPS_STUDY
+from experiments.posthoc_maps.results import COLUMNS, PUBLISHED, chosen_pilot, numbers_of
+from experiments.posthoc_maps.study import BLOOD, CHOSEN, COMPARED, DIGITS, PILOT_SEED, POSTHOC_MAPS_STUDY, longer
 from experiments.published import read_published
+from experiments.records import Records
 from experiments.runner import Cell, Place
 from PIL import Image
 from safetensors.torch import save_file
@@ -119,7 +120,8 @@ def measured(cell):
     row = {metric: [value, value / 2, 2 * value] for metric in COLUMNS}
     numbers = {"metrics": row, "to_temperature": row}
     if cell["method"].startswith("NC"):
-        numbers |= {"T": 1.0, "norm": 0.0, "seconds": 1.0, "differences": dict.fromkeys(COMPARED, row)}
+        compared = {".".join(baseline): row for baseline in COMPARED}
+        numbers |= {"T": 1.0, "norm": 0.0, "seconds": 1.0, "differences": compared}
     return {"cell": dict(cell), "numbers": numbers}
 
 
@@ -137,8 +139,8 @@ def test_what_clamping_gains_is_a_share_of_the_best_baseline_of_any_fit():
     clamped = measured({"method": "NC (FL)", "fit": "paper", "epochs": 100, "seed": 0, **own})
     clamped["numbers"]["metrics"]["ece"] = [0.012, 0.002, 0.022]
     clamped["numbers"]["differences"] = {
-        "TS (grid)": clamped["numbers"]["differences"]["TS (grid)"],
-        "Dir-ODIR": {metric: [-0.004, -0.012, 0.002] for metric in COLUMNS},
+        "TS (grid).optimum": clamped["numbers"]["differences"]["TS (grid).optimum"],
+        "Dir-ODIR.optimum": {metric: [-0.004, -0.012, 0.002] for metric in COLUMNS},
     }
     found = numbers_of([*records, clamped])
     gain = found["gain.resnet50_imagenet.NC (FL).paper.ece"]
@@ -162,6 +164,51 @@ def test_official_records_of_bloodmnist_take_the_place_of_others():
     records[1]["numbers"]["metrics"]["ece"] = [0.5, 0.4, 0.6]
     assert numbers_of(records[:1])["resnet50_imagenet.TS.optimum.ece"].value < 50
     assert numbers_of(records)["resnet50_imagenet.TS.optimum.ece"].value == 50
+
+
+def test_networks_on_few_images_are_others_than_those_on_all():
+    cells = [
+        {"method": "TS", "fit": "optimum", **training, "network_seed": 0, "division": "other"}
+        for training in (BLOOD, longer(*CHOSEN))
+    ]
+    records = [measured(cell) for cell in cells]
+    records[1]["numbers"]["metrics"]["ece"] = [0.5, 0.4, 0.6]
+    found = numbers_of(records)
+    assert found["resnet50_imagenet.TS.optimum.ece"].value < 50
+    assert found["resnet50_overconfident.TS.optimum.ece"].value == 50
+
+
+def test_fits_behind_one_network_are_averaged_before_networks_are_compared():
+    own = {"method": "NC (CE)", "fit": "paper", "epochs": 100, **longer(*CHOSEN), "division": "other"}
+    records = []
+    for network, errors in enumerate([(0.01, 0.03), (0.05, 0.07)]):
+        for seed, error in enumerate(errors):
+            records.append(measured({**own, "network_seed": network, "seed": seed}))
+            records[-1]["numbers"]["metrics"]["ece"] = [error, error, error]
+    number = numbers_of(records)["resnet50_overconfident.NC (CE).paper.ece"]
+    assert number.value == pytest.approx(4)
+    assert number.high - number.value == pytest.approx(12.706 * 2)  # of two networks, 2 and 6 %, not of four
+    alone = numbers_of(records[:2])["resnet50_overconfident.NC (CE).paper.ece"]
+    assert alone.high - alone.value == pytest.approx(12.706 * 1)
+
+
+def pilot(samples, epochs, accuracy, ece):
+    cell = {"method": "none", "fit": "pilot", **longer(samples, epochs), "network_seed": PILOT_SEED}
+    record = measured(cell)
+    record["numbers"]["metrics"] |= {"accuracy": [accuracy] * 3, "ece": [ece] * 3}
+    return record
+
+
+def test_the_pilot_of_the_papers_accuracy_and_the_nearest_ece_is_chosen():
+    pilots = [pilot(2_000, 20, 0.83, 0.0577), pilot(3_000, 10, 0.87, 0.03), pilot(3_000, 20, 0.845, 0.07)]
+    assert chosen_pilot(pilots) == (3_000, 20)  # the first is not near the paper's 85.8 %
+    assert chosen_pilot(pilots[:1]) is None
+    assert not any("none" in name for name in numbers_of(pilots))  # they are in no table
+
+
+def test_the_overconfident_training_is_the_one_that_the_pilots_choose():
+    records = Records(POSTHOC_MAPS_STUDY.folder / "records.jsonl").read()
+    assert chosen_pilot(records) in {None, CHOSEN}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +281,7 @@ def test_bloodmnist_in_another_division_is_read_from_its_own_file(tmp_path):
         )
     }
     np.savez(tmp_path / "bloodcells_28.npz", **parts)
-    cell = {**BLOOD, "division": "other", "network_seed": 0, "train_epochs": 1, "batch_size": 32}
+    cell = {**longer(48, 2), "division": "other", "network_seed": 0, "batch_size": 32}
     bench = bench_of(Place(data=tmp_path, networks=tmp_path / "networks", device="cpu"), cell, quick=False)
     assert [len(bench.predictions[part]) for part in networks.PARTS] == [24, 24]
     assert bench.predictions["test"].n_classes == 8
@@ -308,7 +355,7 @@ def test_cells_of_imagenet_run_from_a_folder_of_pictures(imagenet, tmp_path, mon
         json.dumps(answers[place], allow_nan=False)
         assert {"metrics", "to_temperature"} <= set(answers[place]), cell
     assert answers[3]["norm"] > 0
-    assert set(answers[3]["differences"]) == set(COMPARED)
+    assert set(answers[3]["differences"]) == {".".join(each) for each in COMPARED}
 
 
 def test_weights_that_do_not_fit_are_refused_by_the_names_of_both_files(imagenet):
