@@ -14,12 +14,11 @@ test: lint types imports tests
 
 install: $(READY)
 
-# The constraints pin a CPU build of torch first: without the pin pip would fetch gigabytes of CUDA.
+# The constraints pin a CPU build of torch: without the pin pip would fetch gigabytes of CUDA.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "Python 3.11 or newer is needed; say make PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) (about two minutes the first time) ..."
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
