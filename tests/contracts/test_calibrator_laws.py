@@ -459,7 +459,9 @@ EXTREMES_TO_FIT = [
 class TestExtremeNumbers:
     @each_calibrator
     def test_a_fit_on_numbers_at_the_ends_of_their_type_gives_finite_results_or_a_reason(self, calibrator):
-        for name in EXTREMES_TO_FIT[4::8] if calibrator.name in SLOW else EXTREMES_TO_FIT:
+        # A third of the data sets is tried on each method, and each data set on a third of the methods.
+        first, step = (4, 8) if calibrator.name in SLOW else (ALL.index(calibrator) % 3, 3)
+        for name in EXTREMES_TO_FIT[first::step]:
             try:
                 rows = EXTREMES[name].predictions()
             except InputError:
