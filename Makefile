@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test install format lint types imports tests docs site frontend browser dist compatibility house reference frameworks benchmarks clean
+.PHONY: demo test install format lint types imports tests docs site frontend browser chromium dist compatibility house reference frameworks benchmarks clean
 .DELETE_ON_ERROR:
 
 demo: install
@@ -85,8 +85,10 @@ frontend/node_modules/.ready: frontend/package.json frontend/package-lock.json
 	@touch $@
 
 # What tests/browser needs; without it they are skipped.
-browser: install
+browser: install chromium
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright
+
+chromium:
 	command -v chromium || timeout 300 sh -c 'apt-get update --quiet=2; apt-get install --yes --no-install-recommends chromium'
 
 # Size and shape of the code beside their bounds; a test keeps them from growing.
