@@ -46,6 +46,7 @@ _OPTIONS = {
     "train_epochs": "epochs",
     "batch_size": "batch_size",
     "learning_rate": "learning_rate",
+    "warmup": "warmup",
     "augmentation": "augmentation",
     "network_seed": "seed",
 }

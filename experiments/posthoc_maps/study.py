@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -67,9 +68,10 @@ BLOOD: dict[str, Scalar] = {
     "augmentation": "none",
 }
 # The same network trained longer on few images is overconfident, as the paper's is. Every pilot is evaluated on the
-# calibration images alone; of those with about the paper's accuracy the one with the nearest ECE was chosen.
-PILOT_SAMPLES, PILOT_EPOCHS, PILOT_SEED = (1_500, 2_000, 3_000, 4_000, 6_000), (10, 20, 40), 9
-CHOSEN = (6_000, 10)
+# calibration images alone, which choose: see results.chosen_pilot. With warm-up and a lower rate, as some seeds come
+# apart without.
+PILOT_SAMPLES, PILOT_EPOCHS, PILOT_SEEDS = (1_500, 2_000, 3_000, 4_000), (20, 40), (7, 8, 9)
+CHOSEN = (3_000, 40)
 CIFAR100: dict[str, Scalar] = {"data": "cifar100", "recipe": "default", "train_epochs": 100, "network_seed": 0}
 DIGITS: dict[str, Scalar] = {
     "network": "digits_cnn",
@@ -88,7 +90,8 @@ def longer(samples: int, epochs: int) -> dict[str, Scalar]:
         >>> longer(2_000, 20)["milestone"]
         13
     """
-    return {**BLOOD, "train_samples": samples, "train_epochs": epochs, "milestone": 2 * epochs // 3}
+    longer = {"train_samples": samples, "train_epochs": epochs, "milestone": 2 * epochs // 3}
+    return BLOOD | longer | {"learning_rate": 0.01, "warmup": 2}
 
 
 def _networks() -> Iterator[dict[str, Scalar]]:
@@ -108,10 +111,8 @@ def _grid() -> Iterator[dict[str, Scalar]]:
     yield from _odir(EPOCHS, {"network": "resnet110"})
     yield {"method": "spline", "fit": "optimum", "network": "resnet110"}
     yield {"method": "density ratio", "fit": "features", "network": "resnet110", "data": "cifar100"}
-    for samples in PILOT_SAMPLES:
-        for epochs in PILOT_EPOCHS:
-            own = {**longer(samples, epochs), "division": "other", "network_seed": PILOT_SEED}
-            yield {"method": "none", "fit": "pilot", **own}
+    for seed, epochs, samples in product(PILOT_SEEDS, PILOT_EPOCHS, PILOT_SAMPLES):
+        yield {"method": "none", "fit": "pilot", **longer(samples, epochs), "division": "other", "network_seed": seed}
     for network in _networks():
         yield from _bundled(EPOCHS, {**OPTIMA, **SPLINE}, network)
         yield from _odir(EPOCHS, network)
