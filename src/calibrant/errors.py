@@ -199,7 +199,8 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 def samples_text(n: int, effective_n: float | None, noun: str = "sample", clusters: int | None = None) -> str:
     """Return the number of samples, of their clusters if they have some, and the effective number if it differs."""
     within = "" if clusters is None else f" in {counted(clusters, 'cluster')}"
-    return counted(n, noun) + within + ("" if effective_n is None else f" (effective {effective_n:,.0f})")
+    is_as_many = effective_n is None or round(effective_n) == n
+    return counted(n, noun) + within + ("" if is_as_many else f" (effective {effective_n:,.0f})")
 
 
 def percent(share: float, decimals: int = 1) -> str:

@@ -227,7 +227,8 @@ def size_text(n: int, effective_n: float | None) -> str:
         >>> size_text(10000, None), size_text(10000, 6200.3)
         ('n = 10,000', 'n = 10,000, effective 6,200')
     """
-    return f"n = {n:,}" + ("" if effective_n is None else f", effective {effective_n:,.0f}")
+    is_as_many = effective_n is None or round(effective_n) == n
+    return f"n = {n:,}" + ("" if is_as_many else f", effective {effective_n:,.0f}")
 
 
 def percent_ticks() -> FuncFormatter:
