@@ -41,8 +41,9 @@ class Bound:
 
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way.
 BOUNDS = {
-    # 200 before samples came in clusters and thresholds had a module, 202 before pictures were read in batches.
-    "modules": Bound("modules", 204, 240),
+    # 200 before samples came in clusters and thresholds had a module, 202 before pictures were read in batches, 204
+    # before the risk of the positive class and decisions by it had numbers, figures and words of their own.
+    "modules": Bound("modules", 207, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too. Why it
     # was raised is in the history of this file; last: 46,311 before reports had a calibration slope, 46,346 before
@@ -52,8 +53,9 @@ BOUNDS = {
     # that do not fit into memory were read in batches,
     # 47,438 before the tables of a report were written as LaTeX,
     # 47,497 before tests and intervals held for few, large and uneven clusters, 47,621 before runs on folders of
-    # pictures at a size of their own were read again, 47,639 before wide tables of LaTeX were fitted to the line.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 47_640, 38_000),
+    # pictures at a size of their own were read again, 47,639 before wide tables of LaTeX were fitted to the line,
+    # 47,640 before two classes were evaluated by the risk of the positive one, and decisions by their net benefit.
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 48_520, 38_000),
     "studio": Bound("lines of studio/", 1_428, 1_500),
     "integrations": Bound("lines of integrations/", 2_438, 2_500),
     # Last raised: 3,173 before slices had thresholds, 3,203 before differences were told without noise, 3,207 before a
@@ -67,9 +69,9 @@ BOUNDS = {
     "dialect": Bound("lines with words that the style guide rules out", 2, 0),
 }
 COMMAND_BOUNDS = {
-    "evaluate": Bound("files entered by evaluate", 34, 40),
+    "evaluate": Bound("files entered by evaluate", 36, 40),
     "fit": Bound("files entered by fit", 28, 30),
-    "compare": Bound("files entered by compare", 39, 50),
+    "compare": Bound("files entered by compare", 40, 50),
     "diagnose": Bound("files entered by diagnose", 49, 70),
 }
 

@@ -76,6 +76,29 @@ SECTIONS = (
         ),
     ),
     Section(
+        "Risks",
+        "files.md",
+        """\
+import torch
+
+from calibrant import PlattScaling, Predictions
+from calibrant.plots import plot_decisions, plot_risk, save_figure
+
+generator = torch.Generator().manual_seed(0)
+log_odds = 1.5 * torch.randn(6000, generator=generator) - 2
+ill = torch.rand(6000, generator=generator) < (0.8 * log_odds - 0.8).sigmoid()
+patients = Predictions.from_binary_logits(log_odds, ill.long(), class_names=["well", "ill"])
+calibration, test = patients[:2000], patients[2000:]
+calibrated = PlattScaling().fit(calibration).transform(test)
+save_figure(plot_risk(test, other=calibrated).figure, "risk/risk.png")
+save_figure(plot_decisions(test, other=calibrated).figure, "risk/decisions.png")
+""",
+        (
+            Figure("risk/risk.png", "plot_risk", "How often the positive class of two occurs at each probability."),
+            Figure("risk/decisions.png", "plot_decisions", "The net benefit of acting from each probability."),
+        ),
+    ),
+    Section(
         "Classes and slices",
         "files.md",
         "calibrant evaluate demo/digits-test.npz --by labels --figures slices",
@@ -264,7 +287,7 @@ def draw(folder: Path) -> None:
     from PIL import Image  # comes with matplotlib
 
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-    for made in ("sets", "trend"):  # figures of Python sections; commands make their own folders
+    for made in ("risk", "sets", "trend"):  # figures of Python sections; commands make their own folders
         (folder / made).mkdir(exist_ok=True)
     for section in SECTIONS:
         print(f"Gallery: {section.title.lower()}", flush=True)

@@ -43,8 +43,9 @@ from calibrant.diagnosis import (
 )
 from calibrant.diagnosis.shift import shift_levels
 from calibrant.diagnosis.summaries import SEPARATION
-from calibrant.evaluation import Evaluation, WorstBin, WorstClass
-from calibrant.evidence import CorpSplit, Difference, Estimate
+from calibrant.evaluation import ClassShare, Evaluation, WorstBin, WorstClass
+from calibrant.evidence import CalibrationLine, CorpSplit, Difference, Estimate, NetBenefit, Risk
+from calibrant.evidence.risk import RiskCurve, RiskGroup
 from calibrant.maps import Scale
 from calibrant.metrics import Murphy, RefinementTerms, ScoreSplit
 from calibrant.metrics.states import TopStatistic
@@ -112,6 +113,39 @@ def made_evaluation(*, top_label=False, miscalibrated=True, names=("cat", "dog",
         zeros=ZeroCells(cells=270, of_cells=10_000, labels=3, floored_labels=3, smallest=1e-8)
         if zeros and not top_label
         else None,
+    )
+
+
+def made_two_classes():
+    """A fraud model whose probabilities are twice too high on average, with two thresholds."""
+
+    def near(value, half, **more):
+        return Estimate(value, value - half, value + half, **more)
+
+    tenths = tuple(
+        RiskGroup(place / 20, (place + 1) / 20 - 0.001, 0.1, (place + 0.5) / 20, near((place + 0.5) / 40, 0.01))
+        for place in range(10)
+    )
+    nodes = tuple(place / 20 for place in range(1, 10))
+    curve = RiskCurve(nodes, *(tuple(node / 2 + by for node in nodes) for by in (0.0, -0.01, 0.01)))
+    numbers = {"predicted": near(0.25, 0.004), "observed": near(0.125, 0.007), "difference": near(0.125, 0.006)}
+    numbers |= {"ratio": near(0.5, 0.03), "auroc": near(0.781, 0.012)}
+    errors = {"ece": near(0.125, 0.006, floor=0.011, p=0.0005), "smece": near(0.121, 0.006, floor=0.012, p=0.0005)}
+    decisions = tuple(
+        NetBenefit(
+            at, near(value, 0.008), near(of_all, 0.007), near(value - of_all, 0.009),
+            near(0.6 - at, 0.01), near(0.9 - at, 0.02), near(0.2 + at, 0.01),
+        )
+        for at, value, of_all in ((0.05, 0.081, 0.0789), (0.1, 0.061, 0.0278))
+    )  # fmt: skip
+    return replace(
+        made_evaluation(names=("fine", "fraud"), zeros=False),
+        classes=2,
+        positive="fraud",
+        majority=ClassShare(0, "fine", 0.875),
+        line=CalibrationLine(near(0.96, 0.05), near(-1.02, 0.08), near(-0.98, 0.07)),
+        risk=Risk(**numbers, **errors, tenths=tenths, curve=curve),
+        decisions=decisions,
     )
 
 

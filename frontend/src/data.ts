@@ -23,11 +23,17 @@ export interface Density {
 export interface Risk { coverage: number[]; risk: number[]; low: number[]; high: number[]; optimal: number[]; aurc: number }
 export interface Temperatures { temperature: number[]; nll: number[]; cells: Cells[]; fitted: number | null; uniform_share: number }
 export interface Classes { name: string[]; samples: number[]; predicted: number[]; confidence: number[]; correct: number[]; weight: number[] | null; effective: number[] | null }
+/** How often the second of two classes occurs at each probability of it, and the net benefit of acting from a threshold of that. */
+export interface Positive {
+  name: string | null; tenths: number[][]; // of each: predicted, observed, its bounds, lowest and highest probability, share
+  curve: { risk: number[]; observed: number[]; low: number[]; high: number[] } | null;
+  decisions: { threshold: number[]; all: number[]; benefit: number[]; low: (number | null)[]; high: (number | null)[]; treated: number[]; found: (number | null)[]; right: (number | null)[] };
+}
 /** One set of predictions. */
 export interface View {
   name: string; title: string; n: number; accuracy: number; confidence: number;
   cells: Cells; ranks: Ranks; corp: Corp; density: Density; risk: Risk;
-  temperatures: Temperatures | null; classes: Classes | null;
+  temperatures: Temperatures | null; classes: Classes | null; positive: Positive | null;
 }
 export type Side = "better" | "worse" | "alike";
 export interface Dot { value: number; low: number | null; high: number | null; side: Side }

@@ -7,6 +7,7 @@ import { DiagnosisCharts } from "./diagnosis";
 import type { Charts, View } from "./data";
 import { Pick } from "./pick";
 import { number, share } from "./plot";
+import { RiskCharts } from "./risk";
 import { SliceCharts } from "./slices";
 import { ClassTable, DifferenceTable, MethodTable } from "./tables";
 import { TrendCharts } from "./trend";
@@ -49,6 +50,8 @@ export function Explorer({ charts }: { charts: Charts }) {
       {charts.views.length > 1 && (
         <fieldset class="views"><legend>Predictions shown</legend>{charts.views.map((one, i) => (
           <label><input type="radio" name="view" checked={i === chosen} onChange={() => choose(i)} /><span>{one.title}</span></label>))}</fieldset>)}
+      {view?.positive && <RiskCharts key={`${view.name}-risk`} positive={view.positive} other={(chosen && charts.views[0].positive) || undefined} title={charts.views[0].title} />}
+      {view?.positive && <h2>Predictions</h2>}
       {view && <ViewCharts key={view.name} view={view} first={chosen ? charts.views[0] : undefined} start={Math.min(charts.n_bins, MOST_BINS)} />}
       {charts.slices && <SliceCharts slices={charts.slices} bins={Math.min(charts.n_bins, MOST_BINS)} onPick={picks?.slice} />}
       {charts.methods.length > 0 && <MethodTable methods={charts.methods} baseline={charts.baseline} />}

@@ -258,11 +258,11 @@ def check_open_unit(value: object, name: str) -> float:
     return number
 
 
-def check_rates(error_rates: object) -> tuple[float, ...]:
-    """Return the error rates that thresholds are for, each between 0 and 1."""
-    if isinstance(error_rates, str) or not isinstance(error_rates, Iterable):
-        raise InputError(f"error_rates must be a list of shares, such as [0.05]; got {error_rates!r}.")
-    return tuple(check_open_unit(rate, "each of error_rates") for rate in error_rates)
+def check_rates(rates: object, name: str = "error_rates") -> tuple[float, ...]:
+    """Return error rates, or thresholds of a risk, each between 0 and 1."""
+    if isinstance(rates, str) or not isinstance(rates, Iterable):
+        raise InputError(f"{name} must be a list of shares, such as [0.05]; got {rates!r}.")
+    return tuple(check_open_unit(rate, f"each of {name}") for rate in rates)
 
 
 def _number(value: object) -> float:

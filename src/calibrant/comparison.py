@@ -26,11 +26,22 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.auto import candidate_set
 from calibrant.calibrators.base import absent_classes, try_fit
-from calibrant.checks import check_evidence, with_devices_of_inputs
+from calibrant.checks import check_evidence, check_rates, with_devices_of_inputs
 from calibrant.errors import CHECK_LABELS, InputError, warn
-from calibrant.evidence import Difference, Estimate, PairedBootstrap, Resampled, apply_holm, estimate, smallest_effect
+from calibrant.evidence import (
+    Difference,
+    Estimate,
+    NetBenefit,
+    PairedBootstrap,
+    Resampled,
+    apply_holm,
+    decision_curve,
+    estimate,
+    smallest_effect,
+)
 from calibrant.evidence.clusters import effective_number_of
 from calibrant.evidence.intervals import is_like_guessing
+from calibrant.evidence.risk import as_risk
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.metrics.base import check_metrics
@@ -206,6 +217,7 @@ class MethodResult:
     title: str
     metrics: dict[str, Estimate] = field(default_factory=dict)
     differences: dict[str, dict[str, Difference]] = field(default_factory=dict)  # by baseline, then metric
+    decisions: tuple[NetBenefit, ...] = ()  # by threshold of the risk, beside the uncalibrated model's
     to_best: Difference | None = None  # in log-loss, from the method with the lowest
     changed: float = math.nan  # share of test samples whose predicted class it changes
     seconds: float = math.nan  # time of the fit
@@ -354,12 +366,13 @@ def default_methods(calibration: Predictions) -> tuple[Calibrator, ...]:
 
 
 @with_devices_of_inputs
-def compare(
+def compare(  # noqa: PLR0913  # the options of the command line
     calibration: Predictions,
     test: Predictions,
     calibrators: Iterable[Calibrator] | None = None,
     *,
     metrics: Iterable[Metric] = (),
+    thresholds: Sequence[float] = (),
     n_bins: int = 15,
     resamples: int = 500,
     seed: int = 0,
@@ -380,6 +393,8 @@ def compare(
         test: Other samples, with the same classes.
         calibrators: Methods to compare; one that is given twice takes part once. None: :func:`default_methods`.
         metrics: More metrics, such as one of your own; one with the name of another replaces it.
+        thresholds: Risks of the positive class of two from which to act: methods are compared by their net benefit
+            there (:func:`calibrant.evidence.decision_curve`).
         n_bins: Number of bins of the binned calibration errors.
         resamples: Draws behind intervals and tests.
         seed: Random seed; the same seed gives the same numbers.
@@ -402,7 +417,9 @@ def compare(
     n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
     cautions = check_held_out(calibration, test)
     calibration, test = counted_samples(calibration), counted_samples(test)
-    simplest = simplest_method(test.class_names)
+    simplest, thresholds = simplest_method(test.class_names), check_rates(thresholds, "thresholds")
+    if thresholds:
+        as_risk(test)  # refuses more classes before the fits
     methods = methods_of(default_methods(calibration) if calibrators is None else calibrators, simplest)
     metrics = tuple({one.name: one for one in (*comparison_metrics(n_bins), *check_metrics(metrics))}.values())
     bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)
@@ -419,6 +436,9 @@ def compare(
             moved = (mapped.predicted != test.predicted).double()
             changed = float(moved.mean() if test.weights is None else moved @ test.weights / test.weights.sum())
             result = replace(result, metrics=estimated, changed=changed, map=trial.map)
+            if thresholds:
+                options: dict[str, Any] = {"baseline": test, "resamples": resamples, "seed": seed}
+                result = replace(result, decisions=decision_curve(mapped, thresholds, **options))
         results.append(result)
         del trial, mapped  # the next fit may need the memory of these samples
     progress("comparing", len(methods), len(methods))

@@ -18,8 +18,9 @@ from calibrant import catalogue
 from calibrant.checks import check_evidence, check_rates, with_devices_of_inputs
 from calibrant.evidence import LEVEL, Estimate, estimate
 from calibrant.evidence.clusters import effective_number_of, squares_at
-from calibrant.evidence.corp import CalibrationLine, CorpSplit, calibration_line, corp
+from calibrant.evidence.corp import CorpSplit, corp
 from calibrant.evidence.intervals import is_like_guessing
+from calibrant.evidence.risk import CalibrationLine, NetBenefit, Risk, calibration_line, decision_curve, evaluate_risk
 from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
 from calibrant.metrics import (
     Metric,
@@ -47,6 +48,7 @@ _NUMBERS = 1 << 20  # logits that are read at a time
 _LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the model is miscalibrated
 WORTHWHILE = 0.01  # least relative change of a proper score that is worth a step, as `smallest_effect` has it
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
+_RAREST = 0.001  # scale of errors where one of two classes is rarer than in half of this share
 _HIGH_FLOOR = 0.02  # noise above this hides errors that would matter
 _WIDTH = 2 * 1.96  # of a 95 % interval, in standard deviations
 _POWER = 2.04  # factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)²
@@ -156,12 +158,25 @@ class Evaluation(HasReport):
     operating_points: tuple[OperatingPoint, ...] = ()  # by error rate: that of the estimate, and the guaranteed one
     majority: ClassShare | None = None  # None where only top labels are known
     line: CalibrationLine | None = None  # of two classes, or top labels
-    positive: str | None = None  # name of the second of two classes, which the line is of
+    positive: str | None = None  # name of the second of two classes, which the line and the risk are of
+    risk: Risk | None = None  # of two classes: the probability of the second
+    decisions: tuple[NetBenefit, ...] = ()  # by threshold of that risk, or of the confidence of top labels
 
     @property
     def gap(self) -> float:
         """Mean confidence minus accuracy: above 0 the model is overconfident on average."""
         return self.metrics["confidence"].value - self.metrics["accuracy"].value
+
+    @property
+    def decisive(self) -> dict[str, Estimate]:
+        """Metrics, of which those of the positive class of two replace the calibration errors of the top label."""
+        risk = self.risk
+        return self.metrics if risk is None else {**self.metrics, "ece": risk.ece, "smece": risk.smece}
+
+    @property
+    def scale(self) -> float:
+        """Factor by which a calibration error matters sooner, where one of two classes is rare; else 1."""
+        return 1.0 if self.risk is None else max(self.risk.scale, _RAREST)
 
     @property
     def cancelled(self) -> float:
@@ -175,12 +190,12 @@ class Evaluation(HasReport):
     @property
     def is_off_by_class(self) -> bool:
         """Whether that error matters, and is too large beside the calibration error to be seen in it."""
-        return self.cancelled >= max(_SMALL_ERROR, self.metrics["ece"].value / 2)
+        return self.risk is None and self.cancelled >= max(_SMALL_ERROR, self.metrics["ece"].value / 2)
 
     @property
     def is_shifted(self) -> bool:
         """Whether the log-odds of two classes need a shift beyond noise, by enough to matter. No temperature shifts."""
-        if self.classes != 2 or self.line is None or not is_beyond_noise(self.metrics):
+        if self.classes != 2 or self.line is None or not is_beyond_noise(self.decisive):
             return False
         shift = self.line.intercept
         if shift.low <= 0 <= shift.high:
@@ -197,7 +212,7 @@ class Evaluation(HasReport):
             return Advice(NextStep.check_labels, Reason.like_guessing)
         if self.cancelled >= _SMALL_ERROR or self.is_shifted:
             return Advice(NextStep.compare_methods, Reason.classes_differ)
-        return advise(self.n, self.metrics, self.splits)
+        return advise(self.n, self.decisive, self.splits, small=_SMALL_ERROR * self.scale)
 
     def frame_rows(self) -> list[dict[str, Any]]:
         """Return a row per metric: name, family, value, interval; for calibration errors noise floor and p-value."""
@@ -227,6 +242,7 @@ def evaluate(
     resamples: int = 1000,
     seed: int = 0,
     error_rates: Sequence[float] = (),
+    thresholds: Sequence[float] = (),
     progress: Callable[[str], None] = lambda _: None,
     **arrays: Unpack[Arrays],
 ) -> Evaluation:
@@ -238,6 +254,8 @@ def evaluate(
         resamples: Bootstrap resamples for intervals and noise floors.
         seed: Random seed of the resampling.
         error_rates: Largest error rates for which to choose a threshold of the confidence (:func:`operating_points`).
+        thresholds: Risks of the positive class of two from which to act, with their net benefit
+            (:func:`calibrant.evidence.decision_curve`).
         progress: Called with the name of each stage as it begins.
         arrays: The predictions as arrays by keyword: ``evaluate(probs=p, labels=y)``.
 
@@ -247,19 +265,21 @@ def evaluate(
         (80, 0.275, True)
     """
     n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
-    rates = check_rates(error_rates)
+    rates, thresholds = check_rates(error_rates), check_rates(thresholds, "thresholds")
     samples = _canonical_order(counted_samples(as_predictions(predictions, "evaluate", arrays)))
     metrics = metrics_for(samples, n_bins=n_bins)
     estimates = estimate(samples, metrics, resamples=resamples, seed=seed, progress=progress)
     progress("splitting the scores into calibration and refinement")
     curve = corp(samples, seed=seed)
+    evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    has_risk = isinstance(samples, Predictions) and samples.n_classes == 2
     of_classes: dict[str, Any] = {"classes": None, "worst_classes": []}
     if isinstance(samples, Predictions):
         of_classes = {
             "classes": samples.n_classes,
             "worst_classes": worst_classes(samples),
             "zeros": samples.zero_cells,
-            "positive": samples.class_names[1] if samples.class_names and samples.n_classes == 2 else None,
+            "positive": samples.class_names[1] if samples.class_names and has_risk else None,
             "majority": majority_of(torch.bincount(samples.labels, samples.weights), samples.class_names),
         }
     return Evaluation(
@@ -276,6 +296,8 @@ def evaluate(
         clusters=samples.n_clusters,
         operating_points=operating_points(ranked_trials(samples), rates) if rates else (),
         line=calibration_line(samples),
+        risk=evaluate_risk(samples, n_bins=n_bins, **evidence) if has_risk else None,
+        decisions=decision_curve(samples, thresholds, **evidence) if thresholds else (),
         **of_classes,
     )
 
@@ -387,10 +409,15 @@ def is_beyond_noise(metrics: Mapping[str, Estimate], names: Sequence[str] = ("ec
     return any(p is not None and p <= _LEVEL for p in p_values)
 
 
-def advise(n: int, metrics: Mapping[str, Estimate], splits: Mapping[str, ScoreSplit]) -> Advice:
-    """Decide the next step; ``splits`` is what one cross-fitted temperature removes from proper scores, if known."""
+def advise(
+    n: int, metrics: Mapping[str, Estimate], splits: Mapping[str, ScoreSplit], *, small: float = _SMALL_ERROR
+) -> Advice:
+    """Decide the next step; ``splits`` is what one cross-fitted temperature removes from proper scores, if known.
+
+    A calibration error below ``small`` does not matter.
+    """
     error, beyond = metrics["ece"], is_beyond_noise(metrics)
-    matters = beyond and error.value >= _SMALL_ERROR
+    matters = beyond and error.value >= small
     if not splits:
         return _without_splits(n, smallest_visible(metrics), beyond=beyond, matters=matters)
     shown = [split for split in splits.values() if split.calibration_low > 0]

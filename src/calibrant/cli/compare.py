@@ -26,6 +26,7 @@ calibrant compare calibration.csv test.csv
 calibrant compare calibration.csv test.csv --methods all --json methods.json
 calibrant compare all.csv --split fold=cal,test
 calibrant compare calibration.npz test.npz --methods svs,temperature+isotonic
+calibrant compare cal.csv test.csv --positive p_fraud --threshold 0.05
 calibrant compare 'cal/*.parquet' 'test/*.parquet' --workers 4"""
 
 _CALIBRATION = (
@@ -41,6 +42,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     calibration_file: Annotated[Path, argument("CALIBRATION", _CALIBRATION)],
     test_file: Annotated[Path | None, argument("TEST", _TEST)] = None,
     methods: Annotated[str, option("NAMES", _METHODS)] = "default",
+    threshold: options.Thresholds = None,
     full: options.Full = False,
     bins: options.Bins = 15,
     resamples: options.Resamples = 500,
@@ -74,7 +76,9 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     with print_warnings(err, dropped), progress_bar(err) as progress:
         progress(f"reading {calibration_file} and {test_file}", 0, 1)
         evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed}
-        if any(scale.streams(source) for source in sets):
+        is_streamed = any(scale.streams(source) for source in sets)
+        thresholds = options.check_thresholds(threshold, streamed=is_streamed)
+        if is_streamed:
             comparison, test = _compare_streamed(sets, scale, given, parts, named, progress=progress, **evidence)
         else:
             calibration = sets[0].load_classes(given, parts, "calibration")
@@ -82,7 +86,12 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
             if split is not None:
                 _warn_of_shared_clusters(calibration, test)
             comparison = compare_methods(
-                calibration, test, named or default_methods(calibration), **evidence, progress=progress
+                calibration,
+                test,
+                named or default_methods(calibration),
+                thresholds=thresholds,
+                **evidence,
+                progress=progress,
             )
         progress("drawing", 1, 1)
 

@@ -29,6 +29,7 @@ calibrant evaluate test.csv --positive p_fraud --positive-class fraud
 calibrant evaluate test.csv --figures figures --json report.json
 calibrant evaluate 'preds/*.parquet' --workers 4 --checkpoint job
 calibrant evaluate test.csv --error-rate 0.05 --error-rate 0.01
+calibrant evaluate test.csv --positive p_fraud --threshold 0.05
 calibrant evaluate test.csv --by region --by device --classes
 calibrant evaluate new.csv --baseline old.csv
 calibrant evaluate test.csv --fail-if 'ece>0.05' --fail-unless 'auroc>0.8'
@@ -101,6 +102,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     ] = None,
     slicing: Slicing = Slicing(),
     error_rate: Annotated[list[float] | None, option("SHARE", _ERROR_RATE)] = None,
+    threshold: options.Thresholds = None,
     gates: Gates = Gates(),
     full: options.Full = False,
     bins: options.Bins = 15,
@@ -122,12 +124,12 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.report import evaluation_page
     from calibrant.slices import worst_slices
 
-    if unknown := [rate for rate in error_rate or () if not 0 < rate < 1]:
-        raise InputError(f"--error-rate must lie between 0 and 1, as 0.05 does; got {unknown[0]:g}.")
+    rates = options.check_shares(error_rate, "--error-rate", "0.05")
     reading = confidences.as_options(given)
     parts = options.Split.parse(split)
     reports.check(files)  # before files are searched for in folders, and again with those that were found
     source, other = Source.find(files), None if baseline is None else Source.find([baseline])
+    thresholds = options.check_thresholds(threshold, streamed=source.are_states or scale.streams(source))
     name, inputs = source.name, [*source.paths, *([] if other is None else other.paths)]
     conditions = gates.parse(inputs)
     reports.check(inputs)
@@ -148,9 +150,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             stage(f"comparing with {baseline}")
             differences = opened.differences(metrics, resamples=resamples, seed=seed)
         with _threads_for(predictions):
-            evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed}
-            evidence |= {"error_rates": error_rate or ()}
-            evaluation = opened.evaluate(**evidence, progress=stage)
+            evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed, "error_rates": rates}
+            evaluation = opened.evaluate(**evidence, thresholds=thresholds, progress=stage)
             slices = opened.slices(**evidence, progress=stage)
 
         def draw(theme: "ThemeName") -> "dict[str, Figure]":
@@ -158,8 +159,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             from calibrant.plots import slice_figures
 
             stage("drawing")
-            ece = evaluation.metrics["ece"]
-            drawn = draw_figures(predictions, n_bins=bins, theme=theme, seed=seed, name=name, ece=ece)
+            known: dict[str, Any] = {"ece": evaluation.metrics["ece"], "risk": evaluation.risk}
+            known["error_rate"] = rates[0] if rates else None
+            drawn = draw_figures(predictions, n_bins=bins, theme=theme, seed=seed, name=name, **known)
             return {**drawn, **slice_figures(predictions, slices, columns, n_bins=bins, theme=theme, name=name)}
 
         def charts() -> dict[str, Any]:

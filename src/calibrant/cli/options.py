@@ -79,9 +79,31 @@ Features: TypeAlias = Annotated[str | None, option("NAME", _FEATURES, INPUT, sho
 Bins: TypeAlias = Annotated[int, option("N", "Number of bins of binned metrics.", min=1, max=1000000)]
 Resamples: TypeAlias = Annotated[int, option("N", "Number of bootstrap resamples for intervals and tests.", min=100)]
 Seed: TypeAlias = Annotated[int, option("N", "Random seed: equal seeds give equal numbers.", callback=check_seed)]
+_THRESHOLD = (
+    "Net benefit of acting on samples whose probability of the positive class is at least this, such as 0.1, where a "
+    "missed one costs 9 times a needless act. May be repeated."
+)
+Thresholds: TypeAlias = Annotated[list[float] | None, option("SHARE", _THRESHOLD)]
 _DEVICE = "cuda if there is a GPU, else cpu"
 Device: TypeAlias = Annotated[str | None, option("NAME", "cpu, cuda, cuda:1, …", show_default=_DEVICE)]
 Full: TypeAlias = Annotated[bool, flag("--full", "Print all numbers, not only those that matter most.")]
+
+
+def check_shares(shares: Sequence[float] | None, name: str, example: str) -> list[float]:
+    """Return the shares that were given, each between 0 and 1."""
+    if unknown := [one for one in shares or () if not 0 < one < 1]:
+        raise InputError(f"{name} must lie between 0 and 1, as {example} does; got {unknown[0]:g}.")
+    return list(shares or ())
+
+
+def check_thresholds(thresholds: Sequence[float] | None, *, streamed: bool) -> list[float]:
+    """Return the thresholds of a risk, rising, each once."""
+    if thresholds and streamed:
+        raise InputError(
+            "--threshold must come with samples that are read into memory; got --stream or another option of scale, "
+            "states, or large files. Leave one of the two out."
+        )
+    return sorted(set(check_shares(thresholds, "--threshold", "0.1")))
 
 
 @final

@@ -413,7 +413,14 @@ class Opened(NamedTuple):
         return self.baseline.sample.predictions if isinstance(self.baseline, EvaluationState) else self.baseline
 
     def evaluate(
-        self, *, n_bins: int, resamples: int, seed: int, error_rates: Sequence[float], progress: Progress
+        self,
+        *,
+        n_bins: int,
+        resamples: int,
+        seed: int,
+        error_rates: Sequence[float],
+        thresholds: Sequence[float],
+        progress: Progress,
     ) -> "Evaluation":
         """Evaluate all samples."""
         from calibrant.evaluation import evaluate
@@ -421,6 +428,7 @@ class Opened(NamedTuple):
 
         if self.gathered is None:
             wanted: dict[str, Any] = {"n_bins": n_bins, "seed": seed, "error_rates": error_rates}
+            wanted |= {"thresholds": thresholds}
             return evaluate(self.predictions, resamples=resamples, **wanted, progress=progress)
         state, shards, missing = self.gathered
         wanted = {"shards": len(shards), "missing": missing, "error_rates": error_rates}

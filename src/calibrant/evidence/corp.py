@@ -5,8 +5,6 @@ its fit is what the confidence would have to be, were it calibrated without chan
 fit lowers every proper score by its miscalibration, and what separates the fit from the overall accuracy is its
 discrimination: ``score = miscalibration − discrimination + uncertainty``.
 
-The line of logistic regression beside it has two numbers: slope and intercept on the scale of log-odds.
-
 Reference: Dimitriadis, Gneiting & Jordan (2021), Stable Reliability Diagrams for Probabilistic Classifiers, PNAS.
 """
 
@@ -22,8 +20,7 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least
 from calibrant.evidence.clusters import Clusters
-from calibrant.evidence.estimates import Estimate
-from calibrant.evidence.intervals import FEWEST, draw_right, p_value, t_quantile
+from calibrant.evidence.intervals import draw_right, p_value
 from calibrant.metrics.states import EXACT, Ranked
 from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions, counted_samples
 
@@ -32,8 +29,6 @@ _CELLS = 16384
 # The band is evaluated at about twice as many confidences: half even in rank, half even in confidence.
 _NODES = 101
 _TOGETHER = 25  # redraws
-_MOST_LOG_ODDS, _MOST_STEPS = 60.0, 50  # of a line: probabilities of 0 have log-odds of a floor; beyond, it diverges
-_FEW = 10_000  # samples, or clusters, up to which it shows that each moves the line towards itself
 _Array = NDArray[np.float64]
 
 
@@ -224,82 +219,3 @@ def _entropy(count: _Array, hits: _Array) -> float:
     from scipy.special import xlogy
 
     return float(-(xlogy(hits, hits / count) + xlogy(count - hits, 1 - hits / count)).sum())
-
-
-class CalibrationLine(NamedTuple):
-    """Logistic regression of outcomes on the log-odds of their probabilities: 1 and 0 if these are calibrated."""
-
-    slope: Estimate  # below 1, probabilities are too extreme, above 0.5 and below it
-    intercept: Estimate  # beside that slope
-    in_the_large: Estimate  # the intercept at a slope of 1: below 0, probabilities are too high on average
-
-
-def calibration_line(samples: Predictions | TopLabel) -> CalibrationLine | None:
-    """Return calibration slope, intercept and calibration in the large of class 1 of two, or of top labels.
-
-    Maximum likelihood; Wald intervals from the jackknife variance, which also holds where no line fits, by cluster
-    where samples are in some, and Student's t. None for more classes, and where there is no line: probabilities of 0 or
-    1, one outcome only, separable samples. The intervals of fewer than ten samples or clusters are unknown.
-
-    References: Cox (1958), Two Further Applications of a Model for Binary Regression, Biometrika; Van Calster et al.
-    (2019), Calibration: the Achilles Heel of Predictive Analytics, BMC Medicine; Bell & McCaffrey (2002), Bias
-    Reduction in Standard Errors for Linear Regression with Multi-Stage Samples, Survey Methodology.
-
-    Example:
-        >>> p = torch.linspace(0.05, 0.95, 19).repeat_interleave(100)
-        >>> labels = torch.arange(1, 101).repeat(19) <= 100 * p + 0.5  # as often as p says
-        >>> line = calibration_line(Predictions.from_binary_probs(p, labels.long()))
-        >>> round(line.slope.value, 3), abs(round(line.in_the_large.value, 3))
-        (1.0, 0.0)
-    """
-    if isinstance(samples, Predictions):
-        if samples.n_classes != 2:
-            return None
-        log_odds, outcome = samples.logits.double().diff(dim=1)[:, 0], samples.labels == 1
-    else:
-        log_odds, outcome = samples.log_odds.double(), samples.correct
-    counts = torch.ones_like(log_odds) if samples.sample_counts is None else samples.sample_counts.double()
-    if not log_odds.abs().max() < _MOST_LOG_ODDS or log_odds.min() == log_odds.max():
-        return None
-    ones, target = torch.ones_like(log_odds), outcome.double()
-    with_slope = _logistic(torch.stack([ones, log_odds], 1), torch.zeros_like(log_odds), target, counts, samples)
-    alone = _logistic(ones[:, None], log_odds, target, counts, samples)
-    return None if with_slope is None or alone is None else CalibrationLine(with_slope[1], with_slope[0], alone[0])
-
-
-def _logistic(
-    inputs: Tensor, offset: Tensor, target: Tensor, counts: Tensor, samples: Predictions | TopLabel
-) -> list[Estimate] | None:
-    """Return the coefficients of a logistic regression, found by Newton's method; None where it does not converge."""
-    beta = torch.zeros(inputs.shape[1], dtype=torch.float64, device=inputs.device)
-    for _ in range(_MOST_STEPS):
-        p = (inputs @ beta + offset).sigmoid()
-        residual = (counts * (target - p))[:, None] * inputs
-        hessian = (inputs * (counts * p * (1 - p))[:, None]).T @ inputs
-        factor, failed = torch.linalg.cholesky_ex(hessian)
-        if failed:
-            return None
-        step = torch.cholesky_solve(residual.sum(0)[:, None], factor)[:, 0]
-        beta = beta + step * min(1.0, 1 / float(step.abs().max().clamp(min=1e-300)))  # no overshoot from 0
-        if step.abs().max() < 1e-9:
-            errors = _half_widths(inputs, counts * p * (1 - p), residual, hessian, samples)
-            return [Estimate(float(b), float(b - e), float(b + e)) for b, e in zip(beta, errors, strict=True)]
-    return None
-
-
-def _half_widths(
-    inputs: Tensor, curvature: Tensor, residual: Tensor, hessian: Tensor, samples: Predictions | TopLabel
-) -> Tensor:
-    """Return half the width of the interval of each coefficient, from how each sample or cluster changes them."""
-    size, k, clusters = samples.independent_size, inputs.shape[1], Clusters.of(samples.top)
-    if size < FEWEST:
-        return torch.full_like(hessian[0], math.nan)
-    scores = torch.stack([samples.cluster_sums(column) for column in residual.T], 1)
-    if size <= _FEW:
-        products = [samples.cluster_sums(curvature * inputs[:, i] * inputs[:, j]) for i in range(k) for j in range(k)]
-        others = hessian - torch.stack(products, 1).view(-1, k, k)
-        changes = torch.linalg.solve_ex(others, scores[:, :, None]).result[:, :, 0]
-    else:
-        changes = torch.linalg.solve(hessian, scores.T).T
-    degrees = size - k if clusters is None else max(1.0, clusters.degrees() + 1 - k)
-    return t_quantile(degrees) * math.sqrt((size - 1) / size) * changes.square().sum(0).sqrt()

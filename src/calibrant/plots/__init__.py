@@ -12,9 +12,11 @@ from calibrant.plots.delta import plot_delta
 from calibrant.plots.evaluation import figures, plot_bins_sweep, plot_bins_sweeps, plot_density, plot_risk_coverage
 from calibrant.plots.layout import THEMES, Theme, ThemeName, method_title, save_figure, save_figures
 from calibrant.plots.reliability import plot_classwise, plot_reliability, plot_slices, slice_figures
+from calibrant.plots.risk import plot_decisions, plot_risk
 
 __all__ = [
     "THEMES", "Theme", "ThemeName", "comparison_figures", "figures", "method_title", "plot_bins_sweep",
-    "plot_bins_sweeps", "plot_classwise", "plot_comparison", "plot_delta", "plot_density", "plot_reliability",
-    "plot_risk_coverage", "plot_slices", "plot_trend", "save_figure", "save_figures", "slice_figures",
+    "plot_bins_sweeps", "plot_classwise", "plot_comparison", "plot_decisions", "plot_delta", "plot_density",
+    "plot_reliability", "plot_risk", "plot_risk_coverage", "plot_slices", "plot_trend", "save_figure",
+    "save_figures", "slice_figures",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ import itertools
 import math
 import textwrap
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,6 +18,7 @@ from calibrant.evidence import Side
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 from calibrant.plots.reliability import plot_reliability
+from calibrant.plots.risk import plot_decisions, plot_risk
 from calibrant.predictions import Predictions
 from calibrant.scale.trend import Trend
 
@@ -51,7 +52,8 @@ def comparison_figures(
         name: Name of the data, such as their file, for the titles.
 
     Returns:
-        Figures by name: comparison, and before_and_after the recommended method (or else the best).
+        Figures by name: comparison, and before_and_after the recommended method (or else the best); of two classes
+        also risk and decisions before and after it.
     """
     drawn = {"comparison": plot_comparison(comparison, name=name, theme=theme)}
     shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
@@ -63,6 +65,10 @@ def comparison_figures(
         set_names = (layout.method_title(UNCALIBRATED), layout.method_title(shown.name))
         ax = plot_reliability(before, other=after, set_names=set_names, name=name, theme=theme)
         drawn["before_and_after"] = cast("Figure", ax.figure)
+        if test.n_classes == 2:
+            both: dict[str, Any] = {"other": pairs[1][0], "set_names": set_names, "name": name, "theme": theme}
+            for kind, draw in (("risk", plot_risk), ("decisions", plot_decisions)):
+                drawn[kind] = cast("Figure", draw(test, **both).figure)
     return drawn
 
 

@@ -17,10 +17,11 @@ from torch import Tensor
 from calibrant import diagrams
 from calibrant.diagrams import BinsSweep, ConfidenceDensity, RiskCoverage
 from calibrant.errors import InputError, percent, without_middle
-from calibrant.evidence import Estimate
+from calibrant.evidence import Estimate, Risk, evaluate_risk
 from calibrant.plots import layout
 from calibrant.plots.layout import DASHED, DOT, Corner, Look, Theme, ThemeName
 from calibrant.plots.reliability import diagram_of, plot_classwise, plot_reliability
+from calibrant.plots.risk import name_of, plot_decisions, plot_risk
 from calibrant.predictions import Arrays, Predictions, TopLabel
 
 _LONGEST_NAME, _LONGEST_LABEL = 56, 24
@@ -41,6 +42,8 @@ def figures(
     seed: int = 0,
     name: str = "",
     ece: Estimate | None = None,
+    risk: Risk | None = None,
+    error_rate: float | None = None,
 ) -> dict[str, Figure]:
     """Draw all figures of these predictions.
 
@@ -51,18 +54,30 @@ def figures(
         seed: Random seed of the noise floor.
         name: Name of the data, such as their file, for the titles.
         ece: Estimate of the ECE with as many bins, if it is known already.
+        risk: The risk of the positive class of two, if it is known already.
+        error_rate: Error rate to mark in the figure of risk and coverage; None: a round one.
 
     Returns:
-        Figures by name: reliability, classwise (only from :class:`Predictions`), density, risk_coverage, bins_sweep.
+        Figures by name: risk and decisions (only of two classes), reliability, classwise (only from
+        :class:`Predictions`), density, risk_coverage, bins_sweep.
     """
     first = plot_reliability(diagrams.reliability(predictions, n_bins=n_bins, ece=ece), name=name, theme=theme)
-    drawn = {"reliability": cast("Figure", first.figure)}  # axes made here are in no subfigure
+    drawn: dict[str, Figure] = {}
+    if isinstance(predictions, Predictions) and predictions.n_classes == 2:
+        one = risk or evaluate_risk(predictions, n_bins=n_bins, seed=seed)
+        positive = name_of(predictions)
+        of_risk = {
+            "risk": plot_risk(one, positive=positive, name=name, theme=theme),
+            "decisions": plot_decisions(predictions, name=name, theme=theme),
+        }
+        drawn |= {kind: cast("Figure", ax.figure) for kind, ax in of_risk.items()}
+    drawn["reliability"] = cast("Figure", first.figure)  # axes made here are in no subfigure
     if isinstance(predictions, Predictions):
         diagram = diagrams.classwise_reliability(predictions, n_bins=n_bins)
         drawn["classwise"] = plot_classwise(diagram, name=name, theme=theme)
     others = {
         "density": plot_density(predictions, name=name, theme=theme),
-        "risk_coverage": plot_risk_coverage(predictions, name=name, theme=theme),
+        "risk_coverage": plot_risk_coverage(predictions, error_rate=error_rate, name=name, theme=theme),
         "bins_sweep": plot_bins_sweep(diagrams.bins_sweep(predictions, seed=seed), name=name, theme=theme),
     }
     return drawn | {kind: cast("Figure", ax.figure) for kind, ax in others.items()}
@@ -114,6 +129,7 @@ def plot_risk_coverage(
     *predictions: Predictions | TopLabel | RiskCoverage,
     other: Predictions | TopLabel | RiskCoverage | None = None,
     set_names: tuple[str, str] = ("uncalibrated", "calibrated"),
+    error_rate: float | None = None,
     name: str = "",
     ax: Axes | None = None,
     theme: ThemeName = "light",
@@ -122,7 +138,7 @@ def plot_risk_coverage(
     """Draw the risk that remains at every coverage with its 95 % band, above the best that the same accuracy allows.
 
     The tinted area between the two is what a better ranking could gain. A diamond marks an operating point: how many
-    samples can be answered at a round error rate.
+    samples can be answered at this ``error_rate`` or, unless it is given, at a round one.
     """
     first = diagram_of(predictions, arrays, RiskCoverage, diagrams.risk_coverage, "plot_risk_coverage")
     second = other if other is None or isinstance(other, RiskCoverage) else diagrams.risk_coverage(other)
@@ -153,7 +169,7 @@ def plot_risk_coverage(
     falling = max(float(of.risk_high[of.coverage > 0.4].max()) for of, _, _ in curves) < 0.6 * top
     # Below, the legend stands where the best curve is not: it leaves the axis where coverage equals accuracy.
     low_corner: Corner = "lower right" if float(first.risk[-1]) > 0.5 else "lower left"
-    is_marked = second is None and _mark_operating_point(ax, first, colours)
+    is_marked = second is None and _mark_operating_point(ax, first, colours, error_rate)
     beside: Corner = "upper right" if falling else low_corner
     layout.key(ax, colours, handles, place="upper left" if rising or is_marked else beside)
     # Above a curve that is high on the left too, the legend has room of its own: below it would cover the note.
@@ -168,13 +184,13 @@ def plot_risk_coverage(
     return ax
 
 
-def _mark_operating_point(ax: Axes, diagram: RiskCoverage, theme: Theme) -> bool:
-    """Mark how many samples can be answered at the largest round error rate that is at most half of the whole one.
+def _mark_operating_point(ax: Axes, diagram: RiskCoverage, theme: Theme, error_rate: float | None) -> bool:
+    """Mark how many samples can be answered at an error rate: the largest round one of at most half of the whole.
 
     Return whether there is such a point.
     """
-    target = next((risk for risk in _RISKS if risk <= float(diagram.risk[-1]) / 2), None)
-    place = None if target is None or diagram.n < _FEWEST else diagram.widest_at(target)
+    target = error_rate or next((risk for risk in _RISKS if risk <= float(diagram.risk[-1]) / 2), None)
+    place = None if target is None or (error_rate is None and diagram.n < _FEWEST) else diagram.widest_at(target)
     if target is None or place is None:
         return False
     x, y = float(diagram.coverage[place]), float(diagram.risk[place])

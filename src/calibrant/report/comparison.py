@@ -25,11 +25,13 @@ from calibrant.evidence import Difference
 from calibrant.report import page
 from calibrant.report.evaluation import plain_estimates
 from calibrant.report.page import Cell, Page, Row, Section, Table, Verdict, code, sentence, table
+from calibrant.report.risk import decision_sections
 
 if TYPE_CHECKING:
     from calibrant.confidence import ConfidenceComparison
 
 _NAMES = {UNCALIBRATED: "the uncalibrated model", TEMPERATURE: "temperature scaling", PLATT: "Platt scaling"}
+_POSITIVE = "the positive class"
 _MOST_NAMED = 6
 _SHOWN = 0.00005  # the least difference that four decimals show
 _BRIEF = ("nll", "brier", "ece")
@@ -54,6 +56,10 @@ def comparison_page(
     intervals = [[code(m.name), *map(page.estimate_text, m.metrics.values())] for m in comparison.fitted]
     command = f"calibrant fit {shlex.quote(chosen.name)} {shlex.quote(str(calibration))}{reading} -o map.safetensors"
     shards = 0 if comparison.streamed is None else comparison.streamed.shards
+    of_decisions = {one.name: one.decisions for one in comparison.fitted}
+    shown = {
+        name: own for name, own in of_decisions.items() if name in {UNCALIBRATED, comparison.simplest, chosen.name}
+    }
     streamed = f", streamed from {counted(shards, 'file')}" if shards else ""
     return Page(
         title="Calibration methods compared",
@@ -63,12 +69,16 @@ def comparison_page(
         brief_findings=tuple(_main_findings(comparison, chosen)),
         tone="open" if comparison.cautions else _TONES.get(comparison.why_uncalibrated, "good"),
         number=_number(comparison, chosen),
-        brief=(Section("", (_leaderboard(comparison, is_brief=True),), legend=_legend(comparison, is_brief=True)),),
+        brief=(
+            Section("", (_leaderboard(comparison, is_brief=True),), legend=_legend(comparison, is_brief=True)),
+            *decision_sections(shown, _POSITIVE),
+        ),
         full_hint="More findings, all metrics and differences" + (f", {counted(len(notes), 'note')}" if notes else ""),
         sections=(
             Section("Methods by log-loss", (_leaderboard(comparison),), legend=_legend(comparison)),
             Section("Every number with its 95 % interval", (table(["method", *comparison.best.metrics], intervals),)),
             *(Section(f"Differences from {_NAMES[name]}", (_differences(comparison, name),)) for name in baselines),
+            *decision_sections(of_decisions, _POSITIVE),
             *_streamed_sections(comparison),
         ),
         notes=tuple(notes),
@@ -373,6 +383,7 @@ def method_fields(method: MethodResult) -> dict[str, Any]:
     if method.failure is None:
         fields |= {"metrics": plain_estimates(method.metrics), "differences": method.differences}
         fields |= {"changed": method.changed, "seconds": method.seconds}
+        fields |= {"decisions": method.decisions} if method.decisions else {}
         summary = None if method.map is None else method.map.summary
         if summary is not None and summary.compared:
             fields["own_samples"] = {"n": summary.compared, "before": summary.before, "after": summary.after}

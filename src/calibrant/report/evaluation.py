@@ -14,6 +14,17 @@ from calibrant.metrics.base import Family
 from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR
 from calibrant.report import page
 from calibrant.report.page import Page, Section, Tone, Verdict, code, number_text, table
+from calibrant.report.risk import (
+    class_name,
+    decision_sections,
+    decision_words,
+    highest_words,
+    risk_headline,
+    risk_section,
+    separation_words,
+    size_of,
+    tenths_section,
+)
 from calibrant.slices import Slice
 
 FAMILIES: dict[Family, str] = {
@@ -30,9 +41,10 @@ _BRIEF_METRICS = {
 }  # fmt: skip
 _TOP_LABEL_FALLBACKS = {"top_brier": "Brier score of the confidence", "aurc": "area under risk-coverage"}
 
+_OF_TOP_LABEL = ("confidence", "ece", "smece")  # left to the full form where the probability of one class has its own
+
 _HEADER = ("value", "95 % interval", "noise floor", "p")
 
-_SIZES = ((0.01, "very slightly"), (0.03, "slightly"), (0.07, "clearly"), (0.15, "strongly"))
 _SEPARATION = (
     (0.6, "hardly separates right from wrong"),
     (0.7, "separates right from wrong poorly"),
@@ -58,6 +70,10 @@ _STEPS = {
     Reason.calibrated: "Leave the confidence unchanged: recalibrating could only add noise.",
     Reason.like_guessing: f"It is right no more often than guessing would be. {CHECK_LABELS}",
 }
+_RISK_STEP = (
+    "One temperature cannot correct the level of a probability: compare methods (calibrant compare) on samples that "
+    "are not used for testing; platt corrects level and spread."
+)
 _TONES: dict[NextStep, Tone] = {NextStep.leave: "good", NextStep.more_samples: "open", NextStep.check_labels: "open"}
 
 _COMMON = 0.9  # share of a class from which the other one of two is rare
@@ -86,7 +102,13 @@ def evaluation_page(
     check_kind(evaluation, Evaluation, "evaluation", "Make one with calibrant.evaluate(predictions).")
     classes = counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"
     names, error = brief_names(evaluation.metrics), "tl_ece" if evaluation.is_off_by_class else "ece"
+    risk, positive = evaluation.risk, positive_words(evaluation)
+    of_risk = () if risk is None else (risk_section(evaluation, risk),)
+    tenths = () if risk is None else (tenths_section(evaluation, risk),)
+    decisions = decision_sections({"": evaluation.decisions}, positive)
+    key = "Calibration error of " + positive if risk else catalogue.metrics[error].title
     words = verdict(evaluation, slices, comparison_text(comparison, baseline) if comparison else None, to_calibrate)
+    names = [name for name in names if evaluation.risk is None or name not in _OF_TOP_LABEL]
     main = [[catalogue.metrics[name].title, _arrow(name), *_cells(evaluation.metrics[name])] for name in names]
     return Page(
         title="Calibration report",
@@ -94,9 +116,11 @@ def evaluation_page(
         facts=f"{_size_text(evaluation)}, {classes}{_shards(evaluation)}",
         verdict=words,
         tone=_TONES.get(evaluation.advice.step, "bad"),
-        number=page.estimate_number(catalogue.metrics[error].title, evaluation.metrics[error]),
+        number=page.estimate_number(key, evaluation.metrics[error] if risk is None else risk.ece),
         brief=(
-            Section("", (table(["", "", *_HEADER], main, text=(0, 1)),)),
+            *of_risk,
+            *decisions,
+            Section("Predictions" if risk else "", (table(["", "", *_HEADER], main, text=(0, 1)),)),
             *_threshold_sections(evaluation, has_slices=bool(slices)),
             *_slice_sections(slices, most=_BRIEF_SLICES),
             *_slice_threshold_sections(slices, most=_BRIEF_SLICES),
@@ -104,6 +128,9 @@ def evaluation_page(
         ),
         full_hint=f"All {len(evaluation.metrics)} numbers and the decompositions of the scores",
         sections=(
+            *of_risk,
+            *tenths,
+            *decisions,
             *_families(evaluation),
             *_threshold_sections(evaluation, has_slices=bool(slices)),
             Section("Scores decomposed", items=tuple(_parts(evaluation))),
@@ -187,7 +214,7 @@ def _needs_no_threshold(evaluation: Evaluation) -> tuple[str, ...]:
     text = f"No threshold is needed for {rates}: of all samples, {100 * met[0].error:.2f} % are wrong."
     if (most := evaluation.majority) is None:
         return (text,)
-    name, error = _class_name(most.label, most.name), 1 - most.share
+    name, error = class_name(most.label, most.name), 1 - most.share
     text += f" Always predicting {name}, the most frequent class, is wrong for {100 * error:.2f} %."
     if error <= max(point.error_rate for point in met):
         text += " So such a rate is met without finding any sample of the others: ask for a lower one"
@@ -210,6 +237,9 @@ def _document(
     fields["murphy"]["refinement"] = evaluation.murphy.refinement
     fields["refinement_terms"]["equation_9"] = evaluation.refinement_terms.equation_9
     fields["zeros"] = None if evaluation.zeros is None else evaluation.zeros.as_dict()
+    if evaluation.risk is not None:
+        estimates = {name: one for name, one in vars(evaluation.risk).items() if isinstance(one, Estimate)}
+        fields["risk"] |= plain_estimates(estimates)
     fields["line"] = None if evaluation.line is None else plain_estimates(evaluation.line._asdict())
     if comparison is not None:
         fields["comparison"] = comparison
@@ -404,10 +434,36 @@ def verdict(
     evaluation: Evaluation, slices: Sequence[Slice] = (), compared: str | None = None, to_calibrate: str = _COLUMNS
 ) -> Verdict:
     """Put an evaluation into words; ``compared`` says how it differs from a baseline."""
+    risk = evaluation.risk
     findings = [
         *filter(None, [compared]),
-        _noise(evaluation.metrics, _size_text(evaluation)),
+        _noise(evaluation.decisive, _size_text(evaluation), "confidences" if risk is None else "probabilities"),
         *_by_class(evaluation),
+        *([] if risk is None else [highest_words(risk), separation_words(evaluation, risk)]),
+        *decision_words(evaluation.decisions, positive_words(evaluation)),
+        *_line(evaluation),
+        *_of_predictions(evaluation),
+        *_worst_slice(slices),
+        *_rare(evaluation),
+        *_split(evaluation),
+        *_zeros(evaluation),
+    ]
+    steps = [_step(evaluation, to_calibrate)]
+    if risk is None and evaluation.metrics["auroc"].value < 0.65:
+        steps.append("Do not use confidence alone to decide which predictions to trust: it ranks them too poorly.")
+    return Verdict(_headline(evaluation), findings, steps)
+
+
+def positive_words(evaluation: Evaluation) -> str:
+    """Return what a probability is of, which decisions are taken by."""
+    return "being right" if evaluation.classes is None else class_name(1, evaluation.positive)
+
+
+def _of_predictions(evaluation: Evaluation) -> list[str]:
+    """Return findings about the predicted class and its confidence, where there is no one positive class."""
+    if evaluation.risk is not None:
+        return []
+    return [
         *(
             f"Predictions with {percent(worst.low)} to {percent(worst.high)} confidence "
             f"({percent(worst.share)} of samples) claim {percent(worst.confidence)} and are right "
@@ -415,45 +471,30 @@ def verdict(
             for worst in evaluation.worst_bins[:1]
         ),
         *_classes(evaluation),
-        *_worst_slice(slices),
         _separation(evaluation.metrics["auroc"], evaluation.metrics["accuracy"].value),
-        *_line(evaluation),
-        *_rare(evaluation),
-        *_split(evaluation),
-        *_zeros(evaluation),
     ]
-    steps = [_step(evaluation, to_calibrate)]
-    if evaluation.metrics["auroc"].value < 0.65:
-        steps.append("Do not use confidence alone to decide which predictions to trust: it ranks them too poorly.")
-    return Verdict(_headline(evaluation), findings, steps)
 
 
 def _headline(evaluation: Evaluation) -> str:
     accuracy, confidence = evaluation.metrics["accuracy"].value, evaluation.metrics["confidence"].value
+    if evaluation.risk is not None:
+        return risk_headline(evaluation, evaluation.risk)
     claim = f"it is {percent(confidence)} sure on average and right {percent(accuracy)} of the time"
     if evaluation.is_off_by_class:
         by_class, worst = evaluation.metrics["tl_ece"], evaluation.worst_classes
         over, under = (next(c for c in worst if (c.confidence > c.accuracy) is sure) for sure in (True, False))
         claim = f"too sure of {_class_text(over)} and not sure enough of {_class_text(under)}"
-        return f"{_size(by_class.value - (by_class.floor or 0.0))} miscalibrated by class: {claim}."
+        return f"{size_of(by_class.value - (by_class.floor or 0.0))} miscalibrated by class: {claim}."
     if not is_beyond_noise(evaluation.metrics):
         return f"No miscalibration beyond noise: {claim}."
     error = evaluation.metrics["ece"].value
     if abs(evaluation.gap) < error / 2:
-        return f"{_size(error)} miscalibrated, too sure in some places and not sure enough in others: {claim}."
-    return f"{_size(error)} {'over' if evaluation.gap > 0 else 'under'}confident: {claim}."
-
-
-def _size(error: float) -> str:
-    return next((word for bound, word in _SIZES if error < bound), "severely").capitalize()
-
-
-def _class_name(label: int, name: str | None) -> str:
-    return f"“{page.short(name)}”" if name else f"class {label}"
+        return f"{size_of(error)} miscalibrated, too sure in some places and not sure enough in others: {claim}."
+    return f"{size_of(error)} {'over' if evaluation.gap > 0 else 'under'}confident: {claim}."
 
 
 def _class_text(worst: WorstClass, *more: str) -> str:
-    name = _class_name(worst.label, worst.name)
+    name = class_name(worst.label, worst.name)
     claims, right = f"claims {percent(worst.confidence)}", f"right {percent(worst.accuracy)}"
     return f"{name} ({', '.join((claims, right, *more))})"
 
@@ -469,10 +510,10 @@ def _by_class(evaluation: Evaluation) -> list[str]:
     ]
 
 
-def _noise(metrics: Mapping[str, Estimate], samples: str) -> str:
+def _noise(metrics: Mapping[str, Estimate], samples: str, numbers: str) -> str:
     error, smooth = metrics["ece"], metrics["smece"]
     interval = "" if math.isnan(error.low) else f" (95 % interval {error.low:.3f} to {error.high:.3f})"
-    score = f"ECE {error.value:.3f}{interval}; a calibrated model with these confidences would score {error.floor:.3f}"
+    score = f"ECE {error.value:.3f}{interval}; a calibrated model with these {numbers} would score {error.floor:.3f}"
     first, second = ("unknown" if p is None else "< .002" if p < 0.002 else f"= {p:.3f}" for p in (error.p, smooth.p))
     if is_beyond_noise(metrics, ["ece"]):
         return f"{score} on {samples}, so this is beyond noise (p {first})."
@@ -490,13 +531,13 @@ def _line(evaluation: Evaluation) -> list[str]:
     for estimated, right in ((evaluation.line.slope, 1), (evaluation.line.in_the_large, 0)):
         interval = "" if math.isnan(estimated.low) else f"{estimated.low:.2f} to {estimated.high:.2f}; "
         texts.append(f"{estimated.value:.2f} ({interval}{right} if calibrated)")
-    of = "" if evaluation.classes is None else f" of {_class_name(1, evaluation.positive)}"
+    of = "" if evaluation.classes is None else f" of {class_name(1, evaluation.positive)}"
     return [f"On the scale of log-odds{of}: calibration slope {texts[0]}, calibration in the large {texts[1]}."]
 
 
 def _rare(evaluation: Evaluation) -> list[str]:
     """Return how to evaluate the probability of the rare one of two classes, which few predictions are of."""
-    if evaluation.classes != 2 or evaluation.majority is None or evaluation.majority.share < _COMMON:
+    if evaluation.risk or evaluation.classes != 2 or evaluation.majority is None or evaluation.majority.share < _COMMON:
         return []
     share = percent(1 - evaluation.majority.share)
     how = "--top-label --confidence NAME --correct NAME"
@@ -566,18 +607,19 @@ def _step(evaluation: Evaluation, to_calibrate: str) -> str:
     needed = f"evaluate on about {advice.samples:,}" if advice.samples else ""
     needed += " in clusters of the same size" if evaluation.clusters else ""
     if advice.reason is Reason.floor_high:
-        hidden = f"With {samples} an ECE below about {smallest_visible(evaluation.metrics):.3f} is lost in noise"
+        hidden = f"With {samples} an ECE below about {smallest_visible(evaluation.decisive):.3f} is lost in noise"
         return f"{hidden}: {needed} before relying on it."
     if evaluation.classes is None and advice.reason is Reason.gain_unknown:
         command = f"calibrant compare CALIBRATION TEST{to_calibrate}"
         return f"Calibrate the probability of being right, on samples that are not used for testing: {command}"
     if advice.reason is not Reason.gain_open:
-        return _STEPS[advice.reason]
+        is_of_risk = evaluation.risk is not None and advice.reason is Reason.classes_differ
+        return _RISK_STEP if is_of_risk else _STEPS[advice.reason]
     step = f"{samples} cannot decide whether a temperature helps: {needed}."
     gains = [split.calibration / split.total for split in evaluation.splits.values()]
     if min(gains) >= 0 and max(gains) >= WORTHWHILE:
         return f"{step} They suggest a temperature; calibrant compare with calibration samples tests that directly."
-    if is_beyond_noise(evaluation.metrics):
+    if is_beyond_noise(evaluation.decisive):
         return f"{step} They suggest another method than a temperature: see calibrant compare."
     return step
 

@@ -21,8 +21,9 @@ from calibrant.comparison import UNCALIBRATED, Comparison
 from calibrant.diagrams import comparison_diagram, confidence_density, risk_coverage
 from calibrant.errors import FitError, terminal_text
 from calibrant.evaluation import Evaluation
-from calibrant.evidence import Difference, corp
+from calibrant.evidence import Difference, corp, decision_curve
 from calibrant.evidence.clusters import Clusters, effective_number_of
+from calibrant.evidence.risk import as_risk, curve_of, tenths_of
 from calibrant.metrics.states import BinnedByPrediction, RankedSamples, as_divisor, weighted
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
@@ -37,6 +38,7 @@ _EXACT = 1e-10  # unit of summed confidence for the bins of the predictions them
 _COARSE = 1e-8  # unit per sample at other temperatures: their calibration error is off by 1.6e-5 at the very most
 _TEMPERATURES, _REACH = 41, 4.0  # points of the grid, and how far it goes beyond 1 and the fitted temperature
 _DENSITY_STEP, _RISK_POINTS = 4, 200
+_DRAWS = 400  # behind the band of net benefits
 
 
 def evaluation_charts(
@@ -207,6 +209,33 @@ def view_of(
         },
         "temperatures": _temperatures(predictions) if temperatures and isinstance(predictions, Predictions) else None,
         "classes": _classes(predictions) if isinstance(predictions, Predictions) else None,
+        "positive": _positive(predictions) if getattr(predictions, "n_classes", 0) == 2 else None,
+    }
+
+
+def _positive(predictions: Predictions | TopLabel) -> dict[str, Any]:
+    """Return how often the second of two classes occurs at each probability of it, and what acting on it gains."""
+    risks, names = as_risk(predictions), getattr(predictions, "class_names", None)
+    curve, decisions = curve_of(risks), decision_curve(risks, resamples=_DRAWS)
+    tenths = [
+        [one.predicted, one.observed.value, one.observed.low, one.observed.high, one.low, one.high, one.share]
+        for one in tenths_of(risks)
+    ]
+    columns = {"benefit": "value", "low": "low", "high": "high"}
+    return {
+        "name": terminal_text(names[1]) if names else None,
+        "tenths": _rounded(np.array(tenths), 5),
+        "curve": None if curve is None else {name: _rounded(column, 5) for name, column in vars(curve).items()},
+        "decisions": {
+            "threshold": [one.threshold for one in decisions],
+            "all": _rounded([one.treat_all.value for one in decisions], 5),
+            "treated": _rounded([one.treated.value for one in decisions], 5),
+            "found": _rounded([one.sensitivity.value for one in decisions], 5),
+            "right": _rounded([one.precision.value for one in decisions], 5),
+            **{
+                name: _rounded([getattr(one.net_benefit, end) for one in decisions], 5) for name, end in columns.items()
+            },
+        },
     }
 
 

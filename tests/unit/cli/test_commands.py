@@ -462,3 +462,49 @@ def test_the_advice_to_calibrate_confidences_names_the_columns_of_the_file(calib
     assert " ".join(step.split()) in " ".join(out.split())
     code, _, err = calibrant("compare", path, path, *advised, "--methods", "platt", "--resamples", 100)
     assert code == 0, err
+
+
+@pytest.fixture(scope="module")
+def risks(tmp_path_factory):
+    """Two files of a probability of the positive class, half as large as it should be."""
+    folder, rng = tmp_path_factory.mktemp("risks"), np.random.default_rng(0)
+    for name in ("cal.csv", "test.csv"):
+        p = rng.beta(1, 9, size=1500)
+        rows = [f"{one:.6g},{int(rng.random() < 2 * one)}" for one in p]
+        (folder / name).write_text("risk,y\n" + "\n".join(rows) + "\n")
+    return folder
+
+
+RISK = ("--probs", "--positive", "risk", "--labels", "y", "--resamples", "100")
+
+
+def test_two_classes_are_evaluated_by_the_probability_of_the_positive_one(calibrant, risks, tmp_path):
+    page = tmp_path / "page.json"
+    files = ("--figures", tmp_path / "figures", "--html", tmp_path / "page.html", "--json", page)
+    asked = ("--threshold", "0.1", "--threshold", "0.3")
+    code, out, err = calibrant("evaluate", risks / "test.csv", *RISK, *asked, *files)
+    assert (code, err) == (0, "")
+    assert "too low: the probability of class 1" in out
+    report = json.loads(page.read_text())
+    assert [one["threshold"] for one in report["decisions"]] == [0.1, 0.3]
+    assert report["risk"]["ratio"]["low"] > 1.5
+    assert len(report["risk"]["tenths"]) == 10
+    assert {"risk.png", "decisions.png"} <= {path.name for path in (tmp_path / "figures").iterdir()}
+
+
+def test_methods_are_compared_by_their_net_benefit(calibrant, risks, tmp_path):
+    page = tmp_path / "page.json"
+    options = ("--threshold", "0.2", "--methods", "platt", "--json", page, "--figures", tmp_path)
+    assert calibrant("compare", risks / "cal.csv", risks / "test.csv", *RISK, *options)[0] == 0
+    methods = {one["name"]: one for one in json.loads(page.read_text())["methods"]}
+    gain = methods["platt"]["decisions"][0]["to_baseline"]
+    assert gain["low"] > 0
+    assert methods["uncalibrated"]["decisions"][0]["to_baseline"]["value"] == 0
+    assert (tmp_path / "decisions.png").exists()
+
+
+@pytest.mark.parametrize("wrong", [("--threshold", "5"), ("--threshold", "0.1", "--stream")])
+def test_thresholds_that_cannot_be_are_refused(calibrant, risks, wrong):
+    code, _, err = calibrant("evaluate", risks / "test.csv", *RISK, *wrong)
+    assert code == 2
+    assert "--threshold must" in err

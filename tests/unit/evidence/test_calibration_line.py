@@ -108,11 +108,3 @@ def test_the_report_says_why_there_is_none():
     probs[outcome.logical_not().nonzero()[0]] = 0.0
     words = str(evaluation_page(evaluate(Predictions.from_binary_probs(probs, outcome.long()), resamples=100)))
     assert "no calibration slope: 1 of the probabilities" in words
-
-
-def test_a_rare_class_is_to_be_evaluated_by_its_own_probability():
-    log_odds, outcome = drawn(300, 4, intercept=-2.0)
-    rare = Predictions.from_binary_logits(log_odds, outcome.long())
-    assert "--top-label --confidence" in str(evaluation_page(evaluate(rare, resamples=100)))
-    common = Predictions.from_binary_logits(*drawn(300, 4, intercept=2.0))
-    assert "--top-label" not in str(evaluation_page(evaluate(common, resamples=100)))

@@ -68,7 +68,9 @@ def drawn_texts(figure):
 def test_extreme_data_are_drawn(name):
     made = figures(EXTREMES[name])
     expected = {"reliability", "density", "risk_coverage", "bins_sweep"}
-    assert set(made) == expected | ({"classwise"} if isinstance(EXTREMES[name], Predictions) else set())
+    expected |= {"classwise"} if isinstance(EXTREMES[name], Predictions) else set()
+    expected |= {"risk", "decisions"} if getattr(EXTREMES[name], "n_classes", 0) == 2 else set()
+    assert set(made) == expected
     for figure in made.values():
         texts = drawn_texts(figure)
         assert texts

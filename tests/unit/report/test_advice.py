@@ -239,8 +239,42 @@ def shifted(n, bias, *, seed=0):
     return Predictions.from_binary_logits(logits, labels, class_names=["no", "yes"])
 
 
+def test_two_classes_whose_errors_cancel_are_seen_by_the_probability_of_one():
+    found = judged(shifted(3000, 0.5))
+    assert not is_beyond_noise(found.metrics)  # the ECE averages over both classes
+    assert is_beyond_noise(found.decisive)
+    assert found.advice == Advice(NextStep.compare_methods, Reason.classes_differ)
+    words = verdict(found)
+    assert words.headline.startswith("Strongly too high: the probability of “yes” is")
+    assert "platt corrects level and spread" in words.next_steps[0]
+
+
+def test_a_rare_class_makes_small_errors_matter():
+    found = judged(rare(5000))
+    assert found.risk.ece.value < 0.07
+    assert verdict(found).headline.startswith("Severely too high")
+    assert found.scale == pytest.approx(2 * found.risk.observed.value)
+
+
+@pytest.mark.parametrize(("slope", "words"), [(2.0, "too extreme"), (0.5, "too moderate"), (1.0, "No miscalibration")])
+def test_the_headline_of_two_classes_says_how_far_apart_their_probabilities_are(slope, words):
+    rng = np.random.default_rng(0)
+    log_odds = 1.5 * rng.normal(size=5000)
+    found = judged(Predictions.from_binary_logits(slope * log_odds, rng.random(5000) < 1 / (1 + np.exp(-log_odds))))
+    assert words in verdict(found).headline
+
+
+def test_thresholds_are_useful_or_not_in_words():
+    samples = shifted(3000, 2.0)
+    words = " ".join(verdict(evaluate(samples, resamples=200, thresholds=[0.05, 0.6])).findings)
+    assert "from a probability of “yes” of 5 % is better than acting on all" in words
+    assert "from a probability of “yes” of 60 % is not clearly better" in words
+
+
 def test_classes_whose_errors_cancel_in_the_calibration_error_are_seen():
-    predictions = shifted(3000, 0.5)
+    two = shifted(3000, 0.5)
+    logits = torch.cat([two.logits, torch.full((3000, 1), -30.0, dtype=two.logits.dtype)], 1)
+    predictions = Predictions.from_logits(logits, two.labels, class_names=["no", "yes", "never"])
     found = judged(predictions)
     assert not is_beyond_noise(found.metrics)  # the ECE averages over both classes
     assert found.is_off_by_class

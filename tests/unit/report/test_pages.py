@@ -15,6 +15,7 @@ from made_records import (
     made_differences,
     made_evaluation,
     made_large_diagnosis,
+    made_two_classes,
 )
 from rich.cells import cell_len
 
@@ -58,6 +59,7 @@ PAGES = {
     "diagnosis-large": lambda: diagnosis_page(made_large_diagnosis(), source="runs"),
     "diagnosis-alone": lambda: diagnosis_page(made_diagnosis(seeds=(0,), alone=True)),
     "diagnosis-one-seed": lambda: diagnosis_page(made_diagnosis(seeds=(0,))),
+    "evaluation-two-classes": lambda: evaluation_page(made_two_classes(), source="fraud.csv"),
     "evaluation-top-label": lambda: evaluation_page(made_evaluation(top_label=True), source="answers.csv"),
 }
 
@@ -96,7 +98,7 @@ def keys_of(value):
     return [keys_of(value[0])] if isinstance(value, list) and value else type(value).__name__
 
 
-@pytest.mark.parametrize("name", ["evaluation", "comparison", "clamping", "diagnosis-large"])
+@pytest.mark.parametrize("name", ["evaluation", "evaluation-two-classes", "comparison", "clamping", "diagnosis-large"])
 def test_json_has_the_keys_that_were_reviewed(golden, name):
     document = json.loads(to_json(PAGES[name]()))
     golden(f"{name}.keys.json", json.dumps(keys_of(document), indent=1, ensure_ascii=False) + "\n")

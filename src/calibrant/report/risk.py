@@ -1,0 +1,170 @@
+"""The words and tables of a risk, the probability of the positive class of two, and of decisions taken by it."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from calibrant.comparison import UNCALIBRATED
+from calibrant.errors import percent
+from calibrant.evaluation import Evaluation, is_beyond_noise
+from calibrant.evidence import Estimate, NetBenefit, Risk
+from calibrant.report import page
+from calibrant.report.page import Row, Section, code, number_text, table
+
+_SIZES = ((0.01, "very slightly"), (0.03, "slightly"), (0.07, "clearly"), (0.15, "strongly"))
+_SEPARATION = ((0.6, "hardly"), (0.7, "poorly"), (0.8, "fairly well"), (0.9, "well"))
+_HEADER = ("value", "95 % interval", "noise floor", "p")
+
+
+def size_of(error: float) -> str:
+    """Return an adverb for the size of a calibration error."""
+    return next((word for bound, word in _SIZES if error < bound), "severely").capitalize()
+
+
+def share_text(share: float) -> str:
+    """Return a share in percent with one decimal, or two digits where it is small.
+
+    Example:
+        >>> share_text(0.1234), share_text(0.00123), share_text(0.0)
+        ('12.3 %', '0.12 %', '0 %')
+    """
+    return percent(share) if share >= 0.01 else f"{float(f'{100 * share:.2g}'):.6g} %"
+
+
+def class_name(label: int, name: str | None) -> str:
+    """Return a class as a sentence names it."""
+    return f"“{page.short(name)}”" if name else f"class {label}"
+
+
+def risk_headline(evaluation: Evaluation, risk: Risk) -> str:
+    """Return whether the probability of the positive class is right, and if not, in which direction it is off."""
+    of, error = class_name(1, evaluation.positive), risk.ece.value
+    predicted, observed = percent(risk.predicted.value), percent(risk.observed.value)
+    claim = f"the probability of {of} is {predicted} on average, and {observed} of samples are {of}"
+    if not is_beyond_noise(evaluation.decisive):
+        return f"No miscalibration beyond noise: {claim}."
+    size, gap = size_of(error / evaluation.scale), risk.difference.value
+    if abs(gap) >= error / 2:
+        return f"{size} too {'high' if gap > 0 else 'low'}: {claim}."
+    slope = None if evaluation.line is None else evaluation.line.slope
+    if slope is not None and slope.high < 1:
+        return f"{size} too extreme, too high where it is high and too low where it is low: {claim}."
+    if slope is not None and slope.low > 1:
+        return f"{size} too moderate, too low where it is high and too high where it is low: {claim}."
+    return f"{size} miscalibrated, too high in some places and too low in others: {claim}."
+
+
+def highest_words(risk: Risk) -> str:
+    """Return what is predicted and what happens where the risk is highest."""
+    one = risk.highest
+    return (
+        f"Of the {percent(one.share, 0)} of samples with the highest probability, {share_text(one.low)} or more, "
+        f"{percent(one.predicted)} are predicted to be positive and {percent(one.observed.value)} are "
+        f"({100 * one.observed.low:.1f} to {percent(one.observed.high)})."
+    )
+
+
+def separation_words(evaluation: Evaluation, risk: Risk) -> str:
+    """Return how well the risk separates the two classes."""
+    of, auroc = class_name(1, evaluation.positive), risk.auroc
+    if math.isnan(auroc.value):
+        which = "Every" if risk.observed.value == 1 else "No"
+        return f"{which} sample is {of}, so how well the probability separates the classes is undefined."
+    words = next((text for bound, text in _SEPARATION if auroc.value < bound), "very well")
+    interval = "" if math.isnan(auroc.low) else f"{auroc.low:.3f} to {auroc.high:.3f}; "
+    return f"It separates {of} from the rest {words}: AUROC {auroc.value:.3f} ({interval}guessing is 0.5)."
+
+
+def risk_section(evaluation: Evaluation, risk: Risk) -> Section:
+    """Return the numbers of the risk."""
+    line = evaluation.line
+    shown = {
+        "Mean probability": risk.predicted,
+        "Share of samples": risk.observed,
+        "Predicted − observed": risk.difference,
+        "Observed / predicted": risk.ratio,
+        "Calibration slope": None if line is None else line.slope,
+        "Calibration in the large": None if line is None else line.in_the_large,
+        "Calibration error ↓": risk.ece,
+        "AUROC of the class ↑": risk.auroc,
+        "Share, highest tenth": risk.highest.observed,
+    }
+    rows = [
+        [title, number_text(one.value), page.interval_text(one), _floor(one), page.p_text(one.p)]
+        for title, one in shown.items()
+        if one is not None
+    ]
+    title = f"Probability of {class_name(1, evaluation.positive)}"
+    return Section(title, (table(["", *_HEADER], rows),))
+
+
+def _floor(one: Estimate) -> str:
+    return "" if one.floor is None else number_text(one.floor)
+
+
+def tenths_section(evaluation: Evaluation, risk: Risk) -> Section:
+    """Return predicted and observed shares in tenths of the samples, the highest risks first."""
+    rows = [
+        [
+            f"{share_text(one.low)} … {share_text(one.high)}", percent(one.share), share_text(one.predicted),
+            percent(one.observed.value), f"{100 * one.observed.low:.1f} … {percent(one.observed.high)}",
+        ]
+        for one in reversed(risk.tenths)
+    ]  # fmt: skip
+    header = ["probability", "samples", "predicted", "observed", "95 % interval"]
+    title = f"Probability of {class_name(1, evaluation.positive)}, by tenths of the samples"
+    return Section(title, (table(header, rows),))
+
+
+def decision_sections(decisions: Mapping[str, Sequence[NetBenefit]], positive: str) -> list[Section]:
+    """Return the net benefit of acting at thresholds, of one model (with an empty name) or of methods by name."""
+    if not all(decisions.values()):
+        return []
+    has_names = list(decisions) != [""]
+    benefits, shares = list[Row](), list[Row]()
+    for points in zip(*decisions.values(), strict=True):
+        for name, one in zip(decisions, points, strict=True):
+            asked = [f"≥ {100 * one.threshold:g} %", *([code(name)] if has_names else [])]
+            second = one.to_treat_all if not has_names else None if name == UNCALIBRATED else one.to_baseline
+            gains = (one.net_benefit, second)
+            benefits.append([*asked, *("–" if gain is None else _gain(gain) for gain in gains)])
+            shares.append([*asked, *map(_share, (one.treated, one.sensitivity, one.precision))])
+    names, compared = (["method"], "− uncalibrated") if has_names else ([], "− act on all")
+    text = (1,) if has_names else ()
+    tables = (
+        table(["act if", *names, "net benefit", compared], benefits, text=text),
+        table(["act if", *names, "act on, %", "find, %", "right, %"], shares, text=text),
+    )
+    legend = (
+        f"Acting on every sample with at least this probability of {positive}, where a missed one costs as much as "
+        "(1 − t)/t needless acts at threshold t: 9 at 10 %, 1 at 50 %. Net benefit: true positives per 100 samples, "
+        "less the needless acts by that exchange; to act on none is 0. In brackets: 95 % intervals. Act on: share of "
+        f"samples; find: share of {positive} among which is acted; right: share of {positive} among those acted on."
+    )
+    return [Section("Decisions", tables, legend=legend)]
+
+
+def _gain(one: Estimate) -> str:
+    """Return a net benefit per 100 samples with its interval."""
+    value = f"{100 * one.value:+.2f}"
+    return value if math.isnan(one.low) else f"{value} ({100 * one.low:+.2f} … {100 * one.high:+.2f})"
+
+
+def _share(one: Estimate) -> str:
+    return "–" if math.isnan(one.value) else f"{100 * one.value:.1f} ({100 * one.low:.1f} … {100 * one.high:.1f})"
+
+
+def decision_words(decisions: Sequence[NetBenefit], positive: str) -> list[str]:
+    """Return at which of the thresholds acting by the risk is better than acting on all and on none."""
+    if not decisions:
+        return []
+    useful = [f"{100 * one.threshold:g} %" for one in decisions if one.is_useful]
+    others = [f"{100 * one.threshold:g} %" for one in decisions if not one.is_useful]
+    start = f"Acting from a probability of {positive} of"
+    words = [f"{start} {_listed(useful)} is better than acting on all samples, and than on none."] if useful else []
+    if others:
+        words.append(f"{start} {_listed(others)} is not clearly better than both acting on all samples and on none.")
+    return words
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"

@@ -1,0 +1,208 @@
+"""The risk of the positive class and the decisions taken by it, beside independent computations."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from calibrant import Predictions, TopLabel, compare, evaluate
+from calibrant.calibrators import PlattScaling
+from calibrant.errors import InputError
+from calibrant.evidence import calibration_line, decision_curve, evaluate_risk
+
+
+def drawn(n=4000, *, seed=0, rate=-2.0, intercept=0.4, slope=0.7):
+    """Risks, too low and too extreme, and outcomes."""
+    rng = np.random.default_rng(seed)
+    log_odds = rate + 1.5 * rng.normal(size=n)
+    return expit(log_odds), rng.random(n) < expit(intercept + slope * log_odds)
+
+
+def predictions(p, y, **more):
+    return Predictions.from_binary_probs(p, y.astype(int), **more)
+
+
+def test_means_ece_and_auroc_are_those_of_the_probability_of_the_positive_class():
+    p, y = drawn()
+    risk = evaluate_risk(predictions(p, y), resamples=200)
+    assert risk.predicted.value == pytest.approx(p.mean())
+    assert risk.observed.value == pytest.approx(y.mean())
+    assert risk.difference.value == pytest.approx(p.mean() - y.mean())
+    assert risk.ratio.value == pytest.approx(y.mean() / p.mean())
+    assert risk.auroc.value == pytest.approx(roc_auc_score(y, p))
+    edges = np.ceil(p * 15) - 1  # bins (lo, hi]
+    gaps = [abs((y[edges == b] - p[edges == b]).sum()) for b in range(15)]
+    assert risk.ece.value == pytest.approx(sum(gaps) / len(p))
+
+
+def test_slope_and_intercept_are_those_of_logistic_recalibration_by_scikit_learn():
+    p, y = drawn()
+    line = calibration_line(predictions(p, y))
+    fitted = LogisticRegression(C=np.inf, tol=1e-10).fit(logit(p)[:, None], y)
+    assert line.slope.value == pytest.approx(fitted.coef_[0, 0], abs=1e-4)
+    assert line.intercept.value == pytest.approx(fitted.intercept_[0], abs=1e-4)
+
+
+def test_the_curve_and_its_band_are_those_of_logistic_regression_on_a_spline():
+    p, y = drawn(1500)
+    curve = evaluate_risk(predictions(p, y), resamples=100).curve
+    x = logit(p)
+    knots = np.sort(x)[[math.ceil(q * 1500) - 1 for q in (0.05, 0.35, 0.65, 0.95)]]
+
+    def basis(at):
+        """Truncated powers whose third derivative vanishes beyond the outer knots, from the definition."""
+        cubes = np.maximum(at[:, None] - knots, 0) ** 3
+        scaled = (cubes - cubes[:, -1:]) / (knots - knots[-1] + (knots == knots[-1]))
+        return np.column_stack([np.ones_like(at), at, (scaled[:, :2] - scaled[:, 2:3]) / 100])
+
+    columns = basis(x)
+    model = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000, fit_intercept=False, solver="newton-cholesky")
+    beta = model.fit(columns, y).coef_[0]
+    at = basis(logit(np.array(curve.risk)))
+    assert np.abs(expit(at @ beta) - np.array(curve.observed)).max() < 1e-4
+    fitted = expit(columns @ beta)
+    bread = np.linalg.inv(columns.T @ (columns * (fitted * (1 - fitted))[:, None]))
+    scores = columns * (y - fitted)[:, None]
+    covariance = bread @ scores.T @ scores @ bread  # the sandwich, which the jackknife widens a little
+    half = 1.96 * np.sqrt(np.einsum("ij,jk,ik->i", at, covariance, at))
+    ours = (logit(np.array(curve.high)) - logit(np.array(curve.low))) / 2
+    assert (ours > 0.999 * half).all()
+    assert (ours / half)[20:80].max() < 1.05
+
+
+def test_the_curve_holds_the_truth():
+    misses = []
+    for seed in range(100):
+        p, y = drawn(800, seed=seed)
+        curve = evaluate_risk(predictions(p, y), resamples=100).curve
+        truth = np.interp(0.1, np.array(curve.risk), np.arange(len(curve.risk)))
+        low, high = (np.interp(truth, np.arange(len(curve.risk)), np.array(of)) for of in (curve.low, curve.high))
+        misses.append(not low <= expit(0.4 + 0.7 * logit(0.1)) <= high)
+    assert np.mean(misses) < 0.12
+
+
+def test_differences_and_ratios_hold_the_truth_also_in_clusters():
+    rng = np.random.default_rng(0)
+    missed = np.zeros(3)
+    for _ in range(200):
+        effect = rng.normal(size=60)  # common to a cluster, beside what the model knows
+        codes = np.repeat(np.arange(60), 10)
+        known = -1 + rng.normal(size=600)
+        p = expit(known)
+        y = rng.random(600) < expit(known + effect[codes])
+        risk = evaluate_risk(TopLabel(p, y).with_clusters(torch.from_numpy(codes)), resamples=100)
+        alone = evaluate_risk(TopLabel(p, y), resamples=100)
+        truth = _TRUTH - _MEAN
+        missed += [
+            not risk.difference.low <= -truth <= risk.difference.high,
+            not risk.ratio.low <= _TRUTH / _MEAN <= risk.ratio.high,
+            not alone.difference.low <= -truth <= alone.difference.high,
+        ]
+    assert missed[:2].max() / 200 < 0.09
+    assert missed[2] / 200 > 0.1  # what the clusters are for
+
+
+_NODES = np.linspace(-6, 6, 2001)
+_DENSITY = np.exp(-(_NODES**2) / 2) / np.exp(-(_NODES**2) / 2).sum()
+_MEAN = float(expit(-1 + _NODES) @ _DENSITY)
+_TRUTH = float(expit(-1 + math.sqrt(2) * _NODES) @ _DENSITY)
+
+
+def test_tenths_have_the_samples_of_equal_risk_together():
+    p = np.round(drawn()[0], 2)
+    y = drawn()[1]
+    tenths = evaluate_risk(predictions(p, y), resamples=100).tenths
+    assert sum(one.share for one in tenths) == pytest.approx(1)
+    assert all(first.high < second.low for first, second in itertools.pairwise(tenths))
+    highest = tenths[-1]
+    chosen = p >= highest.low - 1e-9
+    assert highest.observed.value == pytest.approx(y[chosen].mean())
+    assert highest.predicted == pytest.approx(p[chosen].mean())
+    assert highest.observed.low < y[chosen].mean() < highest.observed.high
+
+
+def brute_force(p, y, w, t):
+    """Net benefit, from the formula, a sample at a time."""
+    benefit = total = 0.0
+    for risk, positive, weight in zip(p, y, w, strict=True):
+        total += weight
+        if risk >= t:
+            benefit += weight if positive else -weight * t / (1 - t)
+    return benefit / total
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_net_benefit_is_that_of_the_formula(weighted):
+    p, y = drawn(500)
+    w = np.arange(500) % 3 + 1.0 if weighted else np.ones(500)
+    samples = predictions(p, y, weights=w if weighted else None)
+    for one in decision_curve(samples, [0.3, 0.05, 0.9], resamples=100):
+        assert one.net_benefit.value == pytest.approx(brute_force(p, y, w, one.threshold))
+        assert one.treat_all.value == pytest.approx(brute_force(np.ones(500), y, w, one.threshold))
+        assert one.to_treat_all.value == pytest.approx(one.net_benefit.value - one.treat_all.value)
+        acted = p >= one.threshold
+        assert one.treated.value == pytest.approx((w * acted).sum() / w.sum())
+        assert one.sensitivity.value == pytest.approx((w * acted * y).sum() / (w * y).sum())
+        assert one.precision.value == pytest.approx((w * acted * y).sum() / (w * acted).sum())
+
+
+def test_intervals_of_net_benefit_hold_the_truth_and_widen_with_clusters():
+    truth = decision_curve(predictions(*drawn(400_000, seed=99)), [0.2], resamples=100)[0]
+    covered = []
+    for seed in range(200):
+        one = decision_curve(predictions(*drawn(600, seed=seed)), [0.2], resamples=400)[0]
+        covered.append([
+            one.net_benefit.low <= truth.net_benefit.value <= one.net_benefit.high,
+            one.to_treat_all.low <= truth.to_treat_all.value <= one.to_treat_all.high,
+            one.sensitivity.low <= truth.sensitivity.value <= one.sensitivity.high,
+        ])  # fmt: skip
+    assert np.mean(covered, axis=0).min() > 0.9
+    p, y = (np.repeat(column, 10) for column in drawn(200))
+    alone = decision_curve(predictions(p, y), [0.2], resamples=400)[0]
+    clustered = decision_curve(predictions(p, y).with_clusters(torch.arange(2000) // 10), [0.2], resamples=400)[0]
+    for name in ("net_benefit", "sensitivity", "precision"):
+        wide, narrow = getattr(clustered, name), getattr(alone, name)
+        assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
+
+
+def test_a_risk_that_equals_the_threshold_is_acted_on_in_every_type():
+    p, y = np.full(20, 0.1), np.arange(20) % 10 == 0
+    for dtype in (torch.float32, torch.float64):
+        samples = Predictions.from_binary_probs(torch.tensor(p, dtype=dtype), torch.tensor(y).long())
+        assert decision_curve(samples, [0.1], resamples=100)[0].treated.value == 1
+
+
+def test_a_calibrated_model_is_compared_with_the_uncalibrated_one_on_the_same_samples():
+    calibration, test = (predictions(*drawn(seed=seed, intercept=1.5)) for seed in (1, 2))
+    fitted = PlattScaling().fit(calibration)
+    one = decision_curve(fitted.transform(test), [0.3], baseline=test, resamples=200)[0]
+    plain = decision_curve(test, [0.3], resamples=200)[0]
+    assert one.to_baseline.value == pytest.approx(one.net_benefit.value - plain.net_benefit.value)
+    assert 0 < one.to_baseline.low < one.to_baseline.value < one.to_baseline.high
+    compared = compare(calibration, test, [PlattScaling()], thresholds=[0.3], resamples=100)
+    assert {len(method.decisions) for method in compared.fitted} == {1}
+    with pytest.raises(InputError, match="same samples"):
+        decision_curve(test, [0.3], baseline=test[:100], resamples=100)
+
+
+def test_more_than_two_classes_have_no_decisions():
+    samples = Predictions.from_logits(torch.randn(50, 3), torch.arange(50) % 3)
+    with pytest.raises(InputError, match="two classes"):
+        evaluate(samples, thresholds=[0.1], resamples=100)
+    assert evaluate(samples, resamples=100).risk is None
+
+
+def test_outcomes_of_one_kind_have_a_risk_but_no_curve():
+    risk = evaluate_risk(predictions(np.linspace(0.01, 0.2, 50), np.zeros(50, dtype=bool)), resamples=100)
+    assert risk.curve is None
+    assert math.isnan(risk.ratio.low)
+    assert risk.observed.low == 0 < risk.observed.high
+    one = decision_curve(predictions(np.linspace(0.01, 0.2, 50), np.zeros(50, dtype=bool)), [0.5], resamples=100)[0]
+    assert one.net_benefit.value == 0
+    assert math.isnan(one.sensitivity.value)
+    assert math.isnan(one.precision.value)
