@@ -230,6 +230,11 @@ class MethodResult:
         """Log-loss, by which methods are ranked; NaN if the method was not fitted."""
         return self.metrics["nll"].value if self.metrics else math.nan
 
+    @property
+    def fitted_numbers(self) -> int:
+        """How many numbers its map has learned: the fewer, the simpler."""
+        return 0 if self.map is None else sum(part.numel() for part in self.map.state_dict().values())
+
     def beats(self, baseline: str) -> bool:
         """Whether its log-loss is lower than the baseline's, beyond noise and by enough to matter."""
         return baseline in self.differences and self.differences[baseline]["nll"].side == "better"
@@ -293,18 +298,21 @@ class Comparison(HeldOutComparison, HasReport):
 
     @property
     def recommended(self) -> MethodResult:
-        """The method with the lowest log-loss among those that beat the uncalibrated model and the simplest method.
+        """The simplest of the methods that beat the uncalibrated model and the baseline and that none clearly beats.
 
-        If none beats both: the simplest method, if it beats the uncalibrated model; else the best of the methods that
-        do; else the uncalibrated model. With many methods on one test set the lowest log-loss is partly luck, so a
-        simpler method is preferred unless another is clearly better.
+        That is the one with the fewest fitted numbers among those whose log-loss does not clearly differ from the
+        lowest; on a tie, that with the lower log-loss. If none beats both: the baseline, if it beats the uncalibrated
+        model; else the simplest of the methods that do; else the uncalibrated model. With many methods on one test set
+        the lowest log-loss is partly luck, so a simpler method is preferred unless another is clearly better.
         """
         useful = [method for method in self.fitted if method.beats(UNCALIBRATED)]
         simplest = self.find(self.simplest)
         better = useful if simplest is None else [method for method in useful if method.beats(self.simplest)]
         if not better and simplest is not None and simplest in useful:
             return simplest
-        return next(iter([*better, *useful]), self.uncalibrated)
+        better = better or useful
+        equals = [method for method in better if method.to_best is None or method.to_best.side == "alike"]
+        return min(equals or better[:1], key=lambda method: method.fitted_numbers, default=self.uncalibrated)
 
     @property
     def undecided(self) -> MethodResult | None:

@@ -236,7 +236,8 @@ def _headline(comparison: Comparison, chosen: MethodResult) -> str:
         if chosen.name == comparison.simplest and others > 1:
             rest = "the other method is not" if others == 2 else f"none of {others - 1} others is"
             return f"{sentence(_NAMES[chosen.name])} is enough: {gain}, and {rest} clearly better."
-        return f"Use {chosen.name} ({chosen.title}): {gain}."
+        none = f", and none of {others - 1} others is clearly better" if chosen is not comparison.best else ""
+        return f"Use {chosen.name} ({chosen.title}): {gain}{none}."
     none = f"{'no method' if others == 1 else f'none of {others} methods'} clearly lowers the log-loss."
     if comparison.cautions and others:
         return f"No advice can be based on these two sets, for the reasons below: {none}"
@@ -273,6 +274,8 @@ def _gains(comparison: Comparison, chosen: MethodResult) -> list[str]:
     if gap is not None and f"{gap.value:.4f}" != "0.0000":
         no_other = best.beats(comparison.simplest) or comparison.find(comparison.simplest) is None
         doubt = _NAMES[UNCALIBRATED if no_other else comparison.simplest]
+        if gap.side == "alike" and chosen.name != comparison.simplest:
+            doubt = f"{chosen.name}, which is simpler" if chosen.fitted_numbers < best.fitted_numbers else chosen.name
         lines.append(
             f"The log-loss of {best.name} is lower still, by {gap.value:.4f} ({gap.low:.4f} to {gap.high:.4f}), but "
             f"with {len(comparison.fitted)} methods to choose from that is not clearly better than {doubt}."

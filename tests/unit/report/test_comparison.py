@@ -15,7 +15,15 @@ import torch
 from made_records import reviewed
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
-from calibrant.calibrators import Calibrator, PlattScaling, TemperatureScaling, Uncalibrated
+from calibrant.calibrators import (
+    BetaCalibration,
+    Calibrator,
+    PlattScaling,
+    QuadraticScaling,
+    TemperatureScaling,
+    Uncalibrated,
+    VennAbers,
+)
 from calibrant.calibrators.auto import Auto
 from calibrant.calibrators.base import Fitted
 from calibrant.comparison import Comparison, MethodResult, compare, comparison_metrics, samples_in_both, z_between
@@ -338,6 +346,24 @@ def test_what_auto_took_stands_before_auto():
     found = compare(CALIBRATION, TEST, [Auto((Bias(temperature=2.1),)), Bias(temperature=2.1)], resamples=100)
     names = [each.name for each in found.methods]
     assert names.index("bias(temperature=2.1)") < names.index("auto(candidates=[bias(temperature=2.1)])")
+
+
+def test_of_equals_the_simplest_is_named():
+    rng = np.random.default_rng(0)
+
+    def too_high(n):
+        log_odds = 1.5 * rng.normal(size=n)
+        return Predictions.from_binary_logits(log_odds, rng.random(n) < 1 / (1 + np.exp(1.5 - 0.8 * log_odds)))
+
+    methods = [VennAbers(), QuadraticScaling(), BetaCalibration(), PlattScaling()]
+    found = [compare(too_high(2000), too_high(2000), methods, resamples=200) for _ in range(3)]
+    assert [one.recommended.name for one in found] == ["platt"] * 3
+    assert any(one.best.name != "platt" for one in found)
+    one = next(one for one in found if one.best.name != "platt")
+    assert one.recommended.fitted_numbers < one.best.fitted_numbers
+    words = comparison_verdict(one)
+    assert words.headline.endswith("and none of 4 others is clearly better.")
+    assert any("not clearly better than platt, which is simpler." in text for text in words.findings)
 
 
 def test_many_equal_methods_do_not_make_a_winner():
