@@ -352,7 +352,7 @@ def test_labels_of_two_classes_are_drawn_as_alike_as_they_are():
 
 
 @pytest.mark.parametrize(
-    "given", [["a", "NA", "b", "b"], np.array(["2024-01-01", "NaT", "2024-01-02", "2024-01-02"], "M8")]
+    "given", [["a", "NA", "b", "b"], np.array(["2024-01-01", "NaT", "2024-01-02", "2024-01-02"], "M8[D]")]
 )
 def test_words_and_dates_for_nothing_are_no_cluster(given):
     with pytest.raises(InputError, match="every sample; got none at row 1"):

@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from calibrant.studio import server
 from calibrant.studio.workers import Workers
 
 MODULE = f"{__package__}.tasks_for_tests" if __package__ else "tasks_for_tests"
@@ -116,6 +115,9 @@ def asked(app, path, body=b"", token=""):
 
 
 def test_a_task_has_the_time_limit_of_its_kind_and_the_studio_goes_on(workers, monkeypatch):
+    pytest.importorskip("starlette", reason="needs Starlette, which serves the studio")
+    from calibrant.studio import server
+
     monkeypatch.setattr(server, "_SECONDS", {"sleep": 0.5, "double": 600.0})
     studio = server.Studio(workers=workers)
     app = studio.app({"studio"})
