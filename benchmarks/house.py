@@ -117,8 +117,11 @@ def files_entered() -> dict[str, list[str]]:
     One process imports what the commands need, which takes longer than they do, and every command runs in a copy of it.
     """
     script = (
-        "import json, os, sys, threading\n"
-        "import matplotlib.pyplot, pyarrow, pydantic.fields, pydantic.type_adapter, scipy.stats, torch\n"
+        "import contextlib, importlib, json, os, sys, threading, traceback\n"
+        "import matplotlib.pyplot, pyarrow, scipy.stats, torch\n"
+        "for name in ('pydantic.fields', 'pydantic.type_adapter'):  # which not every version of typer needs\n"
+        "    with contextlib.suppress(ImportError):\n"
+        "        importlib.import_module(name)\n"
         "from calibrant.cli.main import run\n"
         "import calibrant.comparison, calibrant.diagnosis, calibrant.report, calibrant.training, rich.table\n"
         "seen = set()\n"
@@ -145,6 +148,8 @@ def files_entered() -> dict[str, list[str]]:
         "        run()\n"
         "    except SystemExit as end:\n"
         "        status = end.code or 0\n"
+        "    except BaseException:\n"
+        "        traceback.print_exc()\n"
         "    finally:\n"
         "        sys.setprofile(None)\n"
         "        open(f'{name}.txt', 'w').write('\\n'.join(sorted(seen)))\n"
@@ -154,7 +159,11 @@ def files_entered() -> dict[str, list[str]]:
         folder = Path(name)
         environment = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
         command = [sys.executable, "-c", script, json.dumps(_commands(folder))]
-        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+        ended = subprocess.run(command, cwd=folder, env=environment, check=False, capture_output=True, text=True)
+        if ended.returncode:
+            raise RuntimeError(
+                f"the commands must run to be measured; they ended with {ended.returncode}: {ended.stderr}"
+            )
         entered = {name: (folder / f"{name}.txt").read_text(encoding="utf-8").splitlines() for name in COMMAND_BOUNDS}
     return {
         name: [str(Path(file).relative_to(SOURCE)) for file in files if file.startswith(str(SOURCE))]
