@@ -41,6 +41,8 @@ OTHER_DIVISION = "bloodcells_28.npz"
 QUICK_SAMPLES = 1_000
 _BATCH = 256  # pictures that are read at once
 _LOADERS = 8  # processes that read pictures for a GPU
+_COMPILED = 10_000  # steps of a training that is compiled, which takes a minute or two before the first
+_EVALUATED = 5  # epochs between looks at the held-out images, to show how a training goes
 # Settings of a cell that are options of the recipe of its network.
 _OPTIONS = {
     "train_epochs": "epochs",
@@ -205,6 +207,7 @@ def _trained(place: Place, cell: Settings) -> Bench:
         raise InputError("--networks must name a folder for the networks that are trained; got none.")
     folder, device = place.networks / _name(cell), torch.device(place.device)
     run = Run(folder, str(cell["network"]), CrossEntropyLoss(), recipe_of(cell))
+    steps = run.recipe.epochs * int(cell.get("train_samples", len(dataset.training))) // run.recipe.batch_size
     with alone(folder):
         train_runs(
             [run],
@@ -212,7 +215,7 @@ def _trained(place: Place, cell: Settings) -> Bench:
             split=split,
             device=device,
             train_samples=None if "train_samples" not in cell else int(cell["train_samples"]),
-            runtime=RuntimeOptions(checkpoint_seconds=60.0),
+            runtime=RuntimeOptions(compiled=steps > _COMPILED, evaluate_every=_EVALUATED, checkpoint_seconds=60.0),
             after_epoch=lambda _run, record: print(
                 f"{_name(cell)} epoch {record.epoch} {record.seconds:.1f} s {record.held_out}", flush=True
             ),
