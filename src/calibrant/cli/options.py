@@ -128,7 +128,10 @@ class Scores:
         str | None, option("NAMES", "Class names in the order of the scores, with commas between them.", INPUT)
     ] = None
     normalise: Annotated[
-        bool, flag("--normalise", "Divide rows of probabilities by their sums: percentages, rounded numbers.", INPUT)
+        bool, flag("--normalise", "Divide rows of probabilities by their sums: counts, rounded numbers.", INPUT)
+    ] = False
+    percent: Annotated[
+        bool, flag("--percent", "Probabilities or confidences are percentages, with or without a % sign.", INPUT)
     ] = False
     separator: Annotated[
         str | None,
@@ -159,8 +162,8 @@ class Scores:
         names = None if self.class_names is None else self.class_names.split(",")
         return LoadOptions(
             kind=self.kind(top_label=top_label), scores=self.scores, labels=self.labels, positive=self.positive,
-            positive_class=self.positive_class, class_names=names, normalise=self.normalise, separator=self.separator,
-            weights=self.weights, clusters=self.clusters, missing=self.missing,  # type: ignore[arg-type]  # checked there
+            positive_class=self.positive_class, class_names=names, normalise=self.normalise, percent=self.percent,
+            separator=self.separator, weights=self.weights, clusters=self.clusters, missing=self.missing,  # type: ignore[arg-type]  # checked there
         )  # fmt: skip
 
     def as_arguments(self, *, missing: str = "drop") -> str:

@@ -34,6 +34,7 @@ _SEPARATORS = "_. :-"  # between what the names of columns share and the name of
 
 _TYPES: dict[str, tuple[Any, str]] = {
     "kind": (str | None, "'logits', 'probs' or 'top-label'"), "normalise": (bool, "True or False"),
+    "percent": (bool, "True or False"),
     "separator": (str | None, "one character, such as ';'"), "class_names": (Iterable | None, "a list of names"),
     "where": (Mapping | None, "a mapping of columns to values, such as {'part': 'test'}"),
     "positive_class": (str | int | None, "the label of the positive class"),
@@ -58,6 +59,7 @@ class LoadOptions:
     negative_class: str | None = None  # the only other label, where it is known
     class_names: Sequence[str] | None = None
     normalise: bool = False
+    percent: bool = False
     separator: str | None = None
     where: Mapping[str, str | float | Sequence[str | float]] | None = None
     weights: str | None = None

@@ -16,11 +16,13 @@ from calibrant.checks import as_features, as_whole_numbers, existing_file, with_
 from calibrant.errors import Argument, Caveat, FileError, InputError, Row, UnknownNameError, check_kind, listed, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose, shown_names
 from calibrant.files.source import (
+    PERCENT,
     Arrays,
     Column,
     Content,
     Kind,
     array_batches,
+    as_shares,
     open_mapping,
     open_npy,
     open_npz,
@@ -86,6 +88,7 @@ def load(  # noqa: PLR0913  # the options of the command line
     positive_class: str | None = None,
     class_names: Sequence[str] | None = None,
     normalise: bool = False,
+    percent: bool = False,
     separator: str | None = None,
     where: Mapping[str, str | float | Sequence[str | float]] | None = None,
     weights: str | None = None,
@@ -115,7 +118,9 @@ def load(  # noqa: PLR0913  # the options of the command line
             its positive class, which becomes class 1.
         positive_class: Label of the positive class, unless labels are 0/1 or true/false.
         class_names: Names of the classes in the order of the scores, if the source has none.
-        normalise: Divide each row of probabilities by its sum, if they are percentages or were rounded.
+        normalise: Divide each row of probabilities by its sum, if they are counts or were rounded.
+        percent: Read probabilities or confidences as percentages, from 0 to 100, with or without a ``%`` sign. A column
+            of text in which all have the sign needs no option.
         separator: Character between the columns of a CSV file; by default the comma, and the tab in ``.tsv``;
             ``"csv2"`` is the semicolon beside decimal commas.
         where: Columns and the value, or values, that the samples to load have there: ``{"part": "test", "fold": 1}``.
@@ -141,8 +146,8 @@ def load(  # noqa: PLR0913  # the options of the command line
     """
     options = LoadOptions(
         kind, scores, labels, confidence, correct, positive=positive, positive_class=positive_class,
-        class_names=class_names, normalise=normalise, separator=separator, where=where, weights=weights,
-        clusters=clusters, missing=missing,
+        class_names=class_names, normalise=normalise, percent=percent, separator=separator, where=where,
+        weights=weights, clusters=clusters, missing=missing,
     )  # fmt: skip
     return load_detailed(source, options).predictions
 
@@ -325,10 +330,13 @@ def open_in_batches(
     suffix = suffix_of(path)
     if suffix in DELIMITED:
         numbers = {*choice.scores, options.weights}.difference(copied or ())
-        form = {"numbers": numbers, "copied": copied or (), "separator": options.separator}
+        form = {"numbers": numbers, "copied": copied or (), "separator": options.separator, "percent": options.percent}
+        form["shares"] = () if choice.kind == "logits" else choice.scores
         yield from import_module("calibrant.files.text").csv_batches(path, names, rows, **form)
     elif suffix.startswith(".jsonl"):
-        yield from import_module("calibrant.files.text").jsonl_batches(path, names, is_typed=copied is not None)
+        alike = () if options.percent or choice.kind == "logits" else choice.scores
+        is_typed = copied is not None
+        yield from import_module("calibrant.files.text").jsonl_batches(path, names, is_typed=is_typed, alike=alike)
     elif suffix in {".arrow", ".feather"}:
         yield from in_module("tables", "arrow_batches")(path, names, rows)
     elif suffix == ".parquet":
@@ -351,19 +359,11 @@ def complete(content: Content, choice: ColumnChoice, options: LoadOptions, other
     """Return a source without rows that lack a score, label, weight or cluster, unless refused, and without others."""
     if options.missing == "refuse":
         return content
-    held: Arrays = {}
-
-    def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
-        others = [name for name in wanted if name not in held]
-        words = [text] if isinstance(text, str) else text or ()
-        known = held | (content.read(others, [name for name in words if name in others]) if others else {})
-        return {name: known[name] for name in wanted}
-
-    cached = replace(content, read=read)  # so that nothing is read twice
+    cached = holding(content)
     labels, weights = choice.labels, options.weights if options.missing == "drop" else None
-    held.update(content.read(list(dict.fromkeys([*choice.scores, *filter(None, (labels, weights))])), _text(choice)))
+    held = cached.read(list(dict.fromkeys([*choice.scores, *filter(None, (labels, weights))])), _text(choice))
     if options.clusters not in held and options.clusters is not None and options.missing == "drop":
-        held.update(content.read([options.clusters], [options.clusters]))
+        held |= cached.read([options.clusters], [options.clusters])
     lacking = lacking_rows(held, content, choice, options)
     if lacking is not None and len(others):
         lacking[others[others < len(lacking)]] = True
@@ -372,9 +372,22 @@ def complete(content: Content, choice: ColumnChoice, options: LoadOptions, other
     rows = (~lacking).nonzero()[:, 0]
 
     def read_rows(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
-        return {name: rows_of(column, rows) for name, column in read(wanted, text).items()}
+        return {name: rows_of(column, rows) for name, column in cached.read(wanted, text).items()}
 
     return replace(content, read=read_rows, kept=~lacking)
+
+
+def holding(content: Content) -> Content:
+    """Return a source that reads no column twice."""
+    held: Arrays = {}
+
+    def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
+        words = [text] if isinstance(text, str) else text or ()
+        if others := [name for name in wanted if name not in held]:
+            held.update(content.read(others, [name for name in words if name in others]))
+        return {name: held[name] for name in wanted}
+
+    return replace(content, read=read)
 
 
 def _text(choice: ColumnChoice) -> str | None:
@@ -442,8 +455,7 @@ def _missing_error(name: str, content: Content, row: int, rows: int, options: Lo
 
 def _record(columns: Arrays, content: Content, choice: ColumnChoice, options: LoadOptions) -> Predictions | TopLabel:
     """Build the record of what was read."""
-    scores = _as_matrix([numbers_of(columns[name], name) for name in choice.scores])
-    scores = scores if choice.kind == "logits" else scores.contiguous()
+    scores = _scores(columns, choice, options)
     if options.normalise and (choice.kind != "probs" or choice.positive):
         raise InputError(Argument("normalise"), " is for probabilities of all classes. Leave it out.")
     if choice.kind == "top-label":
@@ -451,7 +463,9 @@ def _record(columns: Arrays, content: Content, choice: ColumnChoice, options: Lo
         correct = columns[choice.labels]
         if options.positive_class is not None:
             correct = _two_classes(correct, choice.labels, options, None)[0].bool()
-        return TopLabel(scores, truths(correct, repr(choice.labels)) if isinstance(correct, Words) else correct)
+        correct = truths(correct, repr(choice.labels)) if isinstance(correct, Words) else correct
+        with _refusing_percentages(columns, choice, options):
+            return TopLabel(scores, correct)
     labels = None if choice.labels is None else columns[choice.labels]
     _check_labelled(labels)
     if isinstance(labels, Tensor) and labels.ndim == 2 and labels.shape[1] == 1:
@@ -476,9 +490,48 @@ def _record(columns: Arrays, content: Content, choice: ColumnChoice, options: Lo
     if choice.kind == "logits":
         make = Predictions.from_binary_logits if is_single else Predictions.from_logits
         return make(scores, numbers, class_names=class_names)
-    if is_positive:
-        return Predictions.from_binary_probs(scores, numbers, class_names=class_names)
-    return Predictions.from_probs(scores, numbers, class_names=class_names, normalise=options.normalise)
+    with _refusing_percentages(columns, choice, options):
+        if is_positive:
+            return Predictions.from_binary_probs(scores, numbers, class_names=class_names)
+        return Predictions.from_probs(scores, numbers, class_names=class_names, normalise=options.normalise)
+
+
+def _scores(columns: Arrays, choice: ColumnChoice, options: LoadOptions) -> Tensor:
+    """Return the scores, of which probabilities are shares of one: (n,), or with more than one column (n, k)."""
+    if choice.kind == "logits":
+        if options.percent:
+            raise InputError(Argument("percent"), " is for probabilities and confidences. Leave it out.")
+        return _as_matrix([numbers_of(columns[name], name) for name in choice.scores])
+    shares = [numbers_of(as_shares(columns[name], name, percent=options.percent), name) for name in choice.scores]
+    if options.percent and all(share.numel() and bool((share <= 0.01).all()) for share in shares):
+        names = listed(map(repr, choice.scores), 2)
+        warn(f"No percentage in {names} is above 1. If these are shares of one, leave out the option percent.")
+    return _as_matrix(shares).contiguous()
+
+
+@contextmanager
+def _refusing_percentages(columns: Arrays, choice: ColumnChoice, options: LoadOptions) -> Iterator[None]:
+    """Raise another error if what was read as shares of one looks like percentages."""
+    try:
+        yield
+    except InputError as error:
+        if options.percent or options.normalise:
+            raise
+        for name in choice.scores:
+            numbers = numbers_of(as_shares(columns[name], name, percent=False), name)
+            if numbers.is_complex():
+                raise
+            numbers = numbers.double()
+            above = (numbers > 1).nonzero().tolist()
+            if above and bool(((numbers >= 0) & (numbers <= 100)).all()):
+                is_whole = choice.kind == "probs" and not choice.positive
+                counts = ("; if counts, pass ", Argument("normalise", "True", is_literal=False)) if is_whole else ()
+                raise InputError(
+                    f"{name!r} must lie in 0..1; got {numbers[tuple(above[0])].item():.7g} at ",
+                    *(Row(above[0][0]), ". If these are percentages, pass ", PERCENT, *counts),
+                    "." if choice.kind == "top-label" else "; if logits, pass them as logits.",
+                ) from error
+        raise
 
 
 def _check_labelled(labels: Column | None) -> None:

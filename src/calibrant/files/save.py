@@ -28,6 +28,7 @@ from calibrant.files.load import (
     assemble,
     check_names,
     complete,
+    holding,
     in_module,
     lacking_rows,
     naming,
@@ -39,7 +40,7 @@ from calibrant.files.load import (
     suffix_is,
     suffix_of,
 )
-from calibrant.files.source import TENSOR_TYPES, Column, Content, Form, as_numpy
+from calibrant.files.source import TENSOR_TYPES, Column, Content, Form, as_numpy, as_percentages
 from calibrant.labels import Words
 from calibrant.predictions import Predictions, TopLabel
 
@@ -259,6 +260,7 @@ class Layout:
     scores: tuple[str, ...]
     labels: Mapping[str, Any]
     separator: str | None  # that was given for a CSV file
+    percentages: Mapping[str, Column]  # scores that are written in percent, as they were
 
 
 def load_scores(source: str | os.PathLike[str] | Content, options: LoadOptions | None = None) -> Scores:
@@ -304,19 +306,22 @@ def _scores(content: Content, whole: Content, choice: ColumnChoice, options: Loa
         own = choice if is_needed else replace(choice, labels=None)
     if scored.kept is not None and not scored.kept.any():
         raise InputError(f"some of the {len(scored.kept):,} rows that are read together must have scores; none has.")
+    scored = holding(scored)
     with renumbered(scored):
         record = assemble(scored, own, options)
+    given = scored.read(choice.scores, None)
     if not isinstance(record, Predictions):
         raise InputError("there must be logits or probabilities of every class; there are the top label's.")
     single = None
     if len(choice.scores) == 1 and record.n_classes == 2:
-        # Of two classes only, so that the scores of many are not read twice.
-        row = tuple(numbers_of(content.read(choice.scores, None)[choice.scores[0]], choice.scores[0]).shape[1:])
+        column = given[choice.scores[0]]
+        row = () if isinstance(column, Words) else tuple(column.shape[1:])
         single = row if row in {(), (1,)} else None
+    percentages = {name: column for name, column in given.items() if options.percent or isinstance(column, Words)}
     others = _read(content, _copied(whole, choice))
     labels = {} if choice.labels is None else _read(content, (choice.labels,))
     left = tuple(name for name in dict.fromkeys(whole.names) if name not in {*others, *choice.scores, choice.labels})
-    layout = Layout(whole, (*whole.names, *whole.index), choice.scores, labels, options.separator)
+    layout = Layout(whole, (*whole.names, *whole.index), choice.scores, labels, options.separator, percentages)
     is_gapless = scored.kept is None and own is choice
     labelled = choice.labels is not None
     return Scores(record, choice.kind, labelled, single, others, left, layout, scored.kept, is_gapless)  # type: ignore[arg-type]
@@ -464,6 +469,8 @@ def _laid_out(scores: Scores, others: Iterable[str], suffix: str) -> dict[str, A
         columns[names[0]] = one.reshape(len(values), *scores.single)
     else:
         columns |= {names[0]: values} if len(names) == 1 else dict(zip(names, values.T, strict=True))
+    comma = (layout.separator or "").lower() == "csv2"
+    columns |= {name: as_percentages(columns[name], column, comma=comma) for name, column in layout.percentages.items()}
     if scores.kept is not None:
         columns |= {name: _with_gaps(columns[name], scores.kept, suffix) for name in names}
     if not all(_can_hold(suffix, column) for column in columns.values()):
@@ -471,10 +478,14 @@ def _laid_out(scores: Scores, others: Iterable[str], suffix: str) -> dict[str, A
     return {name: columns[name] for name in layout.names if name in columns}
 
 
-def _with_gaps(column: Tensor, kept: Tensor, suffix: str) -> Any:
-    """Return a column for all rows: null, or in an archive NaN, in those that are not kept."""
+def _with_gaps(column: Column, kept: Tensor, suffix: str) -> Any:
+    """Return a column for all rows: null, or in an archive NaN or no text, in those that are not kept."""
     if suffix not in _ARCHIVES:
         return in_module("tables", "gapped_column")(column, kept)
+    if isinstance(column, Words):
+        codes = column.codes.new_full((len(kept),), len(column.distinct))
+        codes[kept] = column.codes
+        return Words((*column.distinct, ""), codes)
     whole = column.new_full((len(kept), *column.shape[1:]), torch.nan)
     whole[kept] = column
     return whole

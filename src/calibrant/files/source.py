@@ -19,7 +19,7 @@ from torch import Tensor
 
 from calibrant.checks import as_tensor, existing_file, npy_rows, npy_shape, numpy_archive, read_npy
 from calibrant.errors import Argument, FileError, InputError, Row, caught_warnings, check_expansion, reading
-from calibrant.labels import Words, encode
+from calibrant.labels import NOTHING, Words, encode
 
 Column = Tensor | Words
 Arrays = dict[str, Column]
@@ -325,6 +325,65 @@ def text_error(name: str, word: str, row: int) -> InputError:
     hint: tuple[Any, ...] = ()
     if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", word):
         hint = (" Write the decimal comma as a point, or, beside semicolons, pass ", Argument("separator", "csv2"), ".")
-    if percent := re.fullmatch(r"\s*(\d+[.,]?\d*)\s*%\s*", word):
-        hint = (f" Write {float(percent[1].replace(',', '.')) / 100:.10g} for {word.strip()}.",)
+    if (match := _PERCENTAGE.fullmatch(word)) and not hint:
+        share = (
+            f" Write {float(match[1].replace(',', '.')) / 100:.10g} for {word.strip()}, or, if" if match[2] else " If"
+        )
+        hint = (f"{share} all are percentages, with or without a sign, pass ", PERCENT, ".")
     return InputError(f"{name!r} must hold numbers; got the text {word!r} at ", Row(row), ".", *hint)
+
+
+PERCENT = Argument("percent", "True", is_literal=False)
+_PERCENTAGE = re.compile(r"\s*([-+]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][-+]?\d+)?)(\s*%)?\s*")  # 85, 85 %, 85,5%
+
+
+def as_shares(column: Column, name: str, *, percent: bool) -> Column:
+    """Return percentages as shares of one: all numbers if ``percent``, and text in which all numbers have a % sign.
+
+    Other columns are returned unchanged. A gap is NaN.
+    """
+    if isinstance(column, Words):
+        matches = [_PERCENTAGE.fullmatch(word) for word in column.distinct]
+        if not percent and not any(match and match[2] for match in matches):
+            return column
+        signed = {word for word, match in zip(column.distinct, matches, strict=True) if match and match[2]}
+        gaps = {word for word in column.distinct if word.strip().lower() in NOTHING}
+        known = {word for word, match in zip(column.distinct, matches, strict=True) if match} | gaps
+        if stray := column.first(lambda word: word not in known):
+            raise text_error(name, stray[1], stray[0])
+        if not percent and (bare := column.first(lambda word: word not in signed | gaps)):
+            raise InputError(
+                f"{name!r} must have a % sign in every row or in none; got {bare[1].strip()!r} at ",
+                *(Row(bare[0]), f" and {min(signed).strip()!r} elsewhere. If all are percentages, pass ", PERCENT, "."),
+            )
+        values = [float(match[1].replace(",", ".")) if match else math.nan for match in matches]
+        numbers = torch.tensor(values, dtype=torch.float64)[column.codes]
+    elif not percent or column.dtype == torch.bool or column.is_complex():
+        return column
+    else:
+        numbers = column if column.dtype in {torch.float32, torch.float64} else column.double()
+    outside = ((numbers < 0) | (numbers > 100)).nonzero()
+    if len(outside):
+        first = outside[0].tolist()
+        raise InputError(
+            f"{name!r} must lie in 0..100, as percentages do; got {numbers[tuple(first)].item():.7g} at ",
+            *(Row(first[0]), ". Correct this row, or remove it."),
+        )
+    return numbers / 100
+
+
+def as_percentages(shares: Tensor, like: Column, *, comma: bool) -> Column:
+    """Return shares of one as percentages, written as those ``like`` them in the same rows: as text, with their signs.
+
+    Args:
+        shares: Numbers in 0..1, (n,) or, beside a tensor, of any shape.
+        like: Percentages of the same rows.
+        comma: Whether text has decimal commas, also where none ``like`` it shows one.
+    """
+    numbers = 100 * shares
+    if isinstance(like, Tensor):
+        return numbers
+    signs = [(match and match[2]) or "" for match in map(_PERCENTAGE.fullmatch, like.distinct)]
+    comma = comma or any("," in word for word in like.distinct)
+    texts = [f"{number!r}{signs[code]}" for number, code in zip(numbers.tolist(), like.codes.tolist(), strict=True)]
+    return encode(np.array([text.replace(".", ",") for text in texts] if comma else texts))

@@ -451,12 +451,12 @@ def arrow_column(array: Any) -> Any:
     return column.cast(pa.bool_()) if array.dtype == torch.bool else column
 
 
-def gapped_column(column: Tensor, kept: Tensor) -> Any:
+def gapped_column(column: Column, kept: Tensor) -> Any:
     """Return an Arrow array with the entries of a column where ``kept``, (n,), and nulls between."""
     import pyarrow.compute as pc
 
     places = pc.if_else(arrow_column(kept), arrow_column(kept.cumsum(0) - 1), pa.scalar(None, pa.int64()))
-    return arrow_column(column.contiguous()).take(places)
+    return arrow_column(column if isinstance(column, Words) else column.contiguous()).take(places)
 
 
 def can_hold(suffix: str, kind: Any) -> bool:

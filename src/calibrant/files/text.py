@@ -19,7 +19,7 @@ from pyarrow import csv
 from torch import Tensor
 
 from calibrant.errors import Argument, FileError, InputError, check_expansion, check_memory, reading
-from calibrant.files.source import PREFIXES, Arrays, Content, Form, text_error
+from calibrant.files.source import PERCENT, PREFIXES, Arrays, Content, Form, text_error
 from calibrant.files.tables import arrow_column, column_of, content_of, in_rows, table_of
 from calibrant.labels import NOTHING, whole_number
 
@@ -127,21 +127,36 @@ def csv_batches(
     *,
     numbers: Collection[str],
     copied: Collection[str] = (),
+    shares: Collection[str] = (),
     separator: str | None = None,
+    percent: bool = False,
 ) -> Iterator[Content]:
     """Yield some rows of a CSV file at a time, columns of the types that they have if it is read whole.
 
     ``numbers`` are columns that must hold numbers, and ``copied`` those that stay text. Another is one of numbers if
-    all its rows are, which takes a pass over the file to know.
+    all its rows are, which takes a pass over the file to know. Those of ``shares`` may be text with percent signs: if
+    ``percent`` all, else those that have some in the first block.
     """
-    texts = tuple(name for name in names if name not in numbers)
-    kinds = _types_of_text(path, tuple(name for name in texts if name not in copied), separator, _facts(path))
+    point = _decimal_point(separator)
+    signed = tuple(shares) if percent else _signed(path, shares, separator)
+    texts = tuple(name for name in names if name not in numbers or name in signed)
+    untyped = tuple(name for name in texts if name not in copied and name not in signed)
+    kinds = _types_of_text(path, untyped, separator, _facts(path))
     for table in in_rows(_csv_records(path, names, texts, separator), rows):
         columns = {name: table[name] for name in names}
-        columns |= {name: _cast_text(columns[name], kind, _decimal_point(separator)) for name, kind in kinds.items()}
+        columns |= {name: _cast_text(columns[name], kind, point) for name, kind in kinds.items()}
+        columns |= {name: _as_numbers(columns[name], point) for name in signed if percent}
         typed = pa.table(columns)
         stored = content_of(path, table.schema, table.select)
         yield replace(content_of(path, typed.schema, typed.select), verbatim=stored.verbatim)
+
+
+def _signed(path: Path, names: Collection[str], separator: str | None) -> tuple[str, ...]:
+    """Return the columns of a CSV file that have percent signs in its first block."""
+    import pyarrow.compute as pc
+
+    first = next(_csv_records(path, tuple(names), tuple(names), separator), None) if names else None
+    return tuple(name for name in names if first and pc.any(pc.match_substring_regex(first[name], r"%\s*$")).as_py())
 
 
 def _facts(path: Path) -> tuple[int, int]:
@@ -339,17 +354,26 @@ def open_jsonl(path: Path) -> Content:
         return content_of(path, table.schema, table.select)  # older pyarrow decodes the names of columns only here
 
 
-def jsonl_batches(path: Path, names: Sequence[str], *, is_typed: bool = False) -> Iterator[Content]:
+def jsonl_batches(
+    path: Path, names: Sequence[str], *, is_typed: bool = False, alike: Collection[str] = ()
+) -> Iterator[Content]:
     """Yield the lines of a file of JSON some megabytes at a time.
 
     If ``is_typed``, columns have the types that they have if it is read whole, which takes a pass over it to know.
+    Those of ``alike`` must be text everywhere or nowhere: beside ``85%``, 1 could be a share or a percentage.
     """
+    are_text = dict[str, bool]()
     schema = _json_schema(path, _facts(path)) if is_typed else None
     for held in _json_chunks(path):
         with _reading_json(path):
             table = _flat(_json_table(lambda held=held: nullcontext(io.BytesIO(held)), len(held), schema))  # type: ignore[misc]
         for name in [name for name in names if name not in table.column_names]:
             table = table.append_column(name, pa.nulls(len(table)))
+        for name in (name for name in alike if not pa.types.is_null(table[name].type)):
+            is_text = pa.types.is_string(table[name].type)
+            if are_text.setdefault(name, is_text) != is_text:
+                text = f"{path} must have a % sign in every {name!r} or in none. If all are percentages, pass "
+                raise FileError(text, PERCENT, ".")
         yield content_of(path, table.schema, table.select)
 
 
@@ -360,8 +384,23 @@ def _json_schema(path: Path, _known: Any) -> Any:
     with _reading_json(path):
         for held in _json_chunks(path):
             some = _json_table(lambda held=held: nullcontext(io.BytesIO(held)), len(held)).schema  # type: ignore[misc]
-            schema = pa.unify_schemas([schema, some], promote_options="permissive")
+            schema = _unified(schema, some)
     return schema
+
+
+def _unified(schema: Any, other: Any) -> Any:
+    """Return the schema of both, with text for a field that has text in one and something else in the other."""
+    try:
+        return pa.unify_schemas([schema, other], promote_options="permissive")
+    except pa.ArrowTypeError:
+        for place, field in enumerate(other):
+            own = schema.get_field_index(field.name)
+            if own >= 0 and pa.string() in (field.type, schema.types[own]):
+                schema, other = (
+                    schema.set(own, field.with_type(pa.string())),
+                    other.set(place, field.with_type(pa.string())),
+                )
+        return pa.unify_schemas([schema, other], promote_options="permissive")
 
 
 @contextmanager
@@ -403,7 +442,42 @@ def _json_chunks(path: Path) -> Iterator[bytes]:
 
 
 def _json_table(source: Callable[[], AbstractContextManager[Any]], block: int, schema: Any = None) -> Any:
-    """Return the table of a file of JSON, which may be read twice: text that looks like a date stays text."""
+    """Return the table of a file of JSON, which may be read again: text that looks like a date stays text.
+
+    A field is text if it has text in some lines and numbers in others, or truth values and numbers.
+    """
+    try:
+        return _parsed_json(source, block, schema)
+    except pa.ArrowInvalid as error:
+        with source() as file:
+            lines = b"".join(iter(lambda: file.read(_BLOCK), b"")).splitlines()
+        try:
+            rows = [json.loads(line) for line in lines if line.strip()]
+        except ValueError:
+            raise error from None
+        same = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _in_one_type(rows, schema)).encode()
+        return _parsed_json(lambda: nullcontext(io.BytesIO(same)), len(same), schema)
+
+
+def _in_one_type(values: Sequence[Any], kind: Any = None) -> Sequence[Any]:
+    """Return the values of one field of JSON, all as text if they are of several types, or are to be of text."""
+    given = [value for value in values if value is not None]
+    if all(isinstance(value, dict) for value in given):
+        kinds = {} if kind is None else {field.name: field.type for field in kind}
+        names = dict.fromkeys(name for value in given for name in value)
+        columns = {
+            name: iter(_in_one_type([value[name] for value in given if name in value], kinds.get(name)))
+            for name in names
+        }
+        return [value and {name: next(columns[name]) for name in value} for value in values]
+    types = {float if type(value) is int else type(value) for value in given}
+    is_text = kind is not None and pa.types.is_string(kind)
+    if not is_text and types != {bool, float} and (len(types) < 2 or str not in types):
+        return values
+    return [value if isinstance(value, str | None) else json.dumps(value, ensure_ascii=False) for value in values]
+
+
+def _parsed_json(source: Callable[[], AbstractContextManager[Any]], block: int, schema: Any) -> Any:
     from pyarrow import json as json_lines
 
     options = json_lines.ReadOptions(block_size=min(max(_BLOCK, block), _MOST_BLOCK))

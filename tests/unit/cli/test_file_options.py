@@ -59,8 +59,8 @@ def test_one_file_is_enough_to_compare(calibrant, table):
         (("compare", "all.csv", *READ), "two files, or one with --split; got one file"),
         (("compare", "all.csv", "all.csv", "--split", "fold"), "two files, or one with --split; got both"),
         (("evaluate", "all.csv"), "separated by commas; its first row has none, but semicolons. Pass --separator ';'."),
-        (("evaluate", "all.csv", *READ[:-1]), "probs must lie in 0..1; got"),
-        (("evaluate", "all.csv", *READ[:-1]), "pass --normalise."),
+        (("evaluate", "all.csv", *READ[:-1]), "'cat' must lie in 0..1; got"),
+        (("evaluate", "all.csv", *READ[:-1]), "If these are percentages, pass --percent; if counts, pass --normalise"),
         (("evaluate", "all.csv", *READ, "--split", "fold=cal"), "must read like 'fold' or 'fold=cal,test'"),
         (
             ("fit", "temperature", "all.csv", *READ, "--split", "fold=cal,test", "-o", "m.safetensors"),

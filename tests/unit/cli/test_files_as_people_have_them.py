@@ -119,7 +119,7 @@ def test_percentages_of_the_positive_class_are_named(calibrant, tmp_path):
     (tmp_path / "p.csv").write_text("p,y\n20,0\n80,1\n")
     code, _, error = calibrant("evaluate", tmp_path / "p.csv", "--probs", "--positive", "p", "--labels", "y")
     assert code == 2
-    assert "Divide percentages by 100" in error
+    assert "If these are percentages, pass --percent" in error
 
 
 def test_classes_in_another_order_are_named_before_their_labels(calibrant, tmp_path):
