@@ -288,6 +288,22 @@ def test_bad_weights_are_refused_at_their_control_and_a_pair_of_arrays_is_read(s
     expect(studio.locator(".number")).to_contain_text(f"{ece(load(tmp_path / 'mine.npz')):.4f}")
 
 
+def test_percentages_are_read_when_the_reader_says_so(studio, tmp_path, arrays):
+    probs, labels = arrays
+    path, percent = tmp_path / "answers.csv", np.rint(100 * probs.max(1)).astype(int)
+    correct = (probs.argmax(1) == labels).tolist()
+    rows = [f"{one},{'yes' if right else 'no'}" for one, right in zip(percent, correct, strict=True)]
+    path.write_text("\n".join(["confidence,correct", *rows]) + "\n")
+    upload(studio, path)
+    studio.get_by_role("button", name="Evaluate").last.click()
+    studio.locator(".field:has-text('Percentages') .trouble", has_text="pass ‘Percentages’").wait_for()
+    studio.get_by_label("Percentages").check()
+    check_accessibility(studio)
+    evaluate(studio)
+    expect(studio.locator(".number")).to_contain_text(f"{ece(load(path, percent=True)):.4f}")
+    expect(studio.locator(".lines code").first).to_contain_text("answers.csv --percent")
+
+
 def test_two_models_are_compared_side_by_side(studio, tmp_path, arrays):
     probs, labels = arrays
     mine, other = (saved(tmp_path / f"{name}.csv", (scores, labels)) for name, scores in

@@ -11,7 +11,7 @@ export interface Preview { name: string; is_split: boolean; suffix: string; name
 export type Split = { by: "own" } | { by: "half"; seed: number } | { by: "column"; column: string; calibration: string; test: string } | { by: "file"; source: Source };
 /** Options of reading that are text, as the command line has them. */
 export const TEXTS = ["scores", "labels", "confidence", "correct", "positive", "positive_class", "class_names", "separator", "weights", "clusters", "missing"] as const;
-export interface Source extends Partial<Record<(typeof TEXTS)[number], string>> { file: string; kind?: Kind; normalise?: boolean; classes?: boolean; by?: string[]; labels_file?: { file: string }; split?: Split }
+export interface Source extends Partial<Record<(typeof TEXTS)[number], string>> { file: string; kind?: Kind; normalise?: boolean; percent?: boolean; classes?: boolean; by?: string[]; labels_file?: { file: string }; split?: Split }
 export interface Answer {
   html: string; charts: Charts; document: { metrics: Record<string, { value: number; low: number | null; high: number | null; floor?: number; p?: number }> }; notes: string[]; lines: { cli: string; python: string };
   n: { calibration: number | null; test: number }; files?: Record<string, string>; recommended?: string;

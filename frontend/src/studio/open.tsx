@@ -149,7 +149,7 @@ function Columns({ of, start, others, onChoose }: { of?: Source; start: Source; 
       {preview.names.length > preview.columns.length && <p class="legend">{preview.columns.length} of {whole(preview.names.length)} {preview.noun}s.{chosen && ` Scores: ${short(chosen.scores[0], 40)}${chosen.scores.length > 1 ? ` … ${short(chosen.scores.at(-1)!, 40)} (${whole(chosen.scores.length)})` : ""}; ${top ? "correct" : "true class"}: ${short(chosen.labels ?? "", 40)}.`}</p>}
       {!preview.is_split && <>
         <fieldset class="stacked"><legend>{controls.kind}</legend>{KINDS.map(([value, title, words]) => (
-          <label><input type="radio" name="kind" value={value} checked={kind === value} onChange={() => change({ kind: value, scores: top !== (value === "top-label") ? undefined : given.scores, labels: top !== (value === "top-label") ? undefined : given.labels, confidence: undefined, correct: undefined, positive: value === "top-label" ? undefined : given.positive })} /><span>{title} <small>{words}</small></span></label>))}</fieldset>
+          <label><input type="radio" name="kind" value={value} checked={kind === value} onChange={() => change({ kind: value, percent: value === "logits" ? undefined : given.percent, scores: top !== (value === "top-label") ? undefined : given.scores, labels: top !== (value === "top-label") ? undefined : given.labels, confidence: undefined, correct: undefined, positive: value === "top-label" ? undefined : given.positive })} /><span>{title} <small>{words}</small></span></label>))}</fieldset>
         {at("kind")}
         <div class="fields">
           {top ? <>{text("confidence", chosen?.scores[0] ?? "required", "names")}{text("correct", chosen?.labels ?? "required", "names")}</>
@@ -162,11 +162,12 @@ function Columns({ of, start, others, onChoose }: { of?: Source; start: Source; 
           {!isPair && column("clusters", "none: samples are independent")}
         </div>
         <datalist id="names">{preview.names.slice(0, 500).map((name) => <option value={name} />)}</datalist>
-        <details open={["class_names", "normalise", "separator", "missing"].includes(shownAt) || Boolean(given.missing) || undefined}><summary class="small">More about the file</summary>
+        <details open={["class_names", "normalise", "percent", "separator", "missing"].includes(shownAt) || Boolean(given.missing || given.percent) || undefined}><summary class="small">More about the file</summary>
           <div class="fields">
             {!top && text("class_names", "cat,dog,… in the order of the scores")}
             {/csv|tsv|gz/.test(preview.suffix) && text("separator", "comma; ; or | or tab or csv2")}
-            {!top && kind !== "logits" && <div class="field"><label class="check"><input type="checkbox" checked={Boolean(given.normalise)} onChange={() => change({ normalise: !given.normalise })} /> {controls.normalise} <small>percentages, rounded numbers</small></label>{at("normalise")}</div>}
+            {!top && kind !== "logits" && <div class="field"><label class="check"><input type="checkbox" checked={Boolean(given.normalise)} onChange={() => change({ normalise: !given.normalise })} /> {controls.normalise} <small>counts, rounded numbers</small></label>{at("normalise")}</div>}
+            {kind !== "logits" && <div class="field"><label class="check"><input type="checkbox" checked={Boolean(given.percent)} onChange={() => change({ percent: !given.percent })} /> {controls.percent} <small>from 0 to 100, with or without a % sign</small></label>{at("percent")}</div>}
             <div class="field"><label class="check"><input type="checkbox" checked={Boolean(given.missing)} onChange={() => change({ missing: given.missing ? undefined : "drop" })} /> {controls.missing} <small>null, NaN, empty fields</small></label>{at("missing")}</div>
           </div></details></>}
       {!of && <div class="fields">

@@ -8,7 +8,7 @@ export type Screen = "open" | "evaluate" | "models" | "calibrate" | "clamp" | "l
 export interface State { screen: Screen; source: Source | null; baseline: Source | null; bins: number; seed: number; methods: string[]; fitted: string[] | null; curves: string[]; network: string; sample: number; part: Part }
 export const needsFile = (screen: Screen): boolean => screen !== "open" && screen !== "clamp";
 
-const FLAGS = ["normalise", "classes"] as const;
+const FLAGS = ["normalise", "percent", "classes"] as const;
 
 export function parse(hash: string): State {
   const given = new URLSearchParams(hash.replace(/^#/, "")), file = given.get("file");

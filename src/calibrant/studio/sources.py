@@ -59,6 +59,7 @@ CONTROLS = {  # labels of the options on the page, by their names in load or on 
     "correct": "Correct",
     "class_names": "Class names",
     "normalise": "Divide each row by its sum",
+    "percent": "Percentages",
     "separator": "Separator",
     "weights": "Weights",
     "clusters": "Clusters",

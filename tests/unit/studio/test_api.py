@@ -64,6 +64,20 @@ def test_an_evaluation_has_the_numbers_of_the_library(table):
     assert answer["lines"]["cli"] == "calibrant evaluate mine.csv --probs --scores p_ --labels y --bins 10 --seed 1"
 
 
+def test_percentages_are_read_and_named_at_their_control(table):
+    header, *rows = (line.split(",") for line in table.read_text().splitlines())
+    percent = [[*(repr(100 * float(p)) for p in row[:3]), *row[3:]] for row in rows]
+    table.write_text("\n".join(",".join(row) for row in [header, *percent]) + "\n")
+    with pytest.raises(InputError, match="If these are percentages, pass ‘Percentages’") as caught:
+        api.check(source_of(table), progress=quiet)
+    assert caught.value.argument == "percent"
+    answer = api.evaluate(source_of(table, percent=True), progress=quiet)
+    expected = evaluate(load(table, kind="probs", scores="p_", labels="y", percent=True))
+    assert answer["document"]["metrics"]["ece"]["value"] == expected.metrics["ece"].value
+    assert "--labels y --percent " in answer["lines"]["cli"]
+    assert "percent=True" in answer["lines"]["python"]
+
+
 def test_a_split_by_column_takes_the_rows_with_its_values(table):
     split = {"by": "column", "column": "part", "calibration": "val", "test": "test"}
     answer = api.evaluate(source_of(table, split=split), progress=quiet)
@@ -392,7 +406,7 @@ def changed(path, column, value):
     [("w", "-1", "at least 0", "weights"),
      ("w", "nan", "got nan at line 2", "weights"), ("w", ["0"], "only zeros", "weights"),
      ("w", "heavy", "numbers", "weights"), ("part", ["test"], "'val' in some rows", "split"),
-     ("y", "7", "0..2", None), ("p_a", "7.5", "Divide each row by its sum", "normalise")],
+     ("y", "7", "0..2", None), ("p_a", "7.5", "pass ‘Percentages’; if counts, pass ‘Divide each row", "percent")],
 )  # fmt: skip
 def test_bad_values_are_refused_at_the_control_that_helps(weighted, column, value, words, control):
     changed(weighted, column, value)
