@@ -88,7 +88,7 @@ DECISIONS = """
 - **Stopped early** is one of three epochs on all images, a length that was also chosen by the calibration images: of
   seed 0, on a CPU, they have an accuracy of 74.3 % after two epochs and of 85.0 % after the third. So they were looked
   at once before they calibrate. This did not carry over either: of the test images seeds 0 to 2 have 85.1, 79.9 and
-  72.9 % in float32 on that CPU, and 68.4, 65.3 and 62.9 % in bfloat16 on a GPU, where the networks of the tables were
+  72.9 % in float32 on a CPU, and 68.4, 65.3 and 62.9 % in bfloat16 on a GPU, where the networks of the tables were
   trained. There one calibration image in a hundred has 14 to 30 % of the log-loss, by logits that came apart, and T
   rises for them: without these images it would be 1.
 - **BloodMNIST's division.** The official file is not at hand. The records are of the same 17,092 images divided in
