@@ -26,7 +26,7 @@ function Observed({ positive: { tenths, curve }, other, of, title }: { positive:
   const top = Math.min(1, 1.1 * Math.max(...tenths.map((one) => one[3]), curve ? curve.risk.at(-1)! : Math.max(...tenths.map((one) => one[5])))), highest = tenths.at(-1)!;
   return (
     <Figure name="risk" title={`How often ${of} occurs`} alt={`Calibration curve of the probability of ${of}. Where it is highest, ${share(highest[0])} are predicted and ${share(highest[1])} are observed.`}
-      below={<p class="reading">Circles: tenths of the samples with 95 % intervals. Line: a smooth curve with its 95 % band.{other && ` Dashed: ${title}.`} On the straight line, it comes true as often as it says. Highest tenth, from {share(highest[4])}: <output data-value="highest">{share(highest[1])}</output> ({share(highest[2])} to {share(highest[3])}), predicted {share(highest[0])}.</p>}>
+      below={<p class="reading">Circles: tenths of the samples with 95 % intervals. {curve && "Line: a smooth curve with its 95 % band."}{other && ` Dashed: ${title}.`} On the straight line, it comes true as often as it says. Highest tenth, from {share(highest[4])}: <output data-value="highest">{share(highest[1])}</output> ({share(highest[2])} to {share(highest[3])}), predicted {share(highest[0])}.</p>}>
       {(width) => {
         const height = heightOf(width), [across, up] = inner(width, height);
         const x = linear([0, top], across, percentTick), y = linear([0, top], up, percentTick), capped = (values: number[]) => values.map((value) => Math.min(value, top));

@@ -92,7 +92,8 @@ Full: TypeAlias = Annotated[bool, flag("--full", "Print all numbers, not only th
 def check_shares(shares: Sequence[float] | None, name: str, example: str) -> list[float]:
     """Return the shares that were given, each between 0 and 1."""
     if unknown := [one for one in shares or () if not 0 < one < 1]:
-        raise InputError(f"{name} must lie between 0 and 1, as {example} does; got {unknown[0]:g}.")
+        of_percent = f"; {unknown[0]:g} % is {unknown[0] / 100:g}" if 1 < unknown[0] < 100 else ""
+        raise InputError(f"{name} must lie between 0 and 1, as {example} does; got {unknown[0]:g}{of_percent}.")
     return list(shares or ())
 
 

@@ -173,7 +173,12 @@ def tenths_of(risks: TopLabel) -> tuple[RiskGroup, ...]:
 
 
 def curve_of(risks: TopLabel) -> RiskCurve | None:
-    """Return a logistic regression on a restricted cubic spline of the log-odds, where they allow it."""
+    """Return a logistic regression on a restricted cubic spline of the log-odds, where they allow it.
+
+    It is of the samples whose probability is neither 0 nor 1, as that of a few is where probabilities were rounded.
+    """
+    is_between = risks.log_odds.abs() < _MOST_LOG_ODDS
+    risks = risks[is_between] if is_between.any() else risks
     log_odds = risks.log_odds.double()
     if not _has_line(log_odds):
         return None

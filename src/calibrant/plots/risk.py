@@ -70,8 +70,10 @@ def plot_risk(
             markerfacecolor=colours.background, markeredgewidth=1.2, zorder=4,
         )  # fmt: skip
         words = f"{percent(risk.predicted.value)} predicted, {percent(risk.observed.value)} observed"
-        handles.append(Line2D([], [], marker=marker, label=f"{label}: {words}" if label else "tenths, curve", **look))
-    handles.append(Patch(facecolor=looks[0]["color"], alpha=_BAND, linewidth=0, label="95 % band of the curve"))
+        drawn = "tenths, curve" if risk.curve else "tenths"
+        handles.append(Line2D([], [], marker=marker, label=f"{label}: {words}" if label else drawn, **look))
+    if any(risk.curve for risk in risks):
+        handles.append(Patch(facecolor=looks[0]["color"], alpha=_BAND, linewidth=0, label="95 % band of the curve"))
     layout.key(ax, colours, handles, place="upper left")
     ax.set(xlim=(0, top), ylim=(0, top))
     layout.percent_axis(ax.xaxis)

@@ -11,7 +11,7 @@ from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, Worst
 from calibrant.evidence import Difference, Estimate, Side
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
-from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR
+from calibrant.predictions import LABEL_FLOOR, OF_CORRECTNESS, PROB_FLOOR
 from calibrant.report import page
 from calibrant.report.page import Page, Section, Tone, Verdict, code, number_text, table
 from calibrant.report.risk import (
@@ -25,7 +25,7 @@ from calibrant.report.risk import (
     size_of,
     tenths_section,
 )
-from calibrant.slices import Slice
+from calibrant.slices import FEW, Slice
 
 FAMILIES: dict[Family, str] = {
     "description": "What the predictions look like",
@@ -65,7 +65,9 @@ _STEPS = {
         "Temperature scaling would not help: look at the classes and bins above, and compare methods "
         "(calibrant compare)."
     ),
-    Reason.gain_unknown: "Recalibrate the confidence on samples that are not used for testing, and evaluate again.",
+    Reason.gain_unknown: (
+        "Recalibrate the confidence: compare methods (calibrant compare) on samples that are not used for testing."
+    ),
     Reason.too_small: "Leave the confidence unchanged: its error is too small to matter.",
     Reason.calibrated: "Leave the confidence unchanged: recalibrating could only add noise.",
     Reason.like_guessing: f"It is right no more often than guessing would be. {CHECK_LABELS}",
@@ -76,6 +78,10 @@ _RISK_STEP = (
 )
 _TONES: dict[NextStep, Tone] = {NextStep.leave: "good", NextStep.more_samples: "open", NextStep.check_labels: "open"}
 
+_OF_RIGHT = (
+    "Accuracy: how often “right” is true where its probability is at least 50 %, and “wrong” where it is less. The "
+    "share of “right” is above."
+)
 _COMMON = 0.9  # share of a class from which the other one of two is rare
 _COLUMNS = " --probs --positive confidence --labels correct"
 
@@ -109,6 +115,7 @@ def evaluation_page(
     key = "Calibration error of " + positive if risk else catalogue.metrics[error].title
     words = verdict(evaluation, slices, comparison_text(comparison, baseline) if comparison else None, to_calibrate)
     names = [name for name in names if evaluation.risk is None or name not in _OF_TOP_LABEL]
+    accuracy = _OF_RIGHT if risk and evaluation.positive == OF_CORRECTNESS[1] else ""
     main = [[catalogue.metrics[name].title, _arrow(name), *_cells(evaluation.metrics[name])] for name in names]
     return Page(
         title="Calibration report",
@@ -120,7 +127,7 @@ def evaluation_page(
         brief=(
             *of_risk,
             *decisions,
-            Section("Predictions" if risk else "", (table(["", "", *_HEADER], main, text=(0, 1)),)),
+            Section("Predictions" if risk else "", (table(["", "", *_HEADER], main, text=(0, 1)),), (), accuracy),
             *_threshold_sections(evaluation, has_slices=bool(slices)),
             *_slice_sections(slices, most=_BRIEF_SLICES),
             *_slice_threshold_sections(slices, most=_BRIEF_SLICES),
@@ -355,6 +362,8 @@ def _slice_sections(slices: Sequence[Slice], *, most: int | None = None) -> list
         f"error, corrected for {tested} (Holm). To the rest: confidence − accuracy, minus that of all other samples; ▼ "
         "is further from 0 than theirs, ▲ closer, beyond noise. A slice of fewer than ten samples is not tested."
     )
+    if any(slice_.n >= FEW and math.isnan(slice_.metrics["ece"].low) for slice_ in slices):
+        legend += " One of a few clusters has no interval, and a weak test."
     sections, by_column = [], _by_column(slices)
     for column, own in by_column.items():
         shown, left = own[:most], len(own) - len(own[:most])
@@ -526,7 +535,8 @@ def _noise(metrics: Mapping[str, Estimate], samples: str, numbers: str) -> str:
 def _line(evaluation: Evaluation) -> list[str]:
     if evaluation.line is None:
         zeros = evaluation.zeros.cells if evaluation.zeros and evaluation.classes == 2 else 0
-        return [f"There is no calibration slope: {zeros:,} of the probabilities are 0, and as many 1."] if zeros else []
+        of = class_name(1, evaluation.positive)
+        return [f"There is no calibration slope: {zeros:,} of the probabilities of {of} are 0 or 1."] if zeros else []
     texts = []
     for estimated, right in ((evaluation.line.slope, 1), (evaluation.line.in_the_large, 0)):
         interval = "" if math.isnan(estimated.low) else f"{estimated.low:.2f} to {estimated.high:.2f}; "

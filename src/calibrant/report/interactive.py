@@ -179,8 +179,10 @@ def view_of(
     predictions: Predictions | TopLabel, name: str, title: str, *, temperatures: bool = False
 ) -> dict[str, Any]:
     """Return the numbers of one set of predictions."""
+    rows, has_weights = len(predictions), predictions.weights is not None
     predictions = _in_whole_samples(predictions)
     top = predictions.top
+    rows = _size(top) if has_weights else rows
     density, risk = confidence_density(predictions), risk_coverage(predictions)
     kept = np.unique(np.linspace(0, len(risk.coverage) - 1, _RISK_POINTS).round().astype(int))
     return {
@@ -195,8 +197,8 @@ def view_of(
         "density": {
             "right": _rounded(density.right[::_DENSITY_STEP], 4),
             "wrong": _rounded(density.wrong[::_DENSITY_STEP], 4),
-            "n_right": round(density.share_right * _size(top)),
-            "n_wrong": _size(top) - round(density.share_right * _size(top)),
+            "n_right": round(density.share_right * rows),
+            "n_wrong": rows - round(density.share_right * rows),
             "auroc": density.auroc,
         },
         "risk": {

@@ -56,10 +56,12 @@ def risk_headline(evaluation: Evaluation, risk: Risk) -> str:
 def highest_words(risk: Risk) -> str:
     """Return what is predicted and what happens where the risk is highest."""
     one = risk.highest
+    observed = f"{percent(one.observed.value)} are ({100 * one.observed.low:.1f} to {percent(one.observed.high)})."
+    if one.low == 1:
+        return f"Of the {percent(one.share, 0)} of samples whose probability of being positive is 100 %, {observed}"
     return (
         f"Of the {percent(one.share, 0)} of samples with the highest probability, {share_text(one.low)} or more, "
-        f"{percent(one.predicted)} are predicted to be positive and {percent(one.observed.value)} are "
-        f"({100 * one.observed.low:.1f} to {percent(one.observed.high)})."
+        f"{percent(one.predicted)} are predicted to be positive and {observed}"
     )
 
 

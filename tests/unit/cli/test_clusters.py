@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant import Predictions, evaluate, load, save
+from calibrant.report.interactive import view_of
 from calibrant.testing import overconfident
 
 SAMPLES = overconfident(240, 3)
@@ -37,6 +38,21 @@ def test_evaluate_counts_clusters(calibrant, file, tmp_path):
     assert (report["n"], report["clusters"]) == (240, 60)
     assert report["metrics"]["ece"]["high"] == pytest.approx(expected.metrics["ece"].high)
     assert "in 60 clusters" in (tmp_path / "e.html").read_text()
+
+
+def test_slices_of_one_cluster_have_no_interval_and_the_report_says_why(calibrant, file):
+    rows = [line.split(",") for line in file.read_text().splitlines()[1:]]
+    rows = [",".join([*row[:4], f"topic {place // 24}"]) for place, row in enumerate(rows)]
+    file.write_text("\n".join(["logit_0,logit_1,logit_2,label,topic", *rows]) + "\n")
+    command = ("evaluate", file, "--clusters", "topic", "--resamples", 100, "--by")
+    why = "One of a few clusters has no interval"
+    assert why in " ".join(calibrant(*command, "topic")[1].split())
+    assert why not in " ".join(calibrant("evaluate", file, "--resamples", 100, "--by", "topic")[1].split())
+
+
+def test_charts_name_the_samples_and_not_their_effective_number():
+    density = view_of(SAMPLES.with_clusters(QUESTIONS), "a", "a")["density"]
+    assert (density["n_right"], density["n_wrong"]) == (int(SAMPLES.correct.sum()), int((~SAMPLES.correct).sum()))
 
 
 def test_compare_and_fit_take_clusters(calibrant, file, tmp_path):

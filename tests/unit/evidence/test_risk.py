@@ -75,6 +75,16 @@ def test_the_curve_and_its_band_are_those_of_logistic_regression_on_a_spline():
     assert (ours / half)[20:80].max() < 1.05
 
 
+def test_probabilities_of_0_and_1_are_beside_the_curve():
+    p, y = drawn(1000)
+    ends, right = np.repeat([0.0, 1.0], 20), np.arange(40) % 4 > 0
+    curve = evaluate_risk(TopLabel(p, y), resamples=100).curve
+    both = evaluate_risk(TopLabel(np.concatenate([ends, p]), np.concatenate([right, y])), resamples=100)
+    assert both.curve == curve
+    assert both.tenths[-1].high == 1
+    assert evaluate_risk(TopLabel(ends, right), resamples=100).curve is None
+
+
 def test_the_curve_holds_the_truth():
     misses = []
     for seed in range(100):

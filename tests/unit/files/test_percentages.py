@@ -263,3 +263,24 @@ def test_signs_late_in_a_large_file_are_refused(tmp_path, calibrant):  # noqa: F
     assert code == 2
     assert "got the text '85%' at line 400002. Write 0.85 for 85%" in " ".join(error.split())
     assert "pass --percent." in " ".join(error.split())
+
+
+def test_a_report_of_rounded_percentages_names_those_of_0_and_100(tmp_path, calibrant):  # noqa: F811
+    percent = np.repeat([0, 50, 70, 90, 100], [10, 90, 100, 100, 100])
+    labels = ["yes" if row % 10 < 5 + place // 200 else "no" for place, row in enumerate(range(400))]
+    path = csv(tmp_path / "a.csv", percent, labels=labels)
+    code, out, error = calibrant("evaluate", path, *BINARY, "--percent", "--resamples", 100)
+    assert code == 0, error
+    shown = " ".join(out.split())
+    assert "There is no calibration slope: 110 of the probabilities of “right” are 0 or 1." in shown
+    assert "Of the 25 % of samples whose probability of being positive is 100 %, 60.0 % are" in shown
+    assert "Accuracy: how often “right” is true where its probability is at least 50 %" in shown
+    assert "→ Recalibrate the confidence: compare methods (calibrant compare)" in shown
+
+
+def test_shares_and_thresholds_in_percent_show_what_they_are(tmp_path, calibrant):  # noqa: F811
+    path = csv(tmp_path / "a.csv", SIGNED)
+    for option, value in (("--threshold", 20), ("--error-rate", 5)):
+        code, _, error = calibrant("evaluate", path, *BINARY, option, value)
+        assert code == 2
+        assert f"got {value}; {value} % is {value / 100:g}." in " ".join(error.split())
