@@ -396,7 +396,10 @@ def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_ne
     needed = ", or ".join(parts)
     options: list[str | Argument] = []
     one_column: tuple[str | Argument, ...] = ()
-    if list(kinds) == ["top-label"]:
+    is_top = all(_like(content, name) for name in ("confidence", "correct")) and "top-label" in kinds
+    if is_top or list(kinds) == ["top-label"]:
+        if len(kinds) > 1:
+            options += [" and ", Argument("kind", "top-label")]
         for name in ("confidence", "correct"):
             if name not in content.names:
                 options += [" and ", _suggested(name, _like(content, name))]

@@ -330,6 +330,7 @@ def text_error(name: str, word: str, row: int) -> InputError:
             f" Write {float(match[1].replace(',', '.')) / 100:.10g} for {word.strip()}, or, if" if match[2] else " If"
         )
         hint = (f"{share} all are percentages, with or without a sign, pass ", PERCENT, ".")
+    hint = hint or (" Write a number there, or remove the row.",)
     return InputError(f"{name!r} must hold numbers; got the text {word!r} at ", Row(row), ".", *hint)
 
 

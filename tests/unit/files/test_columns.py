@@ -235,6 +235,9 @@ def test_decimal_commas_and_percent_signs_are_named(tmp_path):
         (b".2,.8,1\n.3,.7,0\n", "scores=A,B,C"),
         (b"prob_a,prob_b,label\n.2,.8,a|b\n", "(multi-label)"),
         (b"prob_0,prob_1,label\n.2,.8,0;1\n", "(multi-label)"),
+        (b"id,conf,right\n7,.8,yes\n", "pass kind='top-label' and confidence='conf' and correct='right'."),
+        (b"confidence,right\n.8,yes\n", "pass correct='right'."),
+        (b"confidence,correct\n.8,yes\nhigh,no\n", "'high' at line 3. Write a number there, or remove the row."),
     ],
     ids=[
         "utf-16",
@@ -249,6 +252,9 @@ def test_decimal_commas_and_percent_signs_are_named(tmp_path):
         "no header",
         "names",
         "numbers",
+        "conf and right",
+        "right",
+        "text",
     ],
 )
 def test_what_a_csv_lacks_is_named_with_what_helps(tmp_path, text, part):
