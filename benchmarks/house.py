@@ -57,7 +57,7 @@ BOUNDS = {
     # 47,640 before two classes were evaluated by the risk of the positive one, and decisions by their net benefit,
     # 48,520 before percentages were read and written, and fields of JSON with text and numbers read, 48,720 before
     # reports of rounded probabilities had a curve and said what those of 0 and 1 are.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 48_742, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 48_752, 38_000),
     "studio": Bound("lines of studio/", 1_429, 1_500),
     "integrations": Bound("lines of integrations/", 2_438, 2_500),
     # Last raised: 3,173 before slices had thresholds, 3,203 before differences were told without noise, 3,207 before a

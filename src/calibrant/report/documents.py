@@ -213,7 +213,12 @@ def _html_article(page: Page, style: str = "", *, place: str = "") -> str:
 
 
 def _html_command(command: str) -> str:
-    return f'<p class="command"><code>{_escaped(command)}</code></p>'
+    return f'<p class="command"><code>{_whole_options(_escaped(command))}</code></p>'
+
+
+def _whole_options(text: str) -> str:
+    """Mark options of a command in escaped text, so that no line ends between ``--`` and the name."""
+    return re.sub(r"(?<= )--?[a-z][a-z-]{0,30}(?![\w-])", r'<span class="option">\g<0></span>', text)
 
 
 def _html_footer(page: Page) -> str:
@@ -231,7 +236,8 @@ def _escaped(text: str) -> str:
 
 
 def _html_paragraph(kind: str, text: str) -> str:
-    return f'<p class="{kind}">{_escaped(text)}</p>'.replace(" %", "&nbsp;%")  # no line begins with a percent sign
+    # No line begins with a percent sign.
+    return f'<p class="{kind}">{_whole_options(_escaped(text))}</p>'.replace(" %", "&nbsp;%")
 
 
 def _html_list(items: Sequence[str]) -> str:

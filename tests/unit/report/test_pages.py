@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path, PurePath
 
@@ -217,6 +218,14 @@ def test_an_html_page_stands_alone(tmp_path):
     assert "url(" not in text
     assert "default-src 'none'" in text
     assert not parsed.tags & {"script", "link", "iframe", "object", "form"}
+
+
+def test_no_line_ends_within_an_option_of_a_command(hostile):
+    command = "calibrant fit platt a-b.csv --probs --class-names 'a--b' -o map.safetensors"
+    page = to_html(replace(hostile, commands=(command,)))
+    shown = re.search(r'<p class="command"><code>(calibrant fit.*?)</code>', page)[1]
+    assert re.findall(r'<span class="option">(.*?)</span>', shown) == ["--probs", "--class-names", "-o"]
+    assert unescape(re.sub("<[^>]*>", "", shown)) == command  # what is copied
 
 
 def test_main_numbers_are_a_heading_where_the_first_section_has_none():
