@@ -42,8 +42,9 @@ class Bound:
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way.
 BOUNDS = {
     # 200 before samples came in clusters and thresholds had a module, 202 before pictures were read in batches, 204
-    # before the risk of the positive class and decisions by it had numbers, figures and words of their own.
-    "modules": Bound("modules", 207, 240),
+    # before the risk of the positive class and decisions by it had numbers, figures and words of their own, 207 before
+    # regressions on log-odds were a chapter of their own, and states had the risk of the positive class.
+    "modules": Bound("modules", 209, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too. Why it
     # was raised is in the history of this file; last: 46,311 before reports had a calibration slope, 46,346 before
@@ -61,8 +62,9 @@ BOUNDS = {
     "studio": Bound("lines of studio/", 1_429, 1_500),
     "integrations": Bound("lines of integrations/", 2_438, 2_500),
     # Last raised: 3,173 before slices had thresholds, 3,203 before differences were told without noise, 3,207 before a
-    # plugin's metric of exact ranks was streamed, 3,213 before streamed files and a baseline could lack other rows.
-    "scale": Bound("lines of scale/", 3_220, 2_700),
+    # plugin's metric of exact ranks was streamed, 3,213 before streamed files and a baseline could lack other rows, 3,220
+    # before states had the risk of the positive class of two, and decisions by it.
+    "scale": Bound("lines of scale/", 3_430, 2_700),
     "imports": Bound("import lines, percent", 6.7, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),

@@ -41,7 +41,7 @@ from calibrant.evidence import (
 )
 from calibrant.evidence.clusters import effective_number_of
 from calibrant.evidence.intervals import is_like_guessing
-from calibrant.evidence.risk import as_risk
+from calibrant.evidence.logistic import as_risk
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.metrics.base import check_metrics

@@ -77,7 +77,12 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
         progress(f"reading {calibration_file} and {test_file}", 0, 1)
         evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed}
         is_streamed = any(scale.streams(source) for source in sets)
-        thresholds = options.check_thresholds(threshold, streamed=is_streamed)
+        thresholds = options.check_thresholds(threshold)
+        if thresholds and is_streamed:
+            raise InputError(
+                "--threshold of a comparison must come with samples that are read into memory; got --stream or another "
+                "option of scale, states, or large files. Leave one of the two out, or evaluate each method."
+            )
         if is_streamed:
             comparison, test = _compare_streamed(sets, scale, given, parts, named, progress=progress, **evidence)
         else:

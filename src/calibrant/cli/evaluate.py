@@ -129,7 +129,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     parts = options.Split.parse(split)
     reports.check(files)  # before files are searched for in folders, and again with those that were found
     source, other = Source.find(files), None if baseline is None else Source.find([baseline])
-    thresholds = options.check_thresholds(threshold, streamed=source.are_states or scale.streams(source))
+    thresholds = options.check_thresholds(threshold)
     name, inputs = source.name, [*source.paths, *([] if other is None else other.paths)]
     conditions = gates.parse(inputs)
     reports.check(inputs)

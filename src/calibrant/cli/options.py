@@ -97,13 +97,8 @@ def check_shares(shares: Sequence[float] | None, name: str, example: str) -> lis
     return list(shares or ())
 
 
-def check_thresholds(thresholds: Sequence[float] | None, *, streamed: bool) -> list[float]:
+def check_thresholds(thresholds: Sequence[float] | None) -> list[float]:
     """Return the thresholds of a risk, rising, each once."""
-    if thresholds and streamed:
-        raise InputError(
-            "--threshold must come with samples that are read into memory; got --stream or another option of scale, "
-            "states, or large files. Leave one of the two out."
-        )
     return sorted(set(check_shares(thresholds, "--threshold", "0.1")))
 
 

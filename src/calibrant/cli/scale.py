@@ -426,13 +426,12 @@ class Opened(NamedTuple):
         from calibrant.evaluation import evaluate
         from calibrant.scale import evaluate_state
 
+        wanted: dict[str, Any] = {"resamples": resamples, "error_rates": error_rates, "thresholds": thresholds}
+        wanted["progress"] = progress
         if self.gathered is None:
-            wanted: dict[str, Any] = {"n_bins": n_bins, "seed": seed, "error_rates": error_rates}
-            wanted |= {"thresholds": thresholds}
-            return evaluate(self.predictions, resamples=resamples, **wanted, progress=progress)
+            return evaluate(self.predictions, n_bins=n_bins, seed=seed, **wanted)
         state, shards, missing = self.gathered
-        wanted = {"shards": len(shards), "missing": missing, "error_rates": error_rates}
-        return evaluate_state(state, resamples=resamples, **wanted, progress=progress)
+        return evaluate_state(state, shards=len(shards), missing=missing, **wanted)
 
     def slices(
         self, *, n_bins: int, resamples: int, seed: int, error_rates: Sequence[float], progress: Progress

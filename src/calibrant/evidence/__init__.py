@@ -5,7 +5,8 @@ from calibrant.evidence.corp import Corp, CorpSplit, corp
 from calibrant.evidence.differences import *  # noqa: F403
 from calibrant.evidence.estimates import Estimate, estimate
 from calibrant.evidence.intervals import LEVEL
-from calibrant.evidence.risk import CalibrationLine, NetBenefit, Risk, calibration_line, decision_curve, evaluate_risk
+from calibrant.evidence.logistic import CalibrationLine, calibration_line
+from calibrant.evidence.risk import NetBenefit, Risk, decision_curve, evaluate_risk
 from calibrant.evidence.thresholds import OperatingPoint, operating_points
 
 __all__ = ["LEVEL", "CalibrationLine", "Corp", "CorpSplit", "Estimate", "NetBenefit", "OperatingPoint", "Risk"]

@@ -22,13 +22,12 @@ from calibrant.errors import InputError
 from calibrant.evidence.clusters import Clusters, squares_at
 from calibrant.evidence.estimates import Estimate, draw_groups, estimate
 from calibrant.evidence.intervals import FEWEST, bootstrap_interval, t_quantile, wilson_interval
+from calibrant.evidence.logistic import Outcomes, as_risk, logistic
 from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, SmECE
 from calibrant.metrics.states import effective_number
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
-_MOST_LOG_ODDS, _MOST_STEPS = 60.0, 50  # of a line: probabilities of 0 have log-odds of a floor; beyond, it diverges
-_FEW = 10_000  # samples, or clusters, up to which it shows that each moves the line towards itself
 _TENTHS = 10
 _KNOTS = (0.05, 0.35, 0.65, 0.95)  # quantiles of the log-odds; Harrell (2015), Regression Modeling Strategies, 2.4.6
 _NODES = 51  # of the curve, and as many more
@@ -85,20 +84,6 @@ class Risk:
         return 2 * min(self.observed.value, 1 - self.observed.value)
 
 
-def as_risk(samples: Predictions | TopLabel) -> TopLabel:
-    """Return the risk of class 1 of two as a confidence, and whether a sample is of that class as correctness."""
-    if isinstance(samples, TopLabel):
-        return samples
-    if samples.n_classes != 2:
-        raise InputError(
-            f"a risk must be the probability of one of two classes; got {samples.n_classes} classes. Evaluate one at a "
-            "time: TopLabel(probability of the class, is of the class)."
-        )
-    log_odds = samples.logits.double().diff(dim=1)[:, 0]
-    top = TopLabel(log_odds.sigmoid(), samples.labels == 1, log_odds, weights=samples.weights)
-    return top if samples.clusters is None else top.with_clusters(samples.clusters)
-
-
 @with_devices_of_inputs
 def evaluate_risk(samples: Predictions | TopLabel, *, n_bins: int = 15, resamples: int = 1000, seed: int = 0) -> Risk:
     """Compare the probability of the positive class with how often that class occurs.
@@ -132,7 +117,7 @@ def evaluate_risk(samples: Predictions | TopLabel, *, n_bins: int = 15, resample
         smece=estimates["smece"],
         auroc=estimates["auroc"],
         tenths=tenths_of(risks),
-        curve=curve_of(risks),
+        curve=curve_of(Outcomes.of(risks)),
     )
 
 
@@ -141,51 +126,67 @@ def _ratio(samples: TopLabel, above: Tensor, below: Tensor, *, of_logarithm: boo
     counts = torch.ones_like(above) if samples.sample_counts is None else samples.sample_counts
     total, size, clusters = float(counts @ below), samples.independent_size, Clusters.of(samples)
     value = float(counts @ above) / total if total else math.nan
-    if size < FEWEST or not total or (of_logarithm and value == 0):
-        return Estimate(value, math.nan, math.nan)
-    changes = samples.cluster_sums(counts * (above - value * below)) / total
+    changes = samples.cluster_sums(counts * (above - value * below)) / total if total else torch.zeros(1)
     degrees = size - 1 if clusters is None else clusters.degrees()
-    half = t_quantile(degrees) * math.sqrt(size / (size - 1) * float(changes.square().sum()))
+    return with_interval(value, float(changes.square().sum()), size, degrees, of_logarithm=of_logarithm)
+
+
+def with_interval(value: float, squares: float, size: float, degrees: float, *, of_logarithm: bool = False) -> Estimate:
+    """Return a ratio with its interval, from the sum of the squares of how far each of so many samples moves it."""
+    if size < FEWEST or math.isnan(value) or (of_logarithm and value == 0):
+        return Estimate(value, math.nan, math.nan)
+    half = t_quantile(degrees) * math.sqrt(size / (size - 1) * squares)
     if of_logarithm:
         return Estimate(value, value * math.exp(-half / value), value * math.exp(half / value))
     return Estimate(value, value - half, value + half)
 
 
 def tenths_of(risks: TopLabel) -> tuple[RiskGroup, ...]:
-    """Cut the samples into tenths by their risk; one that lies across a cut goes where its middle is."""
+    """Cut the samples into tenths by their risk."""
     values, index = risks.confidence.unique(return_inverse=True)
     mass = torch.ones_like(risks.confidence) if risks.weights is None else risks.weights
-    of_value = sums_by(index, mass, len(values))
-    middle = (of_value.cumsum(0) - of_value / 2) / of_value.sum()
-    place = (middle * _TENTHS).long().clamp(max=_TENTHS - 1)[index]
-    total, predicted, observed = (
-        sums_by(place, mass * column, _TENTHS)
-        for column in (torch.ones_like(mass), risks.confidence, risks.correct.double())
-    )
-    trials = effective_number(total, squares_at(risks, place, _TENTHS))
+    place = tenth_of_each(sums_by(index, mass, len(values)))
+    of_sample = place[index]
+    columns = (torch.ones_like(mass), risks.confidence, risks.correct.double())
+    total, predicted, observed = (sums_by(of_sample, mass * column, _TENTHS) for column in columns)
+    trials = effective_number(total, squares_at(risks, of_sample, _TENTHS))
+    return groups_of(values, place, total, predicted, observed, trials)
+
+
+def tenth_of_each(mass: Tensor) -> Tensor:
+    """Return the tenth of each risk, rising, given the mass at it; one that lies across a cut goes where its middle is.
+
+    Example:
+        >>> tenth_of_each(torch.tensor([2.0, 1.0, 1.0, 16.0]))
+        tensor([0, 1, 1, 6])
+    """
+    return ((mass.cumsum(0) - mass / 2) / mass.sum() * _TENTHS).long().clamp(max=_TENTHS - 1)
+
+
+def groups_of(
+    values: Tensor, place: Tensor, total: Tensor, predicted: Tensor, observed: Tensor, trials: Tensor
+) -> tuple[RiskGroup, ...]:
+    """Return the tenths that have samples, given rising risks with the tenth of each, and sums over the tenths."""
     groups = []
     for i in total.nonzero()[:, 0].tolist():
-        own, share = risks.confidence[place == i], float(observed[i] / total[i])
+        own, share = values[place == i], float(observed[i] / total[i])
         interval = wilson_interval(share * float(trials[i]), float(trials[i]))
-        bounds = (float(own.min()), float(own.max()), float(total[i] / total.sum()), float(predicted[i] / total[i]))
+        bounds = (float(own[0]), float(own[-1]), float(total[i] / total.sum()), float(predicted[i] / total[i]))
         groups.append(RiskGroup(*bounds, Estimate(share, *interval)))
     return tuple(groups)
 
 
-def curve_of(risks: TopLabel) -> RiskCurve | None:
+def curve_of(outcomes: Outcomes) -> RiskCurve | None:
     """Return a logistic regression on a restricted cubic spline of the log-odds, where they allow it.
 
     It is of the samples whose probability is neither 0 nor 1, as that of a few is where probabilities were rounded.
     """
-    is_between = risks.log_odds.abs() < _MOST_LOG_ODDS
-    risks = risks[is_between] if is_between.any() else risks
-    log_odds = risks.log_odds.double()
-    if not _has_line(log_odds):
+    outcomes = outcomes.without_extremes()
+    if not outcomes.have_line:
         return None
+    log_odds = outcomes.log_odds
     order = log_odds.argsort()
-    rising = log_odds[order]
-    counts = torch.ones_like(log_odds) if risks.sample_counts is None else risks.sample_counts
-    reached = counts[order].cumsum(0)
+    rising, reached = log_odds[order], outcomes.counts[order].cumsum(0)
 
     def quantiles(shares: Tensor) -> Tensor:
         return rising[torch.searchsorted(reached, shares.to(reached) * reached[-1]).clamp(max=len(rising) - 1)]
@@ -194,8 +195,7 @@ def curve_of(risks: TopLabel) -> RiskCurve | None:
     spaced = torch.linspace(float(rising[0].sigmoid()), float(rising[-1].sigmoid()), _NODES, dtype=torch.float64)
     by_rank = quantiles(torch.linspace(0, 1, _NODES, dtype=torch.float64)).sigmoid()
     nodes = torch.cat([spaced.to(by_rank), by_rank]).clamp(rising[0].sigmoid(), rising[-1].sigmoid()).unique()
-    inputs, at = _spline(log_odds, knots), _spline(nodes.logit(), knots)
-    fitted = _logistic(inputs, torch.zeros_like(log_odds), risks.correct.double(), counts, risks, at=at)
+    fitted = logistic(outcomes, _spline(log_odds, knots), at=_spline(nodes.logit(), knots))
     if fitted is None:
         return None
     columns = [[getattr(one, name) for one in fitted] for name in ("value", "low", "high")]
@@ -275,8 +275,8 @@ def decision_curve(
     size = min(draws.weights.shape[1], len(risks) if clusters is None else clusters.degrees() + 1)
     number = risks.independent_size
 
-    def benefits(of: TopLabel, dtype: torch.dtype) -> tuple[Tensor, Tensor, _Above]:
-        above = _Above.of(of, at - _EPS * torch.finfo(dtype).eps, draws.group, draws.weights.shape[1])
+    def benefits(of: TopLabel, dtype: torch.dtype) -> tuple[Tensor, Tensor, Above]:
+        above = Above.of(of, at - _EPS * torch.finfo(dtype).eps, draws.group, draws.weights.shape[1])
         treated, totals = torch.tensordot(weights, above.treated, 1), torch.tensordot(weights, above.totals, 1)
         n = totals.sum(1, keepdim=True)
         return (treated[:, 1] - odds * treated[:, 0]) / n, (totals[:, 1:] - odds * totals[:, :1]) / n, above
@@ -301,7 +301,7 @@ def _dtype(samples: Predictions | TopLabel) -> torch.dtype:
     return samples.confidence.dtype if isinstance(samples, TopLabel) else samples.logits.dtype
 
 
-class _Above(NamedTuple):
+class Above(NamedTuple):
     """Sums over samples at or above thresholds, of the negative class and of the positive one."""
 
     treated: Tensor  # (groups, 2, m)
@@ -310,7 +310,7 @@ class _Above(NamedTuple):
     total_squares: Tensor  # (2,)
 
     @classmethod
-    def of(cls, risks: TopLabel, thresholds: Tensor, group: Tensor, groups: int) -> "_Above":
+    def of(cls, risks: TopLabel, thresholds: Tensor, group: Tensor, groups: int) -> "Above":
         confidence, positive, m = risks.confidence.double().cpu(), risks.correct.long().cpu(), len(thresholds)
         mass = torch.ones_like(confidence) if risks.weights is None else risks.weights.double().cpu()
         order = thresholds.argsort()
@@ -339,90 +339,3 @@ class _Above(NamedTuple):
             share(treated[1], totals[1] * alike, self.total_squares[1] * alike),
             share(treated[1], treated.sum(0), self.squares.sum(0)),
         ]
-
-
-class CalibrationLine(NamedTuple):
-    """Logistic regression of outcomes on the log-odds of their probabilities: 1 and 0 if these are calibrated."""
-
-    slope: Estimate  # below 1, probabilities are too extreme, above 0.5 and below it
-    intercept: Estimate  # beside that slope
-    in_the_large: Estimate  # the intercept at a slope of 1: below 0, probabilities are too high on average
-
-
-def calibration_line(samples: Predictions | TopLabel) -> CalibrationLine | None:
-    """Return calibration slope, intercept and calibration in the large of class 1 of two, or of top labels.
-
-    Maximum likelihood; Wald intervals from the jackknife variance, which also holds where no line fits, by cluster
-    where samples are in some, and Student's t. None for more classes, and where there is no line: probabilities of 0 or
-    1, one outcome only, separable samples. The intervals of fewer than ten samples or clusters are unknown.
-
-    References: Cox (1958), Two Further Applications of a Model for Binary Regression, Biometrika; Van Calster et al.
-    (2019), Calibration: the Achilles Heel of Predictive Analytics, BMC Medicine; Bell & McCaffrey (2002), Bias
-    Reduction in Standard Errors for Linear Regression with Multi-Stage Samples, Survey Methodology.
-
-    Example:
-        >>> p = torch.linspace(0.05, 0.95, 19).repeat_interleave(100)
-        >>> labels = torch.arange(1, 101).repeat(19) <= 100 * p + 0.5  # as often as p says
-        >>> line = calibration_line(Predictions.from_binary_probs(p, labels.long()))
-        >>> round(line.slope.value, 3), abs(round(line.in_the_large.value, 3))
-        (1.0, 0.0)
-    """
-    if isinstance(samples, Predictions) and samples.n_classes != 2:
-        return None
-    risks = as_risk(samples)
-    log_odds, target = risks.log_odds.double(), risks.correct.double()
-    counts = torch.ones_like(log_odds) if risks.sample_counts is None else risks.sample_counts.double()
-    if not _has_line(log_odds):
-        return None
-    ones = torch.ones_like(log_odds)
-    with_slope = _logistic(torch.stack([ones, log_odds], 1), torch.zeros_like(log_odds), target, counts, risks)
-    alone = _logistic(ones[:, None], log_odds, target, counts, risks)
-    return None if with_slope is None or alone is None else CalibrationLine(with_slope[1], with_slope[0], alone[0])
-
-
-def _has_line(log_odds: Tensor) -> bool:
-    """Return whether a logistic regression on log-odds may have an optimum: they are finite, and not all the same."""
-    return bool(log_odds.abs().max() < _MOST_LOG_ODDS and log_odds.min() < log_odds.max())
-
-
-def _logistic(
-    inputs: Tensor, offset: Tensor, target: Tensor, counts: Tensor, risks: TopLabel, *, at: Tensor | None = None
-) -> list[Estimate] | None:
-    """Fit a logistic regression by Newton's method; None where it does not converge.
-
-    Return its coefficients or, with inputs ``at``, (m, k), its log-odds there.
-    """
-    beta = torch.zeros(inputs.shape[1], dtype=torch.float64, device=inputs.device)
-    for _ in range(_MOST_STEPS):
-        p = (inputs @ beta + offset).sigmoid()
-        residual = (counts * (target - p))[:, None] * inputs
-        hessian = (inputs * (counts * p * (1 - p))[:, None]).T @ inputs
-        factor, failed = torch.linalg.cholesky_ex(hessian)
-        if failed:
-            return None
-        step = torch.cholesky_solve(residual.sum(0)[:, None], factor)[:, 0]
-        beta = beta + step * min(1.0, 1 / float(step.abs().max().clamp(min=1e-300)))  # no overshoot from 0
-        if step.abs().max() < 1e-9:
-            rows = torch.eye(len(beta)).to(beta) if at is None else at
-            half = _half_widths(inputs, counts * p * (1 - p), residual, hessian, risks, rows).tolist()
-            return [Estimate(b, b - e, b + e) for b, e in zip((rows @ beta).tolist(), half, strict=True)]
-    return None
-
-
-def _half_widths(
-    inputs: Tensor, curvature: Tensor, residual: Tensor, hessian: Tensor, risks: TopLabel, rows: Tensor
-) -> Tensor:
-    """Return half the width of the interval of each row of coefficients, from how each sample or cluster moves them."""
-    size, k, clusters = risks.independent_size, inputs.shape[1], Clusters.of(risks)
-    if size < FEWEST:
-        return torch.full_like(rows[:, 0], math.nan)
-    scores = torch.stack([risks.cluster_sums(column) for column in residual.T], 1)
-    if size <= _FEW:
-        products = [risks.cluster_sums(curvature * inputs[:, i] * inputs[:, j]) for i in range(k) for j in range(k)]
-        others = hessian - torch.stack(products, 1).view(-1, k, k)
-        changes = torch.linalg.solve_ex(others, scores[:, :, None]).result[:, :, 0]
-    else:
-        changes = torch.linalg.solve(hessian, scores.T).T
-    degrees = size - k if clusters is None else max(1.0, clusters.degrees() + 1 - k)
-    variance = ((rows @ (changes.T @ changes)) * rows).sum(1).clamp(min=0)
-    return t_quantile(degrees) * (variance * (size - 1) / size).sqrt()

@@ -23,7 +23,8 @@ from calibrant.errors import FitError, terminal_text
 from calibrant.evaluation import Evaluation
 from calibrant.evidence import Difference, corp, decision_curve
 from calibrant.evidence.clusters import Clusters, effective_number_of
-from calibrant.evidence.risk import as_risk, curve_of, tenths_of
+from calibrant.evidence.logistic import Outcomes, as_risk
+from calibrant.evidence.risk import curve_of, tenths_of
 from calibrant.metrics.states import BinnedByPrediction, RankedSamples, as_divisor, weighted
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
@@ -218,7 +219,7 @@ def view_of(
 def _positive(predictions: Predictions | TopLabel) -> dict[str, Any]:
     """Return how often the second of two classes occurs at each probability of it, and what acting on it gains."""
     risks, names = as_risk(predictions), getattr(predictions, "class_names", None)
-    curve, decisions = curve_of(risks), decision_curve(risks, resamples=_DRAWS)
+    curve, decisions = curve_of(Outcomes.of(risks)), decision_curve(risks, resamples=_DRAWS)
     tenths = [
         [one.predicted, one.observed.value, one.observed.low, one.observed.high, one.low, one.high, one.share]
         for one in tenths_of(risks)

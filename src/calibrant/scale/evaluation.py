@@ -22,6 +22,8 @@ from calibrant.evaluation import (
 )
 from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
+from calibrant.evidence.logistic import calibration_line, line_of
+from calibrant.evidence.risk import decision_curve, evaluate_risk
 from calibrant.evidence.thresholds import operating_points, ranked_trials
 from calibrant.metrics import Metric
 from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
@@ -39,6 +41,7 @@ from calibrant.metrics.states import (
     TopStatistic,
 )
 from calibrant.predictions import Predictions, TopLabel
+from calibrant.scale.risk import decisions_of, outcomes_of, risk_of
 from calibrant.scale.slices import estimate_slice
 from calibrant.scale.state import GROUPS, EvaluationState
 from calibrant.slices import GapSums, Slice, gap_to_rest, rank_slices, samples_of
@@ -51,6 +54,7 @@ def evaluate_state(
     *,
     resamples: int = 1000,
     error_rates: Sequence[float] = (),
+    thresholds: Sequence[float] = (),
     shards: int = 1,
     missing: Iterable[str] = (),
     progress: Callable[[str], None] = lambda _: None,
@@ -87,7 +91,37 @@ def evaluate_state(
         streamed=Streamed(*(shards, len(sample), sampled, float(state.cells.auroc_error)), missing=tuple(missing)),
         operating_points=operating_points(exact, error_rates, edges=state.cells.edges) if error_rates else (),
         majority=majority_of(classwise.hits.sum(-1), design.class_names) if isinstance(classwise, ClassBins) else None,
+        **_risk(state, sample, thresholds, resamples=resamples, progress=progress),
     )
+
+
+def _risk(
+    state: EvaluationState,
+    sample: Predictions | TopLabel,
+    thresholds: Sequence[float],
+    *,
+    resamples: int,
+    progress: Callable[[str], None],
+) -> dict[str, Any]:
+    """Return what an evaluation says of one of two classes, or of top labels; as in memory where all are kept."""
+    design = state.design
+    evidence: dict[str, Any] = {"resamples": resamples, "seed": design.seed}
+    if design.classes not in {None, 2}:
+        return {"decisions": decision_curve(sample, thresholds) if thresholds else ()}  # which raises
+    progress("evaluating the probability of one class")
+    found: dict[str, Any] = {}
+    if design.classes == 2:
+        found["positive"] = design.class_names[1] if design.class_names else None
+    if len(sample) == state.n:
+        if design.classes == 2:
+            found["risk"] = evaluate_risk(sample, n_bins=design.n_bins, **evidence)
+        decisions = decision_curve(sample, thresholds, **evidence) if thresholds else ()
+        return {**found, "line": calibration_line(sample), "decisions": decisions}
+    ranked = state.ranked() if design.classes is None else state.ranked_risks()
+    if design.classes == 2:
+        found["risk"] = risk_of(ranked, n_bins=design.n_bins, **evidence)
+    eps = 4 * torch.finfo(getattr(torch, design.dtype)).eps
+    return {**found, "line": line_of(outcomes_of(ranked)), "decisions": decisions_of(ranked, thresholds, eps=eps)}
 
 
 def evaluate_state_slices(

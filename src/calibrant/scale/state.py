@@ -4,6 +4,7 @@ States of batches, files and days add up to that of all their samples. Besides t
 
 - the same sums over 256 groups of samples, whose redrawing is the bootstrap;
 - the counts of right and wrong predictions of every group at some 2,000 levels of confidence, likewise;
+- of two classes sums over cells of the probability of the positive one (:mod:`calibrant.scale.risk`);
 - sums over slices of the samples, if they are asked for (:mod:`calibrant.scale.slices`);
 - a uniform sample of at most 131,072 samples, for what sums do not tell: labels drawn from a calibrated model, the
   cross-fitted temperature, the kernel calibration error.
@@ -51,6 +52,7 @@ from calibrant.metrics.states import (
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import Normalised, Wanted
 from calibrant.predictions import Predictions, TopLabel, ZeroCells, counted_samples
+from calibrant.scale.risk import ranked_risks, sums_of_risk
 from calibrant.scale.slices import SliceSums
 
 Keys: TypeAlias = NDArray[np.uint64]
@@ -61,7 +63,7 @@ _JOINED = 3  # bits: so many neighbouring cells (8) are one level of the bootstr
 _MOST_CLASS_NUMBERS = 1 << 20  # in the states of all classes by group; more classes have fewer groups
 _SAMPLE, _FEWEST_SAMPLED, _SAMPLED_NUMBERS = 1 << 17, 10_000, 1 << 22
 _ORDER = np.uint64((1 << 56) - 1)  # bits of a key that order the sample; the others choose the group
-FORMAT = Container("calibrant.state", 1, "the state of an evaluation", "Make one with `calibrant state`.")
+FORMAT = Container("calibrant.state", 2, "the state of an evaluation", "Make one with `calibrant state`.")
 
 
 def sample_keys(seed: int, shard: str, first: int, n: int) -> Keys:
@@ -253,6 +255,9 @@ class EvaluationState:
         self._add_numbers("predicted.samples", torch.bincount(samples.predicted, minlength=k))
         if samples.weights is not None:
             self._add_numbers("predicted.squares", sums_by(samples.predicted, samples.weights.square(), k))
+        if k == 2:
+            for name, sums in sums_of_risk(samples, self.design.n_bins).items():
+                self._add_numbers(f"risk.{name}", sums)
         if (zeros := samples.zero_cells) is not None:
             self._add_numbers("zeros", torch.tensor(zeros[:4], dtype=torch.float64))
             self.smallest = min(self.smallest, zeros.smallest)
@@ -317,6 +322,11 @@ class EvaluationState:
             log_odds, confidence, right, total - right, None, None, None if squares is None else squares.sum(0)
         )
         return ranked, mass[:, :, seen], squares
+
+    def ranked_risks(self) -> Ranked:
+        """Return the samples of each cell of the probability of the positive class of two as tied."""
+        sums = {name.removeprefix("risk."): numbers for name, numbers in self.sums.items() if name.startswith("risk.")}
+        return ranked_risks(sums, self.design.n_bins)
 
     @property
     def zeros(self) -> ZeroCells | None:

@@ -191,13 +191,18 @@ class Cells(Sums):
 
     HALF_RANGE_LOG_ODDS: ClassVar[float] = 8.0
 
+    @classmethod
+    def middle(cls, cell: Tensor, cells: int) -> Tensor:
+        """Return the log-odds at the middle of cells, given their numbers."""
+        squashed = (cell.double() + 0.5) * (2 / cells) - 1
+        return cls.HALF_RANGE_LOG_ODDS * squashed / (1 - squashed.abs())
+
     @property
     def ranked(self) -> Ranked:
         """The cells as if the samples of each were tied at its middle; their summed confidence stays exact."""
         cells = self.total.shape[-1]
         seen = self.total.reshape(-1, cells).any(0).nonzero().flatten()
-        squashed = (seen.double() + 0.5) * (2 / cells) - 1
-        log_odds = self.HALF_RANGE_LOG_ODDS * squashed / (1 - squashed.abs())
+        log_odds = self.middle(seen, cells)
         right = self.right[..., seen]
         wrong, confidence = self.total[..., seen] - right, self.confidence[..., seen]
         squares = self.squared_weights[..., seen]

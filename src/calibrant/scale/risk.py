@@ -1,0 +1,166 @@
+"""The risk behind a state: the probability of the positive class of two, from sums over all samples.
+
+The sums are over some 16,000 cells of the log-odds, cut at the edges of the bins, so that means and calibration errors
+are exact. Otherwise the samples of a cell count as tied: at a probability of 10 % cells are a relative 0.15 % wide.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.checks import check_rates
+from calibrant.evidence import Estimate, NetBenefit, Risk
+from calibrant.evidence.estimates import Levels, estimate_ranked
+from calibrant.evidence.intervals import t_quantile
+from calibrant.evidence.logistic import Outcomes, as_risk
+from calibrant.evidence.risk import Above, curve_of, groups_of, tenth_of_each, with_interval
+from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, Metric, SmECE
+from calibrant.metrics.states import Cells, Ranked, RankedCells, TopStatistic, effective_number
+from calibrant.numerics.binning import bin_index, sums_by
+from calibrant.predictions import Predictions
+
+_CELLS = RankedCells()
+_LEVELS, _CHUNK, _TENTHS = 512, 250, 10
+_ROUNDING = 1e-9  # of the mean of a cell
+
+
+def sums_of_risk(samples: Predictions, n_bins: int) -> dict[str, Tensor]:
+    """Return the sums over the cells of the risk, by name."""
+    risks = as_risk(samples)
+    # Both rise with the risk, so their sum tells a cell that an edge of the bins cuts from its other part.
+    place = _CELLS.cell_of(risks.log_odds) + bin_index(risks.confidence, n_bins)
+    n, weights = _CELLS.cells + n_bins, risks.weights
+    mass = torch.ones_like(risks.confidence) if weights is None else weights.double()
+    masses = [("total", mass)] if weights is None else [("total", mass), ("squared_weights", mass.square())]
+    sums = {"confidence": sums_by(place, mass * risks.confidence, n)}
+    for name, numbers in masses:
+        sums |= {name: sums_by(place, numbers, n), f"{name}_of_positive": sums_by(place, numbers * risks.correct, n)}
+    return sums
+
+
+def ranked_risks(sums: Mapping[str, Tensor], n_bins: int) -> Ranked:
+    """Return the samples of each cell as tied at their mean risk, and in the log-odds at the middle of the cell."""
+    seen = sums["total"] > 0
+    total, positive, confidence = (sums[name][seen] for name in ("total", "total_of_positive", "confidence"))
+    risk = confidence / total
+    cell = seen.nonzero()[:, 0] - bin_index(risk, n_bins)
+    squared = (sums[name][seen] for name in ("squared_weights", "squared_weights_of_positive") if name in sums)
+    return Ranked(Cells.middle(cell, _CELLS.cells), risk, positive, total - positive, confidence, None, *squared)
+
+
+class _SpreadOfCells:
+    """The spread of a regression on cells, by the samples in them, each of which moves it on its own."""
+
+    def __init__(self, squares: Tensor, n: float) -> None:
+        self._squares, self._n = squares, n
+
+    def half_widths(self, inputs: Tensor, curvature: Tensor, residual: Tensor, rows: Tensor) -> Tensor:
+        """Return half the width of each interval, by the variance that also holds where no line fits."""
+        scores = residual[:, None] * inputs
+        hessian = (inputs * curvature[:, None]).T @ inputs
+        changes = torch.linalg.solve(hessian, rows.T)  # (k, m)
+        variance = (changes * ((scores * self._squares[:, None]).T @ scores @ changes)).sum(0)
+        return t_quantile(self._n - inputs.shape[1]) * variance.sqrt()
+
+
+def outcomes_of(ranked: Ranked) -> Outcomes:
+    """Return the outcomes of cells, each twice: of its samples that are right, or positive, and of the others."""
+    counts, squares = torch.cat([ranked.right, ranked.wrong]), torch.cat(_squares(ranked))
+    occurred, some = torch.arange(2, dtype=torch.float64).flip(0).repeat_interleave(len(ranked.right)), counts > 0
+    counts, squares = counts[some], squares[some]
+    spread = _SpreadOfCells(squares / counts.square(), float(ranked.effective_n))
+    return Outcomes(ranked.log_odds.double().repeat(2)[some], occurred[some], counts, spread)
+
+
+def _squares(ranked: Ranked) -> tuple[Tensor, Tensor]:
+    """Return the squared weights of the samples that are right, or positive, and of the others."""
+    if ranked.squared_weights is None or ranked.squared_right is None:
+        return ranked.right, ranked.wrong
+    return ranked.squared_right, ranked.squared_weights - ranked.squared_right
+
+
+def risk_of(ranked: Ranked, *, n_bins: int, resamples: int, seed: int) -> Risk:
+    """Compare the probability of the positive class with how often that class occurs."""
+    metrics: tuple[Metric, ...] = (Confidence(), Accuracy(), ECE(n_bins), SmECE(), AUROC(ranks=_CELLS))
+    values = dict[str, float]()
+    for metric in metrics:
+        assert isinstance(metric.statistic, TopStatistic)
+        values[metric.name] = float(metric.value(metric.statistic.of_ranked(ranked)))
+
+    def levels_of(bins: Iterable[int]) -> Levels:
+        merged = ranked.merged(ranked.cells(_LEVELS, bins=bins))
+        return Levels(merged, _resampled(merged, resamples, seed))
+
+    estimates = estimate_ranked(metrics, values, ranked, levels_of, resamples=resamples, seed=seed)
+    predicted, observed = estimates["confidence"].value, estimates["accuracy"].value
+    gap, ratio, n = predicted - observed, observed / predicted, float(ranked.effective_n)
+    place = tenth_of_each(ranked.total)
+    squares = ranked.total if ranked.squared_weights is None else ranked.squared_weights
+    total, squared, right = (sums_by(place, numbers, _TENTHS) for numbers in (ranked.total, squares, ranked.right))
+    sums = (total, sums_by(place, ranked.total * ranked.confidence, _TENTHS), right)
+    return Risk(
+        predicted=estimates["confidence"],
+        observed=estimates["accuracy"],
+        difference=with_interval(gap, _moved(ranked, ranked.confidence - gap, -1.0), n, n - 1),
+        ratio=with_interval(
+            ratio, _moved(ranked, -ratio * ranked.confidence, 1.0) / predicted**2, n, n - 1, of_logarithm=True
+        ),
+        ece=estimates["ece"],
+        smece=estimates["smece"],
+        auroc=estimates["auroc"],
+        tenths=groups_of(ranked.confidence, place, *sums, effective_number(total, squared)),
+        curve=curve_of(outcomes_of(ranked)),
+    )
+
+
+def _moved(ranked: Ranked, of_each: Tensor, of_positive: float) -> float:
+    """Return the sum of squares of how far samples move a mean, by so much each, and so much more if positive."""
+    positive, others = _squares(ranked)
+    return float(positive @ (of_each + of_positive).square() + others @ of_each.square()) / float(ranked.n) ** 2
+
+
+def _resampled(ranked: Ranked, resamples: int, seed: int) -> Iterator[Ranked]:
+    """Draw samples with replacement, some resamples at a time: their number at a level is about Poisson's."""
+    rng, squares = np.random.default_rng([seed, 3]), _squares(ranked)
+    masses = (ranked.right, ranked.wrong)
+    trials = [(mass.square() / own.clamp(min=1e-300)).numpy() for mass, own in zip(masses, squares, strict=True)]
+    weights = [own / mass.clamp(min=1e-300) for mass, own in zip(masses, squares, strict=True)]
+    for start in range(0, resamples, _CHUNK):
+        size = (min(_CHUNK, resamples - start), len(ranked.confidence))
+        counts = [torch.from_numpy(rng.poisson(number, size)).double() for number in trials]
+        right, wrong = (count * weight for count, weight in zip(counts, weights, strict=True))
+        squared = None if ranked.squared_weights is None else right * weights[0] + wrong * weights[1]
+        yield Ranked(ranked.log_odds, ranked.confidence, right, wrong, squared_weights=squared)
+
+
+def decisions_of(ranked: Ranked, thresholds: Sequence[float], *, eps: float) -> tuple[NetBenefit, ...]:
+    """Return the net benefit of acting on samples above each threshold, with Student's t intervals of a mean."""
+    at = torch.tensor(check_rates(thresholds, "thresholds"), dtype=torch.float64)
+    odds, first = at / (1 - at), torch.searchsorted(ranked.confidence, at * (1 - _ROUNDING) - eps)
+    (positive, others), masses = _squares(ranked), (ranked.wrong, ranked.right)
+    treated, squares = (_from(first, columns) for columns in (masses, (others, positive)))
+    totals, total_squares = (torch.stack([part.sum() for part in pair]) for pair in (masses, (others, positive)))
+    n, size = float(ranked.n), float(ranked.effective_n)
+
+    def means(sums: Tensor, squared: Tensor) -> list[Estimate]:  # of 1 for positives, -odds for others, (2, m) each
+        mean = (sums[1] - odds * sums[0]) / n
+        rest = total_squares.sum() - squared.sum(0)
+        moved = squared[1] * (1 - mean) ** 2 + squared[0] * (odds + mean) ** 2 + rest * mean**2
+        return [with_interval(*own, size, size - 1) for own in zip(mean.tolist(), (moved / n**2).tolist(), strict=True)]
+
+    def opposite(one: Estimate) -> Estimate:
+        return Estimate(-one.value, -one.high, -one.low)
+
+    every, every_squares = totals[:, None].expand_as(treated), total_squares[:, None].expand_as(squares)
+    of_others = means(every - treated, every_squares - squares)  # what acting on all gains beyond the treated
+    shares = Above(treated[None], totals[None], squares, total_squares).shares(None)
+    columns = (means(treated, squares), means(every, every_squares), [*map(opposite, of_others)], *shares)
+    return tuple(map(NetBenefit, at.tolist(), *columns))
+
+
+def _from(first: Tensor, columns: tuple[Tensor, Tensor]) -> Tensor:
+    """Return the sums of columns from each of these places on, (2, m)."""
+    summed = torch.stack([torch.cat([column.flip(0).cumsum(0).flip(0), column.new_zeros(1)]) for column in columns])
+    return summed[:, first]
