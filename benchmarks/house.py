@@ -62,10 +62,10 @@ BOUNDS = {
     "studio": Bound("lines of studio/", 1_429, 1_500),
     "integrations": Bound("lines of integrations/", 2_438, 2_500),
     # Last raised: 3,173 before slices had thresholds, 3,203 before differences were told without noise, 3,207 before a
-    # plugin's metric of exact ranks was streamed, 3,213 before streamed files and a baseline could lack other rows, 3,220
-    # before states had the risk of the positive class of two, and decisions by it.
+    # plugin's metric of exact ranks was streamed, 3,213 before streamed files and a baseline could lack other rows,
+    # 3,220 before states had the risk of the positive class of two, and decisions by it.
     "scale": Bound("lines of scale/", 3_430, 2_700),
-    "imports": Bound("import lines, percent", 6.7, 6.5),
+    "imports": Bound("import lines, percent", 6.75, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),
     "stubs": Bound('"Args" entries that begin with "Of"', 0, 0),
