@@ -165,8 +165,9 @@ class _Outcomes:
     def scores(self, right: _Array, count: _Array, hits: _Array) -> tuple[_Scores, _Scores]:
         """Return Brier score and log-loss for the numbers of right samples (m,), in blocks with these counts (b,)."""
         n, wrong = float(self.total.sum()), (self.total - right).clip(min=0)
-        brier = float(right @ (1 - self.confidence) ** 2 + wrong @ self.confidence**2)
-        nll = float(right @ self.cost_right + wrong @ self.cost_wrong)
+        # Not by `@`: its threads would wait for each other, hundreds of times, where other programs are at work.
+        brier = float((right * (1 - self.confidence) ** 2 + wrong * self.confidence**2).sum())
+        nll = float((right * self.cost_right + wrong * self.cost_wrong).sum())
         overall = (np.array([n]), np.array([hits.sum()]))
         return (
             _Scores(brier / n, _variance(count, hits) / n, _variance(*overall) / n),
