@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
-from calibrant.cli.scale import Scale, Source
+from calibrant.cli.scale import Scale, Source, threads_for
 from calibrant.errors import CalibrantWarning, InputError, warn
 
 if TYPE_CHECKING:
@@ -90,14 +90,11 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
             test = sets[1].load_classes(given, parts, "test")
             if split is not None:
                 _warn_of_shared_clusters(calibration, test)
-            comparison = compare_methods(
-                calibration,
-                test,
-                named or default_methods(calibration),
-                thresholds=thresholds,
-                **evidence,
-                progress=progress,
-            )
+            chosen = named or default_methods(calibration)
+            with threads_for(calibration, test):
+                comparison = compare_methods(
+                    calibration, test, chosen, thresholds=thresholds, **evidence, progress=progress
+                )
         progress("drawing", 1, 1)
 
         def draw(theme: "ThemeName") -> "dict[str, Figure]":

@@ -1,7 +1,6 @@
 """``calibrant evaluate``: measure how far the confidence in a file of predictions can be trusted."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
@@ -10,7 +9,7 @@ import typer
 
 from calibrant.cli import options
 from calibrant.cli.options import check_output, flag, option
-from calibrant.cli.scale import Files, Scale, Slicing, Source
+from calibrant.cli.scale import Files, Scale, Slicing, Source, threads_for
 from calibrant.errors import CalibrantWarning, InputError, terminal_text
 from calibrant.gates import Gate, Quantity, quantities_of
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from calibrant.plots import ThemeName
-    from calibrant.predictions import Predictions, TopLabel
     from calibrant.report import Page
 
 EXAMPLES = """\
@@ -149,7 +147,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         if baseline is not None:
             stage(f"comparing with {baseline}")
             differences = opened.differences(metrics, resamples=resamples, seed=seed)
-        with _threads_for(predictions):
+        with threads_for(predictions):
             evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed, "error_rates": rates}
             evaluation = opened.evaluate(**evidence, thresholds=thresholds, progress=stage)
             slices = opened.slices(**evidence, progress=stage)
@@ -184,23 +182,6 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
     gates.finish(conditions, quantities, out, source=name)
     return page
-
-
-# Below this many logits, threads spend more time waiting for each other than they save.
-_MIN_LOGITS_FOR_THREADS = 1 << 22
-
-
-@contextmanager
-def _threads_for(predictions: "Predictions | TopLabel") -> Iterator[None]:
-    """Evaluate a small file on one thread."""
-    import torch
-
-    threads, numbers = torch.get_num_threads(), len(predictions) * getattr(predictions, "n_classes", 1)
-    torch.set_num_threads(threads if numbers >= _MIN_LOGITS_FOR_THREADS else 1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 _OPTION = {"fail_if": "--fail-if", "fail_unless": "--fail-unless"}

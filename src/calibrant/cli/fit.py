@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
-from calibrant.cli.scale import Files, Scale, Source
+from calibrant.cli.scale import Files, Scale, Source, threads_for
 from calibrant.errors import InputError, counted, terminal_text
 
 if TYPE_CHECKING:
@@ -69,14 +69,11 @@ def fit(
         else:
             predictions = source.load_classes(given, parts, "calibration")
             if not isinstance(calibrator, Calibrator):
-                if len(source.paths) > 1:
-                    raise InputError(f"{method} must be given one file, with its features; got {len(source.paths)}.")
-                for name, is_given in (("--missing", given.missing != "refuse"), ("--split", parts is not None)):
-                    if is_given:
-                        raise InputError(f"{name} must be left out with {method}: features are not split. Save others.")
+                _check_rows_are_those_of_features(method, source, given, parts)
                 feature_values = load_features(source.paths[0], name=features or "features", rows=len(predictions))
             stage(f"fitting {method} on {len(predictions):,} samples")
-            fitted = calibrator.fit(predictions, *(() if feature_values is None else (feature_values,)))
+            with threads_for(predictions):
+                fitted = calibrator.fit(predictions, *(() if feature_values is None else (feature_values,)))
         stage(f"writing {out}")
         save_map(fitted, out, fitted_on=predictions, features=feature_values, is_sample=is_sample)
     console, reading = standard_output(), given.as_arguments()
@@ -104,6 +101,17 @@ def fit(
     ):
         console.print(f"  calibrant {command}", style="dim", soft_wrap=True)  # in one piece, to be copied
     console.print(f"Wrote {out}", style="dim")
+
+
+def _check_rows_are_those_of_features(
+    method: str, source: Source, given: options.Scores, parts: options.Split | None
+) -> None:
+    """Raise if predictions are not all the rows of one file, as features are."""
+    if len(source.paths) > 1:
+        raise InputError(f"{method} must be given one file, with its features; got {len(source.paths)}.")
+    for name, is_given in (("--missing", given.missing != "refuse"), ("--split", parts is not None)):
+        if is_given:
+            raise InputError(f"{name} must be left out with {method}: features are not split. Save others.")
 
 
 def _facts(calibrator: "AnyCalibrator", fitted: "AnyMap") -> "Table":

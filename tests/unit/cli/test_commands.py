@@ -217,11 +217,22 @@ def test_the_modules_of_torch_are_never_searched_for_garbage(files):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_small_file_is_evaluated_on_one_thread_and_others_keep_theirs(calibrant, files, monkeypatch):
+@pytest.mark.parametrize(
+    "command",
+    [
+        "evaluate {0} --resamples 100",
+        "compare {0} {0} --method temperature --resamples 100",
+        "fit temperature {0} -o {1}",
+    ],
+    ids=["evaluate", "compare", "fit"],
+)
+@pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning")
+def test_a_small_file_is_read_on_one_thread_and_others_keep_theirs(calibrant, files, tmp_path, monkeypatch, command):
     asked, set_threads = [], torch.set_num_threads
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: (asked.append(threads), set_threads(threads)))
     before = torch.get_num_threads()
-    assert calibrant("evaluate", files / "model.npz", "--resamples", 100)[0] == 0
+    words = command.format(files / "model.npz", tmp_path / "map.safetensors").split()
+    assert calibrant(*words)[0] == 0
     assert asked == [1, before]
     assert torch.get_num_threads() == before
 
