@@ -221,7 +221,7 @@ def test_the_modules_of_torch_are_never_searched_for_garbage(files):
     "command",
     [
         "evaluate {0} --resamples 100",
-        "compare {0} {0} --method temperature --resamples 100",
+        "compare {0} {0} --methods temperature --resamples 100",
         "fit temperature {0} -o {1}",
     ],
     ids=["evaluate", "compare", "fit"],
