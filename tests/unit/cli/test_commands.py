@@ -514,8 +514,18 @@ def test_methods_are_compared_by_their_net_benefit(calibrant, risks, tmp_path):
     assert (tmp_path / "decisions.png").exists()
 
 
-@pytest.mark.parametrize("wrong", [("--threshold", "5"), ("--threshold", "0.1", "--stream")])
+@pytest.mark.parametrize("wrong", ["evaluate {0} --threshold 5", "compare {0} {0} --threshold 0.1 --stream"])
 def test_thresholds_that_cannot_be_are_refused(calibrant, risks, wrong):
-    code, _, err = calibrant("evaluate", risks / "test.csv", *RISK, *wrong)
+    code, _, err = calibrant(*wrong.format(risks / "test.csv").split(), *RISK)
     assert code == 2
-    assert "--threshold must" in err
+    assert "--threshold" in err
+    assert "must" in err
+
+
+def test_streamed_samples_have_decisions(calibrant, risks, tmp_path):
+    page = tmp_path / "page.json"
+    asked = ("--threshold", "0.1", "--stream", "--json", page)
+    assert calibrant("evaluate", risks / "test.csv", *RISK, *asked)[0] == 0
+    report = json.loads(page.read_text())
+    assert report["decisions"][0]["net_benefit"]["value"] > 0
+    assert report["line"]["slope"]["value"] > 0
