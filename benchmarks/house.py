@@ -39,32 +39,16 @@ class Bound:
         return value <= self.now if self.side == "at most" else value >= self.now
 
 
-# A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way.
+# A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way:
+# the history of this file says which.
 BOUNDS = {
-    # 200 before samples came in clusters and thresholds had a module, 202 before pictures were read in batches, 204
-    # before the risk of the positive class and decisions by it had numbers, figures and words of their own, 207 before
-    # regressions on log-odds were a chapter of their own, and states had the risk of the positive class.
     "modules": Bound("modules", 209, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
-    # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too. Why it
-    # was raised is in the history of this file; last: 46,311 before reports had a calibration slope, 46,346 before
-    # samples came in clusters, 46,812 before reports named the reading of a rare class, 46,828 before thresholds had
-    # a module of their own, 46,877 before advice saw log-odds of two classes that are shifted and decimal commas were
-    # read, 46,912 before states and trends took confidences and the slope named its class, 46,927 before pictures
-    # that do not fit into memory were read in batches,
-    # 47,438 before the tables of a report were written as LaTeX,
-    # 47,497 before tests and intervals held for few, large and uneven clusters, 47,621 before runs on folders of
-    # pictures at a size of their own were read again, 47,639 before wide tables of LaTeX were fitted to the line,
-    # 47,640 before two classes were evaluated by the risk of the positive one, and decisions by their net benefit,
-    # 48,520 before percentages were read and written, and fields of JSON with text and numbers read, 48,720 before
-    # reports of rounded probabilities had a curve and said what those of 0 and 1 are.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 48_752, 38_000),
+    # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 48_850, 38_000),
     "studio": Bound("lines of studio/", 1_429, 1_500),
     "integrations": Bound("lines of integrations/", 2_438, 2_500),
-    # Last raised: 3,173 before slices had thresholds, 3,203 before differences were told without noise, 3,207 before a
-    # plugin's metric of exact ranks was streamed, 3,213 before streamed files and a baseline could lack other rows,
-    # 3,220 before states had the risk of the positive class of two, and decisions by it.
-    "scale": Bound("lines of scale/", 3_430, 2_700),
+    "scale": Bound("lines of scale/", 3_440, 2_700),
     "imports": Bound("import lines, percent", 6.75, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),

@@ -56,6 +56,10 @@ class _SpreadOfCells:
     def __init__(self, squares: Tensor, n: float) -> None:
         self._squares, self._n = squares, n
 
+    def of(self, chosen: Tensor) -> "_SpreadOfCells":
+        """Return that of some of the cells."""
+        return _SpreadOfCells(self._squares[chosen], self._n)
+
     def half_widths(self, inputs: Tensor, curvature: Tensor, residual: Tensor, rows: Tensor) -> Tensor:
         """Return half the width of each interval, by the variance that also holds where no line fits."""
         scores = residual[:, None] * inputs
