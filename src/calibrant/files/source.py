@@ -344,20 +344,20 @@ def as_shares(column: Column, name: str, *, percent: bool) -> Column:
     Other columns are returned unchanged. A gap is NaN.
     """
     if isinstance(column, Words):
-        matches = [_PERCENTAGE.fullmatch(word) for word in column.distinct]
-        if not percent and not any(match and match[2] for match in matches):
+        pairs = [(word, _PERCENTAGE.fullmatch(word)) for word in column.distinct]
+        signed = {word for word, match in pairs if match and match[2]}
+        if not percent and not signed:
             return column
-        signed = {word for word, match in zip(column.distinct, matches, strict=True) if match and match[2]}
         gaps = {word for word in column.distinct if word.strip().lower() in NOTHING}
-        known = {word for word, match in zip(column.distinct, matches, strict=True) if match} | gaps
-        if stray := column.first(lambda word: word not in known):
+        numbers_or_gaps, signed_or_gaps = {word for word, match in pairs if match} | gaps, signed | gaps
+        if stray := column.first(lambda word: word not in numbers_or_gaps):
             raise text_error(name, stray[1], stray[0])
-        if not percent and (bare := column.first(lambda word: word not in signed | gaps)):
+        if not percent and (bare := column.first(lambda word: word not in signed_or_gaps)):
             raise InputError(
                 f"{name!r} must have a % sign in every row or in none; got {bare[1].strip()!r} at ",
                 *(Row(bare[0]), f" and {min(signed).strip()!r} elsewhere. If all are percentages, pass ", PERCENT, "."),
             )
-        values = [float(match[1].replace(",", ".")) if match else math.nan for match in matches]
+        values = [float(match[1].replace(",", ".")) if match else math.nan for _, match in pairs]
         numbers = torch.tensor(values, dtype=torch.float64)[column.codes]
     elif not percent or column.dtype == torch.bool or column.is_complex():
         return column

@@ -74,6 +74,13 @@ def test_a_column_with_some_signs_is_read_only_with_the_option(tmp_path, suffix)
     assert load(path, percent=True).confidence.tolist() == pytest.approx(SHARES)
 
 
+def test_many_different_percentages_are_read_in_one_pass():
+    shares = torch.arange(200_000, dtype=torch.float64) / 200_000
+    words = [f"{100 * share}%" for share in shares.tolist()]
+    top = load({"confidence": words, "correct": torch.ones(200_000, dtype=torch.bool)})
+    torch.testing.assert_close(top.confidence, shares)
+
+
 def test_decimal_commas_are_read(tmp_path):
     words = ["85,5%", "90,25 %", "7 %", "0,5%", "3%", "100%"]
     path = csv(tmp_path / "a.csv", words, mark=";")
