@@ -57,9 +57,9 @@ def comparison_page(
     command = f"calibrant fit {shlex.quote(chosen.name)} {shlex.quote(str(calibration))}{reading} -o map.safetensors"
     shards = 0 if comparison.streamed is None else comparison.streamed.shards
     of_decisions = {one.name: one.decisions for one in comparison.fitted}
-    shown = {
-        name: own for name, own in of_decisions.items() if name in {UNCALIBRATED, comparison.simplest, chosen.name}
-    }
+    open_one = comparison.undecided if chosen.name == UNCALIBRATED else None
+    main = {UNCALIBRATED, comparison.simplest, (open_one or chosen).name}
+    shown = {name: own for name, own in of_decisions.items() if name in main}
     streamed = f", streamed from {counted(shards, 'file')}" if shards else ""
     return Page(
         title="Calibration methods compared",

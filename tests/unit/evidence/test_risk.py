@@ -11,9 +11,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from calibrant import Predictions, TopLabel, compare, evaluate
-from calibrant.calibrators import PlattScaling
+from calibrant.calibrators import BetaCalibration, PlattScaling
 from calibrant.errors import InputError
 from calibrant.evidence import calibration_line, decision_curve, evaluate_risk
+from calibrant.report import comparison_page
 
 
 def drawn(n=4000, *, seed=0, rate=-2.0, intercept=0.4, slope=0.7):
@@ -198,6 +199,20 @@ def test_a_calibrated_model_is_compared_with_the_uncalibrated_one_on_the_same_sa
     assert {len(method.decisions) for method in compared.fitted} == {1}
     with pytest.raises(InputError, match="same samples"):
         decision_curve(test, [0.3], baseline=test[:100], resamples=100)
+
+
+def test_a_comparison_that_leaves_a_method_open_shows_its_decisions():
+    def drawn_near(seed):
+        generator = torch.Generator().manual_seed(seed)
+        log_odds = torch.randn(400, generator=generator, dtype=torch.float64) * 1.5 - 1
+        outcome = torch.rand(400, generator=generator) < (0.85 * log_odds - 0.15).sigmoid()
+        return Predictions.from_binary_logits(log_odds, outcome.long())
+
+    methods = [PlattScaling(), BetaCalibration()]
+    compared = compare(drawn_near(4), drawn_near(54), methods, thresholds=[0.3], resamples=200)
+    assert (compared.recommended.name, compared.undecided.name) == ("uncalibrated", "beta")
+    section = next(one for one in comparison_page(compared).brief if one.title == "Decisions")
+    assert {row[1].text for row in section.tables[0].rows} == {"uncalibrated", "temperature", "beta"}
 
 
 def test_more_than_two_classes_have_no_decisions():
