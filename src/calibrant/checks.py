@@ -118,9 +118,20 @@ def check_unit_interval(values: Tensor, name: str, hint: str, *above: str | Argu
     check_finite(values, name)
     index = ((values < 0) | (values > 1)).nonzero()[0].tolist()
     raise InputError(
-        f"{name} must lie in 0..1; got {values[tuple(index)].item():.7g} at ",
+        f"{name} must lie in 0..1; got {text_outside(values[tuple(index)].item(), 1)} at ",
         *(Row(index[0]), f". {hint}", *(above if low >= 0 else ())),
     )
+
+
+def text_outside(value: float, most: float) -> str:
+    """Return a number outside 0..most with seven digits, or with all where seven would read as one that is inside.
+
+    Example:
+        >>> text_outside(85.5, 1), text_outside(100.000001, 100)
+        ('85.5', '100.000001')
+    """
+    text = f"{value:.7g}"
+    return repr(value) if 0 <= float(text) <= most else text
 
 
 def check_class_numbers(labels: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from calibrant.checks import as_features, as_whole_numbers, existing_file, with_devices_of_inputs
+from calibrant.checks import as_features, as_whole_numbers, existing_file, text_outside, with_devices_of_inputs
 from calibrant.errors import Argument, Caveat, FileError, InputError, Row, UnknownNameError, check_kind, listed, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose, shown_names
 from calibrant.files.source import (
@@ -527,7 +527,7 @@ def _refusing_percentages(columns: Arrays, choice: ColumnChoice, options: LoadOp
                 is_whole = choice.kind == "probs" and not choice.positive
                 counts = ("; if counts, pass ", Argument("normalise", "True", is_literal=False)) if is_whole else ()
                 raise InputError(
-                    f"{name!r} must lie in 0..1; got {numbers[tuple(above[0])].item():.7g} at ",
+                    f"{name!r} must lie in 0..1; got {text_outside(numbers[tuple(above[0])].item(), 1)} at ",
                     *(Row(above[0][0]), ". If these are percentages, pass ", PERCENT, *counts),
                     "." if choice.kind == "top-label" else "; if logits, pass them as logits.",
                 ) from error

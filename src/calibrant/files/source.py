@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import as_tensor, existing_file, npy_rows, npy_shape, numpy_archive, read_npy
+from calibrant.checks import as_tensor, existing_file, npy_rows, npy_shape, numpy_archive, read_npy, text_outside
 from calibrant.errors import Argument, FileError, InputError, Row, caught_warnings, check_expansion, reading
 from calibrant.labels import NOTHING, Words, encode
 
@@ -366,8 +366,9 @@ def as_shares(column: Column, name: str, *, percent: bool) -> Column:
     outside = ((numbers < 0) | (numbers > 100)).nonzero()
     if len(outside):
         first = outside[0].tolist()
+        got = text_outside(numbers[tuple(first)].item(), 100)
         raise InputError(
-            f"{name!r} must lie in 0..100, as percentages do; got {numbers[tuple(first)].item():.7g} at ",
+            f"{name!r} must lie in 0..100, as percentages do; got {got} at ",
             *(Row(first[0]), ". Correct this row, or remove it."),
         )
     return numbers / 100

@@ -462,7 +462,8 @@ def _json_table(source: Callable[[], AbstractContextManager[Any]], block: int, s
 def _in_one_type(values: Sequence[Any], kind: Any = None) -> Sequence[Any]:
     """Return the values of one field of JSON, all as text if they are of several types, or are to be of text."""
     given = [value for value in values if value is not None]
-    if all(isinstance(value, dict) for value in given):
+    is_of_objects = not isinstance(kind, pa.DataType) or pa.types.is_struct(kind)
+    if given and is_of_objects and all(isinstance(value, dict) for value in given):
         kinds = {} if kind is None else {field.name: field.type for field in kind}
         names = dict.fromkeys(name for value in given for name in value)
         columns = {

@@ -162,6 +162,30 @@ def test_a_json_field_of_text_and_numbers_is_text(tmp_path):
     assert table["p.b"].to_pylist() == [0.5, 0, 0, None]
 
 
+def test_a_json_field_without_a_value_in_a_part_of_the_file_has_the_type_of_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "_JSON_CHUNK", 8)  # a line
+    rows = [
+        {"n": 1, "word": "x", "p": {"a": 1}, "mixed": {"a": 1}},
+        {"n": "one", "word": None, "p": None, "mixed": "b"},
+        {"n": 2, "word": None, "p": None, "mixed": None},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    parts = [
+        part.verbatim(["n", "word", "mixed"]) for part in text.jsonl_batches(path, ["n", "word", "p.a"], is_typed=True)
+    ]
+    assert [part["n"].to_pylist()[0] for part in parts] == ["1", "one", "2"]
+    assert [part["word"].to_pylist()[0] for part in parts] == ["x", None, None]
+    assert [part["mixed"].to_pylist()[0] for part in parts] == ['{"a": 1}', "b", None]
+
+
+def test_a_percentage_just_outside_shows_that_it_is():
+    with refused("must lie in 0..100", "got 100.00001 at"):
+        load({"confidence": np.array([85, 100.00001]), "correct": [True, False]}, percent=True)
+    with refused("'confidence' must lie in 0..1; got 1.00000001 at"):
+        load({"confidence": np.array([0.85, 1.00000001]), "correct": [True, False]})
+
+
 @pytest.fixture
 def few_rows(monkeypatch):
     """Batches of two rows, and of a line of JSON."""
