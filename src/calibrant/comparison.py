@@ -277,6 +277,11 @@ class Comparison(HeldOutComparison, HasReport):
     simplest: str = TEMPERATURE  # the second baseline: it is preferred unless another method is clearly better
 
     @property
+    def is_of_correctness(self) -> bool:
+        """Whether the two classes are wrong and right, of confidences in being right: no method changes an answer."""
+        return self.simplest == PLATT  # see simplest_method
+
+    @property
     def fitted(self) -> tuple[MethodResult, ...]:
         """The methods that have metrics; never empty, because the uncalibrated model is among them."""
         return tuple(method for method in self.methods if method.failure is None)

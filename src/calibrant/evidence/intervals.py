@@ -119,7 +119,8 @@ def wilson_interval(successes: float, n: float) -> tuple[float, float]:
     share, spread = successes / n, _Z * _Z / n
     middle = (share + spread / 2) / (1 + spread)
     half = _Z / (1 + spread) * math.sqrt(share * (1 - share) / n + spread / (4 * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    # No success, or nothing else, is beyond rounding.
+    return max(0.0, middle - half) if successes > 0 else 0.0, min(1.0, middle + half) if successes < n else 1.0
 
 
 def is_like_guessing(accuracy: float, n: float, classes: int) -> bool:

@@ -223,7 +223,7 @@ def _main_findings(comparison: Comparison, chosen: MethodResult) -> list[str]:
         *_undecided(comparison, chosen),
         *_gains(comparison, chosen),
         *_brier(comparison, chosen),
-        *accuracy_sentences(chosen),
+        *(_crossing(chosen) if comparison.is_of_correctness else accuracy_sentences(chosen)),
         *([f"Not fitted: {_listed(failed)}; see the notes for the reasons."] if failed else []),
     ]
 
@@ -246,6 +246,13 @@ def _headline(comparison: Comparison, chosen: MethodResult) -> str:
         Why.too_few_samples: f"Too few test samples to decide whether any method helps: {none}",
         Why.nothing_fitted: "Nothing to compare: no method could be fitted on the calibration samples.",
     }[why]
+
+
+def _crossing(method: MethodResult) -> list[str]:
+    """Return how many confidences in being right a method moves across one half; "accuracy" is of that side."""
+    if method.name == UNCALIBRATED or method.changed == 0:
+        return []
+    return [f"It moves the confidence of {percent(method.changed)} of samples across 50 %; the answers stay the same."]
 
 
 def _undecided(comparison: Comparison, chosen: MethodResult) -> list[str]:

@@ -15,12 +15,16 @@ from calibrant.predictions import LABEL_FLOOR, OF_CORRECTNESS, PROB_FLOOR
 from calibrant.report import page
 from calibrant.report.page import Page, Section, Tone, Verdict, code, number_text, table
 from calibrant.report.risk import (
+    HEADER,
     class_name,
     decision_sections,
     decision_words,
+    error_text,
     highest_words,
+    places_of,
     risk_headline,
     risk_section,
+    separates,
     separation_words,
     size_of,
     tenths_section,
@@ -43,14 +47,6 @@ _TOP_LABEL_FALLBACKS = {"top_brier": "Brier score of the confidence", "aurc": "a
 
 _OF_TOP_LABEL = ("confidence", "ece", "smece")  # left to the full form where the probability of one class has its own
 
-_HEADER = ("value", "95 % interval", "noise floor", "p")
-
-_SEPARATION = (
-    (0.6, "hardly separates right from wrong"),
-    (0.7, "separates right from wrong poorly"),
-    (0.8, "separates right from wrong fairly well"),
-    (0.9, "separates right from wrong well"),
-)
 _STEPS = {
     Reason.temperature_helps: "Fit a temperature on samples that are not used for testing, and evaluate again.",
     Reason.scores_disagree: (
@@ -127,7 +123,7 @@ def evaluation_page(
         brief=(
             *of_risk,
             *decisions,
-            Section("Predictions" if risk else "", (table(["", "", *_HEADER], main, text=(0, 1)),), (), accuracy),
+            Section("Predictions" if risk else "", (table(["", "", *HEADER], main, text=(0, 1)),), (), accuracy),
             *_threshold_sections(evaluation, has_slices=bool(slices)),
             *_slice_sections(slices, most=_BRIEF_SLICES),
             *_slice_threshold_sections(slices, most=_BRIEF_SLICES),
@@ -280,7 +276,7 @@ def _families(evaluation: Evaluation) -> list[Section]:
             if catalogue.metrics[name].family == family
         ]
         if rows:
-            sections.append(Section(title, (table(["metric", "", *_HEADER], rows, description=1),)))
+            sections.append(Section(title, (table(["metric", "", *HEADER], rows, description=1),)))
     return sections
 
 
@@ -521,18 +517,21 @@ def _by_class(evaluation: Evaluation) -> list[str]:
 
 def _noise(metrics: Mapping[str, Estimate], samples: str, numbers: str) -> str:
     error, smooth = metrics["ece"], metrics["smece"]
-    interval = "" if math.isnan(error.low) else f" (95 % interval {error.low:.3f} to {error.high:.3f})"
-    score = f"ECE {error.value:.3f}{interval}; a calibrated model with these {numbers} would score {error.floor:.3f}"
+    interval = "" if math.isnan(error.low) else f" (95 % interval {error_text(error.low)} to {error_text(error.high)})"
+    floor = error_text(error.floor or 0.0)
+    score = f"ECE {error_text(error.value)}{interval}; a calibrated model with these {numbers} would score {floor}"
     first, second = ("unknown" if p is None else "< .002" if p < 0.002 else f"= {p:.3f}" for p in (error.p, smooth.p))
     if is_beyond_noise(metrics, ["ece"]):
         return f"{score} on {samples}, so this is beyond noise (p {first})."
     explained = f"{score} on {samples}, so noise explains it (p {first})"
     if is_beyond_noise(metrics):
-        return f"{explained}; the error without bins, smECE {smooth.value:.3f}, is beyond it (p {second})."
+        return f"{explained}; the error without bins, smECE {error_text(smooth.value)}, is beyond it (p {second})."
     return f"{explained}."
 
 
 def _line(evaluation: Evaluation) -> list[str]:
+    if evaluation.line is None and evaluation.classes is None:
+        return [f"There is no calibration slope: {_without_line(evaluation.metrics['accuracy'].value)}."]
     if evaluation.line is None:
         zeros = evaluation.zeros.cells if evaluation.zeros and evaluation.classes == 2 else 0
         of = class_name(1, evaluation.positive)
@@ -543,6 +542,13 @@ def _line(evaluation: Evaluation) -> list[str]:
         texts.append(f"{estimated.value:.2f} ({interval}{right} if calibrated)")
     of = "" if evaluation.classes is None else f" of {class_name(1, evaluation.positive)}"
     return [f"On the scale of log-odds{of}: calibration slope {texts[0]}, calibration in the large {texts[1]}."]
+
+
+def _without_line(accuracy: float) -> str:
+    """Return why confidences have no calibration slope."""
+    if accuracy in (0.0, 1.0):
+        return f"every prediction is {'right' if accuracy else 'wrong'}"
+    return "some confidences are 0 or 1, all are the same, or a threshold separates right from wrong predictions"
 
 
 def _rare(evaluation: Evaluation) -> list[str]:
@@ -573,7 +579,7 @@ def _separation(auroc: Estimate, accuracy: float) -> str:
     if math.isnan(auroc.value):
         every = "right" if accuracy == 1 else "wrong"
         return f"Every prediction is {every}, so the separation of right from wrong is undefined."
-    words = next((text for bound, text in _SEPARATION if auroc.value < bound), "separates right from wrong very well")
+    words = separates(auroc, "right from wrong")
     interval = "" if math.isnan(auroc.low) else f"{auroc.low:.3f} to {auroc.high:.3f}; "
     return f"Confidence {words}: AUROC {auroc.value:.3f} ({interval}guessing is 0.5)."
 
@@ -592,22 +598,26 @@ def _side(split: ScoreSplit) -> int:
 
 
 def _removed(score: str, split: ScoreSplit) -> str:
-    share, removed = percent(abs(split.calibration) / split.total), round(split.calibration, 3)
-    interval = f"{split.calibration_low:z.3f} to {split.calibration_high:z.3f}"
-    whole, doubt = f"Of the {score} {split.total:.3f}, one temperature would", "but these samples are inconclusive"
+    places = places_of(split.total, 3)
+    share, removed = percent(abs(split.calibration) / split.total), round(split.calibration, places)
+    interval = f"{split.calibration_low:z.{places}f} to {split.calibration_high:z.{places}f}"
+    whole, doubt = (
+        f"Of the {score} {split.total:.{places}f}, one temperature would",
+        "but these samples are inconclusive",
+    )
     if _side(split) > 0:
-        kept = f"{split.refinement:.3f} is what one temperature cannot lower"
-        return f"{whole} remove {split.calibration:.3f} ({share}; 95 % interval {interval}); {kept}."
+        kept = f"{split.refinement:.{places}f} is what one temperature cannot lower"
+        return f"{whole} remove {split.calibration:.{places}f} ({share}; 95 % interval {interval}); {kept}."
     if _side(split) < 0:
-        raised = f"{-split.calibration:.3f} ({share})"
-        return f"One temperature would raise the {score} {split.total:.3f} by {raised}, beyond noise."
+        raised = f"{-split.calibration:.{places}f} ({share})"
+        return f"One temperature would raise the {score} {split.total:.{places}f} by {raised}, beyond noise."
     if split.calibration_high < WORTHWHILE * split.total:
         low, high = (percent(end / split.total) for end in (split.calibration_low, split.calibration_high))
         return f"{whole} remove less than {100 * WORTHWHILE:.0f} % (95 % interval {low} to {high})."
     if removed > 0:
-        return f"{whole} remove {split.calibration:.3f}, {doubt} (95 % interval {interval})."
-    change = f"raise it by {-split.calibration:.3f}" if removed < 0 else "not change it"
-    estimated = f"The {score} is {split.total:.3f}: one temperature would {change}, {doubt}"
+        return f"{whole} remove {split.calibration:.{places}f}, {doubt} (95 % interval {interval})."
+    change = f"raise it by {-split.calibration:.{places}f}" if removed < 0 else "not change it"
+    estimated = f"The {score} is {split.total:.{places}f}: one temperature would {change}, {doubt}"
     return f"{estimated} (95 % interval of what it removes {interval})."
 
 

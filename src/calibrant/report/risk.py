@@ -11,8 +11,16 @@ from calibrant.report import page
 from calibrant.report.page import Row, Section, code, number_text, table
 
 _SIZES = ((0.01, "very slightly"), (0.03, "slightly"), (0.07, "clearly"), (0.15, "strongly"))
-_SEPARATION = ((0.6, "hardly"), (0.7, "poorly"), (0.8, "fairly well"), (0.9, "well"))
-_HEADER = ("value", "95 % interval", "noise floor", "p")
+_SEPARATION = (
+    (0.6, "hardly separates {}"),
+    (0.7, "separates {} poorly"),
+    (0.8, "separates {} fairly well"),
+    (0.9, "separates {} well"),
+    (math.inf, "separates {} very well"),
+)
+_LEAST = 1e-8  # a number below is shown as 0
+
+HEADER = ("value", "95 % interval", "noise floor", "p")
 
 
 def size_of(error: float) -> str:
@@ -27,7 +35,41 @@ def share_text(share: float) -> str:
         >>> share_text(0.1234), share_text(0.00123), share_text(0.0)
         ('12.3 %', '0.12 %', '0 %')
     """
-    return percent(share) if share >= 0.01 else f"{float(f'{100 * share:.2g}'):.6g} %"
+    if share >= 0.01:
+        return percent(share)
+    return f"{100 * share:.{places_of(100 * share, 1)}f}".rstrip("0").rstrip(".") + " %"
+
+
+def shares_text(one: Estimate, joined: str) -> str:
+    """Return both bounds of a share in percent."""
+    return f"{share_text(one.low).removesuffix(' %')} {joined} {share_text(one.high)}"
+
+
+def places_of(value: float, least: int) -> int:
+    """Return the number of decimals that show two digits of a number, or at least so many.
+
+    Example:
+        >>> places_of(0.125, 3), places_of(0.00067, 3), places_of(0.0, 3)
+        (3, 5, 3)
+    """
+    return max(least, 1 - math.floor(math.log10(abs(value)))) if abs(value) >= _LEAST else least
+
+
+def error_text(error: float) -> str:
+    """Return a calibration error with three decimals, or two digits where it is small.
+
+    Example:
+        >>> error_text(0.1304), error_text(0.0000667)
+        ('0.130', '0.000067')
+    """
+    return f"{error:.{places_of(error, 3)}f}"
+
+
+def separates(auroc: Estimate, what: str) -> str:
+    """Return how well a number separates what, in which order, or that it hardly does."""
+    if auroc.high < 0.5:
+        return f"separates {what} in the wrong order"
+    return next(text for bound, text in _SEPARATION if auroc.value < bound).format(what)
 
 
 def class_name(label: int, name: str | None) -> str:
@@ -38,7 +80,7 @@ def class_name(label: int, name: str | None) -> str:
 def risk_headline(evaluation: Evaluation, risk: Risk) -> str:
     """Return whether the probability of the positive class is right, and if not, in which direction it is off."""
     of, error = class_name(1, evaluation.positive), risk.ece.value
-    predicted, observed = percent(risk.predicted.value), percent(risk.observed.value)
+    predicted, observed = share_text(risk.predicted.value), share_text(risk.observed.value)
     claim = f"the probability of {of} is {predicted} on average, and {observed} of samples are {of}"
     if not is_beyond_noise(evaluation.decisive):
         return f"No miscalibration beyond noise: {claim}."
@@ -56,12 +98,13 @@ def risk_headline(evaluation: Evaluation, risk: Risk) -> str:
 def highest_words(risk: Risk) -> str:
     """Return what is predicted and what happens where the risk is highest."""
     one = risk.highest
-    observed = f"{percent(one.observed.value)} are ({100 * one.observed.low:.1f} to {percent(one.observed.high)})."
+    observed = f"{share_text(one.observed.value)} are ({shares_text(one.observed, 'to')})."
+    share = percent(one.share, 0) if one.share >= 0.05 else share_text(one.share)
     if one.low == 1:
-        return f"Of the {percent(one.share, 0)} of samples whose probability of being positive is 100 %, {observed}"
+        return f"Of the {share} of samples whose probability of being positive is 100 %, {observed}"
     return (
-        f"Of the {percent(one.share, 0)} of samples with the highest probability, {share_text(one.low)} or more, "
-        f"{percent(one.predicted)} are predicted to be positive and {observed}"
+        f"Of the {share} of samples with the highest probability, {share_text(one.low)} or more, "
+        f"{share_text(one.predicted)} are predicted to be positive and {observed}"
     )
 
 
@@ -71,9 +114,12 @@ def separation_words(evaluation: Evaluation, risk: Risk) -> str:
     if math.isnan(auroc.value):
         which = "Every" if risk.observed.value == 1 else "No"
         return f"{which} sample is {of}, so how well the probability separates the classes is undefined."
-    words = next((text for bound, text in _SEPARATION if auroc.value < bound), "very well")
     interval = "" if math.isnan(auroc.low) else f"{auroc.low:.3f} to {auroc.high:.3f}; "
-    return f"It separates {of} from the rest {words}: AUROC {auroc.value:.3f} ({interval}guessing is 0.5)."
+    words = separates(auroc, f"{of} from the rest")
+    words = f"It {words}: AUROC {auroc.value:.3f} ({interval}guessing is 0.5)."
+    if auroc.high < 0.5:
+        words += " If it is the probability of the other class, say so by --positive-class or --positive."
+    return words
 
 
 def risk_section(evaluation: Evaluation, risk: Risk) -> Section:
@@ -96,7 +142,7 @@ def risk_section(evaluation: Evaluation, risk: Risk) -> Section:
         if one is not None
     ]
     title = f"Probability of {class_name(1, evaluation.positive)}"
-    return Section(title, (table(["", *_HEADER], rows),))
+    return Section(title, (table(["", *HEADER], rows),))
 
 
 def _floor(one: Estimate) -> str:
@@ -107,8 +153,8 @@ def tenths_section(evaluation: Evaluation, risk: Risk) -> Section:
     """Return predicted and observed shares in tenths of the samples, the highest risks first."""
     rows = [
         [
-            f"{share_text(one.low)} … {share_text(one.high)}", percent(one.share), share_text(one.predicted),
-            percent(one.observed.value), f"{100 * one.observed.low:.1f} … {percent(one.observed.high)}",
+            f"{share_text(one.low)} … {share_text(one.high)}", share_text(one.share), share_text(one.predicted),
+            share_text(one.observed.value), shares_text(one.observed, "…"),
         ]
         for one in reversed(risk.tenths)
     ]  # fmt: skip
@@ -147,12 +193,19 @@ def decision_sections(decisions: Mapping[str, Sequence[NetBenefit]], positive: s
 
 def _gain(one: Estimate) -> str:
     """Return a net benefit per 100 samples with its interval."""
-    value = f"{100 * one.value:+.2f}"
-    return value if math.isnan(one.low) else f"{value} ({100 * one.low:+.2f} … {100 * one.high:+.2f})"
+    return _in_hundredths(one, 2, "+z")
 
 
 def _share(one: Estimate) -> str:
-    return "–" if math.isnan(one.value) else f"{100 * one.value:.1f} ({100 * one.low:.1f} … {100 * one.high:.1f})"
+    return "–" if math.isnan(one.value) else _in_hundredths(one, 1)
+
+
+def _in_hundredths(one: Estimate, least: int, sign: str = "") -> str:
+    """Return a number times 100 with its interval, all with the decimals that show two digits of the largest."""
+    numbers = [100 * number for number in (one.value, one.low, one.high) if not math.isnan(number)]
+    form = f"{sign}.{places_of(max(map(abs, numbers)), least)}f"
+    value, *bounds = (f"{number:{form}}" for number in numbers)
+    return f"{value} ({bounds[0]} … {bounds[1]})" if bounds else value
 
 
 def decision_words(decisions: Sequence[NetBenefit], positive: str) -> list[str]:

@@ -1,0 +1,113 @@
+"""The words and tables of a risk and of decisions, where the golden pages of test_pages.py do not show them."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from made_records import made_comparison, made_evaluation, made_two_classes
+
+from calibrant import evaluate
+from calibrant.evidence import Estimate
+from calibrant.predictions import Predictions, TopLabel
+from calibrant.report import comparison_page, evaluation_page, to_markdown
+from calibrant.report.evaluation import verdict
+from calibrant.report.risk import places_of, separates, separation_words
+from calibrant.report.terminal import to_terminal
+
+
+@pytest.fixture(scope="module")
+def rare():
+    """10 positives among 300,000 samples, and probabilities that are ten times too high."""
+    n = 300_000
+    risk = torch.linspace(1e-5, 1e-3, n, dtype=torch.float64).square() * 1000
+    labels = torch.zeros(n, dtype=torch.long)
+    labels[n // 2 :: n // 20] = 1
+    return evaluate(Predictions.from_binary_probs(risk, labels), resamples=50, thresholds=(0.0005,))
+
+
+def test_numbers_of_a_rare_class_have_two_digits(rare):
+    page = evaluation_page(rare)
+    text = to_terminal(page, width=80, full=True).plain.partition("What the predictions look like")[0]
+    words = " ".join([page.verdict.headline, *page.verdict.findings])
+    assert int(rare.metrics["accuracy"].value * rare.n) == rare.n - 10
+    assert f"is {100 * rare.risk.predicted.value:.2g} % on average, and 0.0033 % of samples are class 1" in words
+    assert re.search(r"ECE 0\.000\d\d \(95 % interval 0\.000\d\d to 0\.000\d\d\); .* would score 0\.0000\d\d on", words)
+    assert re.search(r"highest probability, 0\.081 % or more, 0\.09 % are predicted .* 0\.0067 % are \(0\.00", words)
+    assert not re.search(r"(?<![\d.])-?0\.0+ (?:%|\(|…)", text), text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_decimals_of_net_benefit_are_those_of_its_size():
+    one = made_two_classes()
+    small = Estimate(0.0000123, -0.0000034, 0.000034)
+    none = Estimate(-0.0, 0.0, 0.0)
+    point = replace(
+        one.decisions[0], net_benefit=small, to_treat_all=none, treated=Estimate(0.00012, 0.0001, 0.00014),
+        sensitivity=Estimate(0.0, 0.0, 0.2), precision=Estimate(0.02, 0.0, 0.31),
+    )  # fmt: skip
+    text = to_markdown(evaluation_page(replace(one, decisions=(point,))))
+    assert "+0.0012 (-0.0003 … +0.0034)" in text
+    assert "+0.00 (+0.00 … +0.00)" in text
+    assert "0.012 (0.010 … 0.014)" in text
+    assert "2.0 (0.0 … 31.0)" in text
+    assert [places_of(value, 2) for value in (12.0, 0.1, 0.09, 1e-12, 0.0)] == [2, 2, 3, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("auroc", "words"),
+    [
+        (0.55, "hardly separates it"), (0.65, "separates it poorly"), (0.75, "separates it fairly well"),
+        (0.85, "separates it well"), (0.95, "separates it very well"), (0.2, "separates it in the wrong order"),
+    ],
+)  # fmt: skip
+def test_the_adverb_stands_where_english_has_it(auroc, words):
+    assert separates(Estimate(auroc, auroc - 0.01, auroc + 0.01), "it") == words
+
+
+def test_a_reversed_probability_is_suspected_to_be_that_of_the_other_class():
+    labels = torch.arange(400) % 4 == 0
+    risk = torch.where(labels, 0.2, 0.7) + torch.linspace(-0.15, 0.15, 400)
+    reversed_one = evaluate(Predictions.from_binary_probs(risk, labels.long()), resamples=50)
+    text = separation_words(reversed_one, reversed_one.risk)
+    assert "in the wrong order" in text
+    assert "--positive-class" in text
+    assert "hardly" not in text
+    too_few = replace(reversed_one.risk, auroc=Estimate(0.2, float("nan"), float("nan")))
+    assert "hardly separates class 1" in separation_words(reversed_one, too_few)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct", "reason"),
+    [
+        ([1.0, 0.8, 0.6, 0.7] * 10, [True, False, True, True] * 10, "some confidences are 0 or 1"),
+        ([0.8] * 40, [True, False] * 20, "all are the same"),
+        ([0.8, 0.9] * 20, [True] * 40, "every prediction is right"),
+        ([0.8, 0.9] * 20, [False] * 40, "every prediction is wrong"),
+        ([0.6, 0.9] * 20, [False, True] * 20, "separates right from wrong predictions"),
+    ],
+)
+def test_confidences_without_a_calibration_slope_have_a_reason(confidence, correct, reason):
+    one = evaluate(TopLabel(confidence, correct), resamples=20)
+    assert one.line is None
+    (line,) = [text for text in verdict(one).findings if "calibration slope" in text]
+    assert line.startswith("There is no calibration slope: ")
+    assert reason in line
+
+
+def test_classes_without_a_slope_have_none_to_miss():
+    assert not any("slope" in text for text in verdict(replace(made_evaluation(), line=None)).findings)
+
+
+def test_a_comparison_of_confidences_in_being_right_changes_no_answer():
+    made = made_comparison()
+    methods = tuple(replace(method, changed=0.315 if method.changed is not None else None) for method in made.methods)
+    of_classes = replace(made, methods=methods)
+    chosen = of_classes.recommended.name
+    assert chosen != "none"
+    before, after = (
+        " ".join(comparison_page(one).verdict.findings) for one in (of_classes, replace(of_classes, simplest="platt"))
+    )
+    assert "changes the predicted class of 31.5 % of samples" in before
+    assert "changes the predicted class" not in after
+    assert "moves the confidence of 31.5 % of samples across 50 %" in after
