@@ -44,7 +44,7 @@ export function named(names: string[], start: number, end: number, some = true):
   return { at: (i) => start + ((i + 0.5) / names.length) * (end - start), ticks: names.map((_, i) => i).filter((i) => i % every === 0), text: (i) => names[i] };
 }
 
-export const percentTick = (value: number): string => String(Number((100 * value).toFixed(2)));
+export const percentTick = (value: number): string => String(Number((100 * value).toPrecision(6)));
 
 /** An SVG path through points; NaN breaks it. */
 export function path(points: Point[]): string {

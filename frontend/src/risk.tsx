@@ -2,11 +2,14 @@
 import { useState } from "preact/hooks";
 import type { Positive } from "./data";
 import { Slider } from "./explorer";
-import { Axes, band, Figure, heightOf, linear, MARGIN, path, percentTick, type Point, share } from "./plot";
+import { Axes, band, Figure, heightOf, linear, MARGIN, path, percentTick, type Point } from "./plot";
 
 const inner = (width: number, height: number): [Point, Point] => [[MARGIN.left, width - MARGIN.right], [height - MARGIN.bottom, MARGIN.top]];
 const known = (values: (number | null)[]): number[] => values.map((value) => value ?? NaN);
-const per100 = (value: number): string => `${value < 0 ? "−" : ""}${Math.abs(100 * value).toFixed(2)}`;
+/** Two digits of a small number, or so many decimals; share_text of the reports in words does the same. */
+const decimals = (value: number, least: number): string => value >= 1e-8 && value < 10 ** (1 - least) ? String(Number(value.toPrecision(2))) : value.toFixed(least);
+const per100 = (value: number): string => `${value < 0 ? "−" : ""}${decimals(Math.abs(100 * value), 2)}`;
+const share = (value: number, digits = 1): string => `${decimals(100 * value, digits)} %`;
 
 export function RiskCharts({ positive, other, title }: { positive: Positive; other?: Positive; title?: string }) {
   const of = positive.name === null ? "class 1" : `“${positive.name}”`;
