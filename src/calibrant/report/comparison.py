@@ -164,9 +164,10 @@ def _differences(comparison: Comparison, baseline: str) -> Table:
 
 
 def _legend(comparison: Comparison, *, is_brief: bool = False) -> str:
+    end = ", of the samples whose confidence is on the right side of 50 %" if comparison.is_of_correctness else ""
     legend = (
         f"▲ clearly better, ▼ clearly worse than {_NAMES[comparison.baseline]}: beyond noise and by enough to matter. "
-        "In brackets: 95 % interval, paired. Bold: best of the column. accuracy: change in percentage points."
+        f"In brackets: 95 % interval, paired. Bold: best of the column. accuracy: change in percentage points{end}."
     )
     if is_brief:
         return legend

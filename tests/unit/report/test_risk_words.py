@@ -111,3 +111,4 @@ def test_a_comparison_of_confidences_in_being_right_changes_no_answer():
     assert "changes the predicted class of 31.5 % of samples" in before
     assert "changes the predicted class" not in after
     assert "moves the confidence of 31.5 % of samples across 50 %" in after
+    assert "on the right side of 50 %" in to_markdown(comparison_page(replace(of_classes, simplest="platt")))
