@@ -69,7 +69,7 @@ export interface CurveGroups { title: string; x_title: string; log: boolean; gro
 export interface Diagnosis { baseline: string; maps: string[]; n: number; candidates: Candidate[]; curves: CurveGroups[] }
 /** The samples with one value of a column; cells only of the worst of a column. */
 export interface Slice {
-  column: string; value: string; n: number; weight: number | null; accuracy: number; confidence: number; ece: Estimate; floor: number | null; p: number | null; miscalibrated: boolean;
+  column: string; value: string; n: number; weight: number | null; accuracy: number; confidence: number; subject: string; of_class: boolean; ece: Estimate; floor: number | null; p: number | null; miscalibrated: boolean;
   to_rest: { value: number | null; low: number | null; high: number | null; p: number | null }; side: Side; cells: Cells | null;
 }
 /** Metrics over time; the change is that of a period in which one changed beyond chance. */

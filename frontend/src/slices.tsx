@@ -14,13 +14,14 @@ export function SliceCharts({ slices, bins, onPick }: { slices: Slice[]; bins: n
   const rows = useMemo(() => slices.filter((one) => one.column === now).map((one, rank): Row => ({ ...one, id: one.value, rank: rank + 1 })), [slices, now]);
   const drawn = rows.filter((row) => row.cells), top = Math.max(...rows.filter((row) => row.p !== null).map((row) => row.ece.high ?? row.ece.value), 0.01);
   const tested = slices.filter((one) => one.p !== null).length;
+  const [claimed, occurred] = wordsOf(slices[0]), subject = slices[0].subject && `Of two classes, these are numbers of the ${slices[0].subject}. `;
   const table: Column<Row>[] = [
     { title: "rank", worth: (row) => row.rank, cell: (row) => row.rank },
     { title: now, text: true, worth: (row) => row.value, cell: (row) => (onPick ? <button type="button" class="plain" title={row.value} onClick={() => onPick(row.column, row.value)}>{short(row.value, 40)}</button> : <span title={row.value}>{short(row.value, 40)}</span>) },
     { title: "samples", worth: (row) => row.n, cell: (row) => whole(row.n) },
     ...(rows[0]?.weight == null ? [] : [{ title: "weight", worth: (row: Row) => row.weight, cell: (row: Row) => share(row.weight!) }]),
-    { title: "confidence", worth: (row) => row.confidence, cell: (row) => share(row.confidence) },
-    { title: "accuracy", worth: (row) => row.accuracy, cell: (row) => share(row.accuracy) },
+    { title: claimed, worth: (row) => row.confidence, cell: (row) => share(row.confidence) },
+    { title: occurred, worth: (row) => row.accuracy, cell: (row) => share(row.accuracy) },
     { title: "ECE", worth: (row) => row.ece.value, cell: (row) => (row.miscalibrated ? <b>{number(row.ece.value)}</b> : number(row.ece.value)) },
     { title: "95 % interval", worth: (row) => row.ece.low, cell: (row) => (row.ece.low === null ? "–" : `${number(row.ece.low)} … ${number(row.ece.high)}`) },
     { title: "ECE, with its interval; noise floor dashed", text: true, wide: true, worth: (row) => row.ece.value, cell: (row) => <Interval dot={{ ...row.ece, side: row.miscalibrated ? "worse" : "alike" }} range={[0, top]} zero={row.floor ?? undefined} /> },
@@ -31,17 +32,20 @@ export function SliceCharts({ slices, bins, onPick }: { slices: Slice[]; bins: n
     <div class="slices">
       <SortTable key={now} name="slice-table" title={columns.length > 1 ? "Slices" : `Slices by ${now}`} rows={rows} columns={table} id="id" sought={(row) => row.value} hint="value of a slice" first={0} falls={false} nothing="No slice has such a value."
         above={columns.length > 1 && <fieldset class="views"><legend>Slices by</legend>{columns.map((one) => <label><input type="radio" name="slices-by" checked={one === now} onChange={() => choose(one)} /><span>{one}</span></label>)}</fieldset>}
-        legend={`The worst first, by the error above its noise floor. p: how often calibrated predictions would show such an error, corrected for ${whole(tested)} slices (Holm); bold: beyond noise. To the rest: confidence − accuracy in percentage points, minus that of all other samples; ▼ further from 0 than theirs, ▲ closer, beyond noise. Slices of fewer than ten samples are not tested.${rows.some((row) => row.n >= 10 && row.ece.low === null) ? " One of a few clusters has no interval, and a weak test." : ""}${onPick ? " Click a slice for its samples." : ""}`} />
+        legend={`${subject}The worst first, by the error above its noise floor. p: how often calibrated predictions would show such an error, corrected for ${whole(tested)} slices (Holm); bold: beyond noise. To the rest: ${claimed} − ${occurred} in percentage points, minus that of all other samples; ▼ further from 0 than theirs, ▲ closer, beyond noise. Slices of fewer than ten samples are not tested.${rows.some((row) => row.n >= 10 && row.ece.low === null) ? " One of a few clusters has no interval, and a weak test." : ""}${onPick ? " Click a slice for its samples." : ""}`} />
       <div class="panels">{drawn.map((row) => <Panel key={row.value} row={row} bins={bins} onPick={onPick} />)}</div>
-      <p class="legend">{drawn.length < rows.length && `The ${drawn.length} worst of ${whole(rows.length)}. `}Across: confidence; up: accuracy, both from 0 to 100 %. Dashed outline: less often right than claimed; blue: more often. Pale: under 10 samples.</p>
+      <p class="legend">{drawn.length < rows.length && `The ${drawn.length} worst of ${whole(rows.length)}. `}Across: {claimed}; up: {occurred}, both from 0 to 100 %. Dashed outline: less often {slices[0].of_class ? "observed than predicted" : "right than claimed"}; blue: more often. Pale: under 10 samples.</p>
     </div>
   );
 }
 
+/** What is compared: confidence and accuracy, or a probability of a class and its share. */
+const wordsOf = (one: Slice) => (one.of_class ? ["predicted", "observed"] : ["confidence", "accuracy"]);
+
 /** A reliability diagram as small as can be read. */
 function Panel({ row, bins, onPick }: { row: Row; bins: number; onPick?: (column: string, value: string) => void }) {
   const made = useMemo(() => equalWidth(runningSums(row.cells!), bins), [row, bins]), at = (value: number) => value * SIDE, up = (value: number) => SIDE - value * SIDE;
-  const counted = `${whole(row.n)} ${row.n === 1 ? "sample" : "samples"}`, words = `${row.value}: ${counted}, confidence ${share(row.confidence)}, accuracy ${share(row.accuracy)}, ECE ${number(row.ece.value)}`;
+  const [claimed, occurred] = wordsOf(row), counted = `${whole(row.n)} ${row.n === 1 ? "sample" : "samples"}`, words = `${row.value}: ${counted}, ${claimed} ${share(row.confidence)}, ${occurred} ${share(row.accuracy)}, ECE ${number(row.ece.value)}`;
   const drawing = (
     <svg viewBox={`-1 -1 ${SIDE + 2} ${SIDE + 2}`} {...(onPick ? { "aria-hidden": "true" } : { role: "img", "aria-label": `Reliability diagram of ${words}.` })}>
       <rect class="frame-line" x="0" y="0" width={SIDE} height={SIDE} />

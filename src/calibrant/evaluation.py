@@ -21,7 +21,7 @@ from calibrant.evidence.clusters import effective_number_of, squares_at
 from calibrant.evidence.corp import CorpSplit, corp
 from calibrant.evidence.intervals import is_like_guessing
 from calibrant.evidence.logistic import CalibrationLine, calibration_line
-from calibrant.evidence.risk import NetBenefit, Risk, decision_curve, evaluate_risk
+from calibrant.evidence.risk import NetBenefit, Risk, decision_curve, evaluate_risk, has_risk
 from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
 from calibrant.metrics import (
     Metric,
@@ -170,9 +170,14 @@ class Evaluation(HasReport):
 
     @property
     def decisive(self) -> dict[str, Estimate]:
-        """Metrics, of which those of the positive class of two replace the calibration errors of the top label."""
+        """Metrics that reports and gates are about: of two classes, ``ece`` and ``smece`` are those of the risk.
+
+        So is ``risk_auroc``.
+        """
         risk = self.risk
-        return self.metrics if risk is None else {**self.metrics, "ece": risk.ece, "smece": risk.smece}
+        if risk is None:
+            return self.metrics
+        return {**self.metrics, "ece": risk.ece, "smece": risk.smece, "risk_auroc": risk.auroc}
 
     @property
     def scale(self) -> float:
@@ -273,14 +278,14 @@ def evaluate(
     progress("splitting the scores into calibration and refinement")
     curve = corp(samples, seed=seed)
     evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
-    has_risk = isinstance(samples, Predictions) and samples.n_classes == 2
+    is_of_two = has_risk(samples)
     of_classes: dict[str, Any] = {"classes": None, "worst_classes": []}
     if isinstance(samples, Predictions):
         of_classes = {
             "classes": samples.n_classes,
             "worst_classes": worst_classes(samples),
             "zeros": samples.zero_cells,
-            "positive": samples.class_names[1] if samples.class_names and has_risk else None,
+            "positive": samples.class_names[1] if samples.class_names and is_of_two else None,
             "majority": majority_of(torch.bincount(samples.labels, samples.weights), samples.class_names),
         }
     return Evaluation(
@@ -297,7 +302,7 @@ def evaluate(
         clusters=samples.n_clusters,
         operating_points=operating_points(ranked_trials(samples), rates) if rates else (),
         line=calibration_line(samples),
-        risk=evaluate_risk(samples, n_bins=n_bins, **evidence) if has_risk else None,
+        risk=evaluate_risk(samples, n_bins=n_bins, **evidence) if is_of_two else None,
         decisions=decision_curve(samples, thresholds, **evidence) if thresholds else (),
         **of_classes,
     )

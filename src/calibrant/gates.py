@@ -4,23 +4,28 @@ They are options of ``calibrant evaluate`` and of :func:`calibrant.testing.asser
 such as ``ece>0.05``, fails if it is shown to hold: the whole interval is beyond the bound. ``fail_unless`` ``ece<0.05``
 passes if it is shown to hold. So noise never fails the first, and never passes the second. ``worst(region).ece`` is the
 worst slice of a column, with an interval that allows for the number of slices.
+
+Of two classes, ``ece`` and ``smece`` are those of the probability of the positive class, as in the report, and
+``risk_auroc`` is the AUROC of that probability; all other metrics of the top label are of the predicted class.
 """
 
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, final
 
 from calibrant.errors import Argument, InputError
 
 if TYPE_CHECKING:
     from calibrant.evidence import Difference, Estimate
+    from calibrant.metrics import Metric
+    from calibrant.predictions import Predictions, TopLabel
 
 Option: TypeAlias = Literal["fail_if", "fail_unless"]
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _CONDITION = re.compile(rf"\s*(worst\(([^()]+)\)\.)?(\w+)\s*([<>]=?)\s*({_NUMBER})\s*")
-_DIFFERENCE = "_difference"
+_DIFFERENCE, _RISK_AUROC = "_difference", "risk_auroc"
 Quantity: TypeAlias = "Estimate | Difference"  # a number with its interval
 
 
@@ -36,6 +41,7 @@ class Gate:
     of_point: bool = False
     column: str = ""  # of the slices, where it is about them
     or_equal: bool = False
+    subject: str = ""  # what the metric is of, where that is not the same for all metrics
 
     @classmethod
     def parse(cls, text: str, option: Option, *, of_point: bool = False) -> Self:
@@ -50,13 +56,30 @@ class Gate:
         suffix = ""
         if not prefix and name not in catalogue.metrics and name.lower().endswith(_DIFFERENCE):
             name, suffix = name[: -len(_DIFFERENCE)], _DIFFERENCE
-        quantity = f"{prefix}{catalogue.metrics.parse(name).name}{suffix}"
+        if name != _RISK_AUROC or prefix or suffix:
+            name = catalogue.metrics.parse(name).name
+        quantity = f"{prefix}{name}{suffix}"
         return cls(option, quantity, sign[0] == ">", float(bound), of_point, column, sign[1:] == "=")
 
     @property
     def needs_baseline(self) -> bool:
         """Whether it is about the difference from a baseline."""
         return self.quantity.endswith(_DIFFERENCE)
+
+    def of_two_classes(self, positive: str, *, slices_have_risk: bool = True) -> Self:
+        """Return the gate with words on whether it is about the probability of the positive class or the predicted one.
+
+        ``positive`` are words for the positive class.
+        """
+        from calibrant import catalogue
+        from calibrant.evidence.risk import OF_RISK
+        from calibrant.metrics.states import TopStatistic
+
+        name = self.quantity.removesuffix(_DIFFERENCE).removeprefix(f"worst({self.column}).")
+        if name == _RISK_AUROC or (name in OF_RISK and (slices_have_risk or not self.column)):
+            return replace(self, subject=f"of the probability of {positive}")
+        of_top = isinstance(catalogue.metrics[name].statistic, TopStatistic)
+        return replace(self, subject="of the predicted class") if of_top else self
 
     def check_is_reported(self, metrics: Iterable[str], *, has_baseline: bool, columns: Iterable[str] = ()) -> None:
         """Check that the metric is among those of the report, and that there is a baseline if it needs one.
@@ -70,8 +93,8 @@ class Gate:
         if self.quantity.removesuffix(_DIFFERENCE) not in metrics:
             raise InputError(
                 Argument(self.option),
-                f" must name a metric of the report; {self.quantity} needs the probabilities of all classes, or is "
-                "excluded from reports.",
+                f" must name a metric of the report; {self.quantity} needs the probabilities of "
+                + ("two classes." if self.quantity == _RISK_AUROC else "all classes, or is excluded from reports."),
             )
         if self.needs_baseline and not has_baseline:
             raise InputError(f"{self.quantity} must have something to differ from; got no ", Argument("baseline"), ".")
@@ -106,14 +129,21 @@ class Gate:
         return "does not hold" if self.option == "fail_if" or self.of_point else "is not shown"
 
     def evidence(self, quantities: Mapping[str, Quantity]) -> str:
-        """Return the value and its interval."""
+        """Return the value and its interval, and what they are of where that is not the same for all metrics."""
         number = quantities[self.quantity]
         interval = "" if math.isnan(number.low) else f", interval {number.low:.4f} to {number.high:.4f}"
-        return f"{number.value:.4f}{interval}"
+        return ", ".join(filter(None, (f"{number.value:.4f}{interval}", self.subject)))
 
     def describe(self, quantities: Mapping[str, Quantity]) -> str:
         """Return the condition, whether it holds, and the evidence in one line."""
         return f"{self.condition}: {self.outcome(quantities)} ({self.evidence(quantities)})"
+
+
+def reported_names(metrics: "Iterable[Metric]", predictions: "Predictions | TopLabel") -> list[str]:
+    """Return the names that gates may use, given the metrics of the report."""
+    from calibrant.evidence.risk import has_risk
+
+    return [*(metric.name for metric in metrics), *([_RISK_AUROC] if has_risk(predictions) else [])]
 
 
 def quantities_of(

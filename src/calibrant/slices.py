@@ -4,6 +4,9 @@ Two questions are asked of each slice, and the p-values of all slices are correc
 Is its calibration error beyond noise? And is it more over- or underconfident than the rest? The second compares mean
 confidence minus accuracy, whose expectation, unlike that of a calibration error, does not depend on the number of
 samples: errors of small slices are larger by noise alone.
+
+Of two classes both questions are about the probability of the positive one, as in an evaluation: its calibration error,
+and its mean minus how often the class occurs.
 """
 
 import math
@@ -20,8 +23,10 @@ from calibrant.checks import check_evidence, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence import LEVEL, Estimate, OperatingPoint, estimate, holm
 from calibrant.evidence.clusters import Clusters
+from calibrant.evidence.logistic import as_risk
+from calibrant.evidence.risk import has_risk
 from calibrant.labels import Words
-from calibrant.metrics import Metric
+from calibrant.metrics import ECE, Accuracy, Confidence, Metric
 from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
 
@@ -51,6 +56,21 @@ class GapToRest:
 
 @final
 @dataclass(frozen=True)
+class SliceRisk:
+    """The probability of the positive class of two in a slice, compared with how often that class occurs."""
+
+    predicted: Estimate  # mean
+    observed: Estimate  # share of the positive class
+    ece: Estimate
+
+    @classmethod
+    def of(cls, risks: TopLabel, *, n_bins: int, resamples: int, seed: int) -> "SliceRisk":
+        estimates = estimate(risks, (Confidence(), Accuracy(), ECE(n_bins)), resamples=resamples, seed=seed)
+        return cls(estimates["confidence"], estimates["accuracy"], estimates["ece"])
+
+
+@final
+@dataclass(frozen=True)
 class Slice:
     """The samples with one value in a column, and their metrics."""
 
@@ -63,11 +83,27 @@ class Slice:
     weight: float | None = None  # its share of the weight of all samples; None where all count alike
     auroc_error: float | None = None  # most by which ranks in bounded memory can change its AUROC
     operating_points: tuple[OperatingPoint, ...] = ()  # thresholds for error rates, of its samples alone
+    risk: SliceRisk | None = None  # of two classes, unless streamed samples are too many
+
+    @property
+    def claimed(self) -> Estimate:
+        """Mean confidence or, where there is a risk, mean probability of the positive class."""
+        return self.metrics["confidence"] if self.risk is None else self.risk.predicted
+
+    @property
+    def occurred(self) -> Estimate:
+        """Accuracy or, where there is a risk, share of the positive class."""
+        return self.metrics["accuracy"] if self.risk is None else self.risk.observed
+
+    @property
+    def decisive(self) -> dict[str, Estimate]:
+        """Metrics that reports and gates are about: where there is a risk, ``ece`` is that of it."""
+        return self.metrics if self.risk is None else {**self.metrics, "ece": self.risk.ece}
 
     @property
     def gap(self) -> float:
-        """Mean confidence minus accuracy."""
-        return self.metrics["confidence"].value - self.metrics["accuracy"].value
+        """Mean confidence minus accuracy or, where there is a risk, mean probability minus share of the class."""
+        return self.claimed.value - self.occurred.value
 
     @property
     def is_miscalibrated(self) -> bool:
@@ -77,7 +113,7 @@ class Slice:
     @property
     def excess(self) -> float:
         """Calibration error above that of a calibrated model on as many samples."""
-        error = self.metrics["ece"]
+        error = self.decisive["ece"]
         return error.value - (error.floor or 0.0)
 
 
@@ -118,6 +154,8 @@ def evaluate_slices(
         raise InputError(f"by must name at least one column, as by={{'region': values}} does; got {got}.")
     n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
     metrics = slice_metrics(n_bins, of_all_classes=isinstance(samples, Predictions))
+    evidence: dict[str, Any] = {"n_bins": n_bins, "resamples": resamples, "seed": seed}
+    risks = as_risk(samples) if has_risk(samples) else None
     slices = []
     for column, values in by.items():
         names, place = _codes(column, values, len(samples))
@@ -131,9 +169,17 @@ def evaluate_slices(
                 continue
             part = samples[inside]
             estimates = estimate(part, metrics, resamples=resamples, seed=seed)
-            to_rest = _gap_to_rest(samples.top, inside)
-            slices.append(Slice(column, name, len(part), estimates, math.nan, to_rest, weight))
+            one = Slice(column, name, len(part), estimates, math.nan, GapToRest(), weight)
+            if risks is None:
+                one = replace(one, to_rest=_gap_to_rest(samples.top, inside))
+            slices.append(one if risks is None else with_risk(one, risks, inside, **evidence))
     return rank_slices(slices)
+
+
+def with_risk(slice_: Slice, risks: TopLabel, inside: Tensor, *, n_bins: int, resamples: int, seed: int) -> Slice:
+    """Return a slice with what it says of the positive class, given the risks of all samples and which are inside."""
+    risk = SliceRisk.of(risks[inside], n_bins=n_bins, resamples=resamples, seed=seed)
+    return replace(slice_, risk=risk, to_rest=_gap_to_rest(risks, inside))
 
 
 def slice_metrics(n_bins: int, *, of_all_classes: bool) -> list[Metric]:
@@ -167,7 +213,7 @@ def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
         tested = [slice_ for slice_ in slices if slice_.column == column and slice_.n >= FEW]
         names = tested[0].metrics if tested else ()
         for name in names:
-            known = [slice_ for slice_ in tested if not math.isnan(slice_.metrics[name].value)]
+            known = [slice_ for slice_ in tested if not math.isnan(slice_.decisive[name].value)]
             if known:
                 worst[f"worst({column}).{name}"] = _worst(known, name, len(tested))
     return worst
@@ -176,7 +222,7 @@ def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
 def _worst(slices: Sequence[Slice], name: str, number: int) -> Estimate:
     """Return the worst value of a metric, with the worst bounds of the slices, widened for ``number`` of them."""
     choose = min if catalogue.metrics[name].lower_is_better is False else max
-    estimates = [slice_.metrics[name] for slice_ in slices]
+    estimates = [slice_.decisive[name] for slice_ in slices]
     spread = 0.0
     if name == "confidence":
         halves = [
@@ -197,7 +243,8 @@ def _widened(slice_: Slice, name: str, number: int, spread: float) -> tuple[floa
     """
     from scipy.special import ndtri
 
-    low, high, value = slice_.metrics[name].low, slice_.metrics[name].high, slice_.metrics[name].value
+    own = slice_.decisive[name]
+    low, high, value = own.low, own.high, own.value
     if spread:
         low, high = min(low, value - spread / math.sqrt(slice_.n)), max(high, value + spread / math.sqrt(slice_.n))
     more = float(ndtri(1 - LEVEL / 2 / number) / ndtri(1 - LEVEL / 2)) - 1
@@ -330,7 +377,7 @@ def gap_to_rest(inside: GapSums, rest: GapSums, *, clustered: tuple[float, float
 
 def rank_slices(slices: list[Slice]) -> list[Slice]:
     """Correct the p-values of both questions for the number of slices, and put the worst first."""
-    errors = {str(i): slice_.metrics["ece"].p for i, slice_ in enumerate(slices) if slice_.n >= FEW}
+    errors = {str(i): slice_.decisive["ece"].p for i, slice_ in enumerate(slices) if slice_.n >= FEW}
     error_p = dict.fromkeys(map(str, range(len(slices))), math.nan)
     error_p |= holm({i: p for i, p in errors.items() if p is not None})
     gap_p = holm({str(i): slice_.to_rest.p for i, slice_ in enumerate(slices)})

@@ -20,8 +20,8 @@ from torch import Tensor
 from calibrant.calibrators import Calibrator
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.evaluation import Evaluation, evaluate, is_beyond_noise, metrics_for
-from calibrant.evidence import difference
-from calibrant.gates import Gate, quantities_of
+from calibrant.evidence import report_differences
+from calibrant.gates import Gate, quantities_of, reported_names
 from calibrant.losses import Loss, RowLoss
 from calibrant.maps import Map
 from calibrant.metrics import Metric
@@ -45,7 +45,8 @@ def assert_calibrated(
     """Raise an AssertionError, with the evidence in its message, if predictions are not calibrated.
 
     Without conditions they are not if a calibration error is beyond noise (``ece`` or ``smece``, p at most .025) and
-    ``ece`` is at least 1 %: few samples pass easily. Conditions are those of ``calibrant evaluate``.
+    ``ece`` is at least 1 %: few samples pass easily. Conditions are those of ``calibrant evaluate``. Of two classes the
+    errors are those of the probability of class 1.
 
     Args:
         predictions: Logits and labels, or confidence and correctness.
@@ -75,11 +76,15 @@ def assert_calibrated(
     gates = [Gate.parse(text, "fail_if", of_point=point) for text in texts["fail_if"]]
     gates += [Gate.parse(text, "fail_unless", of_point=point) for text in texts["fail_unless"]]
     metrics = metrics_for(samples, n_bins=n_bins)
+    known = reported_names(metrics, samples)
     for gate in gates:
-        gate.check_is_reported([metric.name for metric in metrics], has_baseline=baseline is not None)
-    differences = None if baseline is None else difference(baseline, samples, metrics, resamples=resamples, seed=seed)
+        gate.check_is_reported(known, has_baseline=baseline is not None)
+    drawn = {"resamples": resamples, "seed": seed}
+    differences = None if baseline is None else report_differences(baseline, samples, metrics, **drawn)
     evaluation = evaluate(samples, n_bins=n_bins, resamples=resamples, seed=seed)
-    metrics_by_name = evaluation.metrics
+    metrics_by_name, risk = evaluation.decisive, evaluation.risk
+    positive = f"“{evaluation.positive}”" if evaluation.positive else "class 1"
+    gates = gates if risk is None else [gate.of_two_classes(positive) for gate in gates]
     quantities = quantities_of(metrics_by_name, differences)
     failed = [f"{gate.option} {gate.describe(quantities)}" for gate in gates if gate.fails(quantities)]
     name = "tl_ece" if evaluation.is_off_by_class else "ece"
@@ -90,6 +95,9 @@ def assert_calibrated(
     if failed:
         confidence, accuracy = metrics_by_name["confidence"].value, metrics_by_name["accuracy"].value
         claim = f"On average they claim {confidence:.1%} and are right {accuracy:.1%} of the time"
+        if risk is not None:
+            means = f"{risk.predicted.value:.1%} on average, and {risk.observed.value:.1%} of samples are {positive}"
+            claim = f"The probability of {positive} is {means}"
         raise AssertionError("\n".join([*failed, f"{claim} ({evaluation.n:,} samples).".replace("%", " %")]))
     return evaluation
 

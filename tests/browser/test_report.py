@@ -13,7 +13,7 @@ from tests.unit.scale.test_state import state_of
 from calibrant import Predictions, evaluate
 from calibrant.comparison import compare
 from calibrant.evaluation import metrics_for
-from calibrant.evidence import corp, difference
+from calibrant.evidence import corp, report_differences
 from calibrant.metrics import ACE, ECE, NLL
 from calibrant.metrics.states import Binned
 from calibrant.report import clamping_page, comparison_page, diagnosis_page, evaluation_page, to_html_of_several, write
@@ -335,7 +335,7 @@ def test_what_the_charts_say_of_slices_and_a_baseline_is_said_once(open_report, 
     new, old = made(600, 3), made(600, 3, factor=1)
     by = {"region": ["north", "south"] * 300}
     slices, metrics = evaluate_slices(new, by=by, resamples=100), metrics_for(new)
-    compared = {"comparison": difference(old, new, metrics, resamples=100), "baseline": "old.npz"}
+    compared = {"comparison": report_differences(old, new, metrics, resamples=100), "baseline": "old.npz"}
     evaluation = evaluate(new, resamples=100)
     page = evaluation_page(evaluation, source="new.npz", slices=slices, **compared)
     charts = evaluation_charts(evaluation, new, name="new.npz", slices=slices, by=by, other=old, **compared)

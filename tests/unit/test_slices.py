@@ -14,7 +14,7 @@ from scipy.stats import ttest_ind
 
 from calibrant import evaluate_slices
 from calibrant.errors import InputError
-from calibrant.evidence import Estimate, estimate, holm
+from calibrant.evidence import Estimate, estimate, evaluate_risk, holm
 from calibrant.files.choose import LoadOptions
 from calibrant.files.load import load_detailed
 from calibrant.labels import encode
@@ -42,6 +42,22 @@ def test_numbers_are_those_of_the_samples_in_the_slice():
     assert found["b"].metrics["nll"].value == pytest.approx(alone["nll"].value, abs=1e-12)
     assert found["b"].metrics["ece"].value == pytest.approx(alone["ece"].value, abs=1e-12)
     assert samples_of(list(found.values()), {"region": region})[0].sum() == found["a"].n
+
+
+def test_slices_of_two_classes_are_those_of_the_probability_of_the_second():
+    rng = np.random.default_rng(0)
+    p, region = rng.choice([0.38, 0.62], 4000), np.repeat(["a", "b"], 2000)
+    labels = (rng.random(4000) < p + 0.1 * (region == "b")).astype(int)
+    samples = Predictions.from_binary_probs(p, labels)
+    off, other = evaluate_slices(samples, by={"region": region}, resamples=200)
+    assert (off.value, off.is_miscalibrated, other.is_miscalibrated) == ("b", True, False)
+    assert off.gap == pytest.approx(-0.1, abs=0.03)
+    assert off.to_rest.is_significant
+    alone = evaluate_risk(samples[torch.from_numpy(region == "b")], resamples=200)
+    assert off.risk.ece.value == pytest.approx(alone.ece.value)
+    assert off.risk.observed.low == pytest.approx(alone.observed.low)
+    assert off.metrics["ece"].value < 0.04
+    assert worst_slices([off, other])["worst(region).ece"].value == off.risk.ece.value
 
 
 def test_the_slice_that_is_off_comes_first_and_stands_out():

@@ -1,6 +1,7 @@
 """Assertions for the tests of users."""
 
 import pytest
+import torch
 
 from calibrant import Predictions
 from calibrant.errors import InputError
@@ -35,6 +36,16 @@ def test_a_baseline_is_what_differences_are_from():
     assert_calibrated(cooler, baseline=samples, fail_unless="nll_difference<0", **QUICK)
     with pytest.raises(InputError, match="no baseline"):
         assert_calibrated(samples, fail_if="nll_difference>0", **QUICK)
+
+
+def test_two_classes_are_tested_by_the_probability_of_the_second():
+    p = torch.tensor([0.38, 0.62]).repeat(500)
+    labels = (torch.arange(1000) // 2 % 100 < torch.where(p < 0.5, 48, 72)).long()  # 0.10 more often
+    low, right = Predictions.from_binary_probs(p, labels), Predictions.from_binary_probs(p + 0.1, labels)
+    for conditions in ({}, {"fail_if": "ece>0.05"}, {"fail_if": "ece_difference>0", "baseline": right}):
+        with pytest.raises(AssertionError, match="probability of class 1 is 50"):
+            assert_calibrated(low, **conditions, **QUICK)
+    assert_calibrated(right, fail_unless=["ece<0.05", "risk_auroc>0.55"], **QUICK)
 
 
 @pytest.mark.parametrize(

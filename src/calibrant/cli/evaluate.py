@@ -11,14 +11,16 @@ from calibrant.cli import options
 from calibrant.cli.options import check_output, flag, option
 from calibrant.cli.scale import Files, Scale, Slicing, Source, threads_for
 from calibrant.errors import CalibrantWarning, InputError, terminal_text
-from calibrant.gates import Gate, Quantity, quantities_of
+from calibrant.gates import Gate, Quantity, quantities_of, reported_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
+    from calibrant.evaluation import Evaluation
     from calibrant.plots import ThemeName
     from calibrant.report import Page
+    from calibrant.slices import Slice
 
 EXAMPLES = """\
 calibrant evaluate test.csv
@@ -140,8 +142,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         )
         predictions, columns = opened.predictions, opened.columns
         metrics = metrics_for(predictions, n_bins=bins)
+        known = reported_names(metrics, predictions)
         for gate in conditions:
-            known = [metric.name for metric in metrics]
             gate.check_is_reported(known, has_baseline=baseline is not None, columns=columns)
         differences, baseline_name = None, None if baseline is None else baseline.name
         if baseline is not None:
@@ -157,9 +159,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             from calibrant.plots import slice_figures
 
             stage("drawing")
-            known: dict[str, Any] = {"ece": evaluation.metrics["ece"], "risk": evaluation.risk}
-            known["error_rate"] = rates[0] if rates else None
-            drawn = draw_figures(predictions, n_bins=bins, theme=theme, seed=seed, name=name, **known)
+            numbers: dict[str, Any] = {"ece": evaluation.metrics["ece"], "risk": evaluation.risk}
+            numbers["error_rate"] = rates[0] if rates else None
+            drawn = draw_figures(predictions, n_bins=bins, theme=theme, seed=seed, name=name, **numbers)
             return {**drawn, **slice_figures(predictions, slices, columns, n_bins=bins, theme=theme, name=name)}
 
         def charts() -> dict[str, Any]:
@@ -175,13 +177,24 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         evaluation, source=name, comparison=differences, baseline=baseline_name, slices=slices,
         to_calibrate=as_positive.as_arguments(),
     )  # fmt: skip
-    quantities = quantities_of(evaluation.metrics, differences, worst_slices(slices)) if conditions else {}
+    quantities = quantities_of(evaluation.decisive, differences, worst_slices(slices)) if conditions else {}
+    conditions = _with_subjects(conditions, evaluation, slices)
     page = gates.with_gates(replace(page, charts=charts), conditions, quantities).with_dropped(
         dropped, twice=opened.twice
     )
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
     gates.finish(conditions, quantities, out, source=name)
     return page
+
+
+def _with_subjects(gates: Sequence[Gate], evaluation: "Evaluation", slices: "Sequence[Slice]") -> list[Gate]:
+    """Return gates with words on what they are about, where that differs between metrics: with two classes."""
+    from calibrant.report.evaluation import positive_words
+
+    if evaluation.risk is None:
+        return [*gates]
+    positive, have_risk = positive_words(evaluation), all(one.risk is not None for one in slices)
+    return [gate.of_two_classes(positive, slices_have_risk=have_risk) for gate in gates]
 
 
 _OPTION = {"fail_if": "--fail-if", "fail_unless": "--fail-unless"}

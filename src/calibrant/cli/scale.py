@@ -452,7 +452,7 @@ class Opened(NamedTuple):
 
     def differences(self, metrics: "Sequence[Metric]", *, resamples: int, seed: int) -> "dict[str, Difference]":
         """Compare all samples with those of the baseline."""
-        from calibrant.evidence import difference
+        from calibrant.evidence import report_differences
         from calibrant.scale.compare import state_differences
         from calibrant.scale.state import EvaluationState
 
@@ -460,7 +460,7 @@ class Opened(NamedTuple):
         if isinstance(self.baseline, EvaluationState):
             assert self.gathered is not None
             return state_differences(self.baseline, self.gathered.state, resamples=resamples)
-        return difference(self.baseline, self.predictions, metrics, resamples=resamples, seed=seed)
+        return report_differences(self.baseline, self.predictions, metrics, resamples=resamples, seed=seed)
 
 
 @contextlib.contextmanager

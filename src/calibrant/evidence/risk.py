@@ -9,7 +9,7 @@ Elkin (2006), Decision Curve Analysis, Medical Decision Making.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -20,14 +20,16 @@ from torch import Tensor
 from calibrant.checks import check_rates, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence.clusters import Clusters, squares_at
+from calibrant.evidence.differences import Difference, difference
 from calibrant.evidence.estimates import Estimate, draw_groups, estimate
 from calibrant.evidence.intervals import FEWEST, bootstrap_interval, t_quantile, wilson_interval
 from calibrant.evidence.logistic import Outcomes, as_risk, logistic
-from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, SmECE
+from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, Metric, SmECE
 from calibrant.metrics.states import effective_number
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
+OF_RISK = frozenset({"ece", "smece"})  # which reports and gates of two classes have of the risk, not of the top label
 _TENTHS = 10
 _KNOTS = (0.05, 0.35, 0.65, 0.95)  # quantiles of the log-odds; Harrell (2015), Regression Modeling Strategies, 2.4.6
 _NODES = 51  # of the curve, and as many more
@@ -82,6 +84,36 @@ class Risk:
     def scale(self) -> float:
         """Twice the share of the rarer class: an error is large or small by comparison with it."""
         return 2 * min(self.observed.value, 1 - self.observed.value)
+
+
+def has_risk(*samples: object) -> bool:
+    """Return whether all of these are predictions of two classes, whose second is the positive one."""
+    return all(isinstance(one, Predictions) and one.n_classes == 2 for one in samples)
+
+
+@with_devices_of_inputs
+def report_differences(
+    baseline: Predictions | TopLabel,
+    candidate: Predictions | TopLabel,
+    metrics: Iterable[Metric],
+    *,
+    resamples: int = 500,
+    seed: int = 0,
+) -> dict[str, Difference]:
+    """Return :func:`calibrant.evidence.difference`, with the ECE and smECE of two classes of the risk, as reports do.
+
+    Example:
+        >>> labels = [1, 0] * 50  # where 0.9 and 0.1 are predicted, or the other way round
+        >>> right, wrong = (Predictions.from_binary_probs(p * 50, labels) for p in ([0.9, 0.1], [0.1, 0.9]))
+        >>> round(report_differences(right, wrong, [ECE()], resamples=100)["ece"].value, 2)
+        0.8
+    """
+    metrics = list(metrics)
+    differences = difference(baseline, candidate, metrics, resamples=resamples, seed=seed)
+    of_risk = [metric for metric in metrics if metric.name in OF_RISK]
+    if of_risk and has_risk(baseline, candidate):
+        differences |= difference(as_risk(baseline), as_risk(candidate), of_risk, resamples=resamples, seed=seed)
+    return differences
 
 
 @with_devices_of_inputs

@@ -18,6 +18,8 @@ from calibrant import diagrams
 from calibrant.diagrams import ClassReliability, ClasswiseDiagram, ReliabilityBins, ReliabilityDiagram
 from calibrant.errors import counted, percent, without_middle
 from calibrant.evidence import Corp
+from calibrant.evidence.logistic import as_risk
+from calibrant.evidence.risk import has_risk
 from calibrant.plots import layout
 from calibrant.plots.layout import DOT, SIZES, Look, Theme, ThemeName
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
@@ -249,18 +251,19 @@ def plot_slices(
     column: str,
     of: int | None = None,
     name: str = "",
+    of_class: bool = False,
     figure: Figure | None = None,
     theme: ThemeName = "light",
 ) -> Figure:
     """Draw a small reliability diagram for each slice, from :func:`~calibrant.diagrams.slice_reliability`.
 
     Marks are those of :func:`plot_classwise`. ``column`` names what the samples are sliced by, ``of`` the number of all
-    slices.
+    slices; ``of_class`` labels the axes as the probability of a class, not as confidence.
     """
     shown = len(panels)
     which = f"the {shown} worst of {of} slices" if of is not None and shown < of else f"{shown} slices"
     detail = DOT.join(filter(None, [without_middle(name, 22), which]))
-    axes = "Confidence, %", "Accuracy, %"
+    axes = ("Probability of the class, %", "Samples of the class, %") if of_class else ("Confidence, %", "Accuracy, %")
     return _small_multiples(panels, f"Reliability by {without_middle(column, 24)}", detail, axes, figure, theme)
 
 
@@ -278,13 +281,15 @@ def slice_figures(
 ) -> dict[str, Figure]:
     """Draw the worst slices of every column, from :func:`~calibrant.slices.evaluate_slices` and its columns."""
     drawn: dict[str, Figure] = {}
+    of_class = has_risk(predictions) and all(one.risk is not None for one in slices)
+    predictions = as_risk(predictions) if of_class else predictions
     for column, values in by.items():
         own = [one for one in slices if one.column == column]
         shown = own[:_MOST_SLICES]
         chosen = [inside.to(predictions.top.correct.device) for inside in samples_of(shown, {column: values})]
         panels = diagrams.slice_reliability(predictions, [one.value for one in shown], chosen, n_bins=n_bins)
         key = "by_" + re.sub(r"\W+", "_", column)
-        drawn[key] = plot_slices(panels, column=column, of=len(own), name=name, theme=theme)
+        drawn[key] = plot_slices(panels, column=column, of=len(own), name=name, of_class=of_class, theme=theme)
     return drawn
 
 

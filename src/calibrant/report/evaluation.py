@@ -9,6 +9,7 @@ from calibrant import catalogue
 from calibrant.errors import CHECK_LABELS, check_kind, counted, percent, samples_text
 from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, WorstClass, is_beyond_noise, smallest_visible
 from calibrant.evidence import Difference, Estimate, Side
+from calibrant.evidence.risk import OF_RISK
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
 from calibrant.predictions import LABEL_FLOOR, OF_CORRECTNESS, PROB_FLOOR
@@ -96,7 +97,8 @@ def evaluation_page(
     Args:
         evaluation: The numbers.
         source: Where the predictions came from.
-        comparison: Differences to the predictions of a baseline for the same samples, by metric.
+        comparison: Differences to the predictions of a baseline for the same samples, by metric, of
+            :func:`calibrant.evidence.report_differences`.
         baseline: Where the baseline came from.
         slices: Slices of the samples, the worst first.
         to_calibrate: Options that read confidence and correctness as probability and label of two classes.
@@ -109,7 +111,9 @@ def evaluation_page(
     tenths = () if risk is None else (tenths_section(evaluation, risk),)
     decisions = decision_sections({"": evaluation.decisions}, positive)
     key = "Calibration error of " + positive if risk else catalogue.metrics[error].title
-    words = verdict(evaluation, slices, comparison_text(comparison, baseline) if comparison else None, to_calibrate)
+    of_class = positive if risk else None
+    compared = comparison_text(comparison, baseline, of_class) if comparison else None
+    words = verdict(evaluation, slices, compared, to_calibrate)
     names = [name for name in names if evaluation.risk is None or name not in _OF_TOP_LABEL]
     accuracy = _OF_RIGHT if risk and evaluation.positive == OF_CORRECTNESS[1] else ""
     main = [[catalogue.metrics[name].title, _arrow(name), *_cells(evaluation.metrics[name])] for name in names]
@@ -125,9 +129,9 @@ def evaluation_page(
             *decisions,
             Section("Predictions" if risk else "", (table(["", "", *HEADER], main, text=(0, 1)),), (), accuracy),
             *_threshold_sections(evaluation, has_slices=bool(slices)),
-            *_slice_sections(slices, most=_BRIEF_SLICES),
+            *_slice_sections(evaluation, slices, most=_BRIEF_SLICES),
             *_slice_threshold_sections(slices, most=_BRIEF_SLICES),
-            *_baseline_section(comparison, baseline, brief_names(comparison or ())),
+            *_baseline_section(evaluation, comparison, baseline, brief_names(comparison or ())),
         ),
         full_hint=f"All {len(evaluation.metrics)} numbers and the decompositions of the scores",
         sections=(
@@ -138,9 +142,9 @@ def evaluation_page(
             *_threshold_sections(evaluation, has_slices=bool(slices)),
             Section("Scores decomposed", items=tuple(_parts(evaluation))),
             *_streamed_sections(evaluation, slices),
-            *_slice_sections(slices),
+            *_slice_sections(evaluation, slices),
             *_slice_threshold_sections(slices),
-            *_baseline_section(comparison, baseline, comparison or ()),
+            *_baseline_section(evaluation, comparison, baseline, comparison or ()),
         ),
         settings=f"{evaluation.n_bins} bins; seed {evaluation.seed}",
         footer="Noise floor: what a perfectly calibrated model with these confidences would score on average; p: how "
@@ -247,9 +251,15 @@ def _document(
     if comparison is not None:
         fields["comparison"] = comparison
     if slices:
-        fields["slices"] = [page.to_plain(slice_) | {"metrics": plain_estimates(slice_.metrics)} for slice_ in slices]
+        fields["slices"] = [_plain_slice(slice_) for slice_ in slices]
     first |= {"verdict": None, "advice": evaluation.advice}
     return page.document("calibrant.evaluation/1", {"source": source, **first, **fields})
+
+
+def _plain_slice(slice_: Slice) -> dict[str, Any]:
+    risk = None if slice_.risk is None else plain_estimates(vars(slice_.risk))
+    plain: dict[str, Any] = page.to_plain(slice_)
+    return plain | {"metrics": plain_estimates(slice_.metrics), "risk": risk}
 
 
 def plain_estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
@@ -315,11 +325,17 @@ def _parts(evaluation: Evaluation) -> list[str]:
     return lines
 
 
-def comparison_text(comparison: Mapping[str, Difference], baseline: str | None) -> str:
-    """Return a sentence on the main metrics in which the predictions are better or worse than the baseline."""
+def comparison_text(comparison: Mapping[str, Difference], baseline: str | None, positive: str | None = None) -> str:
+    """Return a sentence on the main metrics in which the predictions are better or worse than the baseline.
+
+    ``positive`` are words for the positive class of two.
+    """
     sides: dict[Side, list[str]] = {"better": [], "worse": [], "alike": []}
     for name in brief_names(comparison):
         title, change = (_BRIEF_METRICS | _TOP_LABEL_FALLBACKS)[name], comparison[name]
+        if positive and name == "auroc":
+            title = "AUROC of correctness"
+        title = risk_title(name, title, positive)
         if catalogue.metrics[name].lower_is_better is not None:
             sides[change.side].append(title if change.side == "alike" else f"{title} ({change.value:+.4f})")
     words = {"better": "better in", "worse": "worse in", "alike": "no clear difference in"}
@@ -327,8 +343,13 @@ def comparison_text(comparison: Mapping[str, Difference], baseline: str | None) 
     return f"Compared with {baseline or 'the baseline'} on the same samples: {'; '.join(parts)}."
 
 
+def risk_title(name: str, title: str, positive: str | None) -> str:
+    """Return the title of a metric in a comparison, with the class that it is of; no ``positive``, no two classes."""
+    return f"{title} of {positive}" if positive and name in OF_RISK else title
+
+
 def _baseline_section(
-    comparison: Mapping[str, Difference] | None, baseline: str | None, shown: Collection[str]
+    evaluation: Evaluation, comparison: Mapping[str, Difference] | None, baseline: str | None, shown: Collection[str]
 ) -> list[Section]:
     """Return paired differences from a baseline for the metrics shown, and name the others that differ clearly."""
     if comparison is None:
@@ -337,39 +358,58 @@ def _baseline_section(
     clear = {side: [name for name, own in others if own == side] for side in ("better", "worse")}
     words = [f"{len(names)} {side} ({', '.join(names)})" for side, names in clear.items() if names]
     words += [f"{left} neither"] if (left := len(others) - sum(map(len, clear.values()))) else []
+    positive, streamed, legend = None, evaluation.streamed, ""
+    if evaluation.risk is not None:
+        positive = positive_words(evaluation)
+        legend = f"ece and smece are of the probability of {positive}; auroc is of the predicted class."
+        if streamed is not None and streamed.sample < evaluation.n:
+            legend += f" The two are those of a uniform sample of {streamed.sample:,} samples."
     rows = [
-        [code(name), number_text(d.baseline), number_text(d.candidate), page.comparison_cell(f"{d.value:+.4f}", d.side),
-         page.bounds_text(d.low, d.high), page.p_text(d.p)]
+        [code(risk_title(name, name, positive)), number_text(d.baseline), number_text(d.candidate),
+         page.comparison_cell(f"{d.value:+.4f}", d.side), page.bounds_text(d.low, d.high), page.p_text(d.p)]
         for name, d in ((name, comparison[name]) for name in shown)
     ]  # fmt: skip
     header = ["metric", "baseline", "this", "this − baseline", "95 % interval", "p"]
     title = f"Compared with {baseline}" if baseline else "Comparison"
-    return [Section(title, (table(header, rows),), (f"Other metrics: {', '.join(words)}.",) if words else ())]
+    items = (f"Other metrics: {', '.join(words)}.",) if words else ()
+    return [Section(title, (table(header, rows),), items, legend)]
 
 
 _BRIEF_SLICES = 10  # of each column
 
 
-def _slice_sections(slices: Sequence[Slice], *, most: int | None = None) -> list[Section]:
+def _slice_sections(evaluation: Evaluation, slices: Sequence[Slice], *, most: int | None = None) -> list[Section]:
     """Return a section for every column, with its slices or the worst of them; the last one has the legend."""
+    of_class = bool(slices) and slices[0].risk is not None
+    columns = ("predicted", "observed") if of_class else ("confidence", "accuracy")
+    subject = slice_subject(evaluation, slices)
+    subject = subject and f": {subject}"
     tested = counted(sum(not math.isnan(slice_.corrected_p) for slice_ in slices), "slice")
     legend = (
         f"The worst first, by the error above its noise floor. p: how often calibrated predictions would show such an "
-        f"error, corrected for {tested} (Holm). To the rest: confidence − accuracy, minus that of all other samples; ▼ "
-        "is further from 0 than theirs, ▲ closer, beyond noise. A slice of fewer than ten samples is not tested."
+        f"error, corrected for {tested} (Holm). To the rest: {columns[0]} − {columns[1]}, minus that of all other "
+        "samples; ▼ is further from 0 than theirs, ▲ closer, beyond noise. A slice of fewer than ten samples is not "
+        "tested."
     )
-    if any(slice_.n >= FEW and math.isnan(slice_.metrics["ece"].low) for slice_ in slices):
+    if any(slice_.n >= FEW and math.isnan(slice_.decisive["ece"].low) for slice_ in slices):
         legend += " One of a few clusters has no interval, and a weak test."
     sections, by_column = [], _by_column(slices)
     for column, own in by_column.items():
         shown, left = own[:most], len(own) - len(own[:most])
         rows = [[page.name_cell(slice_.value), f"{slice_.n:,}", *_slice_cells(slice_)] for slice_ in shown]
         weight = [] if own[0].weight is None else ["weight"]
-        header = [column, "n", *weight, "confidence", "accuracy", "ece", "95 % interval", "p", "to the rest"]
+        header = [column, "n", *weight, *columns, "ece", "95 % interval", "p", "to the rest"]
         more = (f"and {counted(left, 'other slice')}",) if left else ()
         is_last = column == [*by_column][-1]
-        sections.append(Section(f"By {column}", (table(header, rows),), more, legend if is_last else ""))
+        sections.append(Section(f"By {column}{subject}", (table(header, rows),), more, legend if is_last else ""))
     return sections
+
+
+def slice_subject(evaluation: Evaluation, slices: Sequence[Slice]) -> str:
+    """Return what the numbers of slices of two classes are of; nothing for more classes."""
+    if evaluation.risk is None or not slices:
+        return ""
+    return "predicted class" if slices[0].risk is None else f"probability of {positive_words(evaluation)}"
 
 
 def _by_column(slices: Sequence[Slice]) -> dict[str, list[Slice]]:
@@ -402,8 +442,8 @@ def _slice_threshold_sections(slices: Sequence[Slice], *, most: int | None = Non
 
 def _slice_cells(slice_: Slice) -> list[object]:
     numbers = [] if slice_.weight is None else [percent(slice_.weight)]
-    numbers += [percent(slice_.metrics[name].value) for name in ("confidence", "accuracy")]
-    error, rest = slice_.metrics["ece"], slice_.to_rest
+    numbers += [percent(one.value) for one in (slice_.claimed, slice_.occurred)]
+    error, rest = slice_.decisive["ece"], slice_.to_rest
     ece = page.Cell(number_text(error.value), bold=slice_.is_miscalibrated)
     p = "" if math.isnan(slice_.corrected_p) else page.p_text(slice_.corrected_p)
     cells = [*numbers, ece, page.interval_text(error), p]
@@ -424,9 +464,10 @@ def _worst_slice(slices: Sequence[Slice]) -> list[str]:
     worst = next((slice_ for slice_ in slices if slice_.is_miscalibrated and slice_.to_rest.is_significant), None)
     if worst is None:
         return []
-    claims, right = (percent(worst.metrics[name].value) for name in ("confidence", "accuracy"))
+    claims, right = percent(worst.claimed.value), percent(worst.occurred.value)
+    words = ("claims", "right") if worst.risk is None else ("predicted", "observed")
     others = sum(slice_.is_miscalibrated for slice_ in slices)
-    named = f"Worst for {worst.column} = {page.short(worst.value)} (claims {claims}, right {right}"
+    named = f"Worst for {worst.column} = {page.short(worst.value)} ({words[0]} {claims}, {words[1]} {right}"
     of = f"{others} of {counted(len(slices), 'slice')}"
     return [f"{named}, {counted(worst.n, 'sample')}); {of} have an error beyond noise."]
 

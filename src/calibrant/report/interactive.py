@@ -29,7 +29,14 @@ from calibrant.metrics.states import BinnedByPrediction, RankedSamples, as_divis
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
 from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel, counted_samples
-from calibrant.report.evaluation import brief_names, comparison_text, slice_side
+from calibrant.report.evaluation import (
+    brief_names,
+    comparison_text,
+    positive_words,
+    risk_title,
+    slice_side,
+    slice_subject,
+)
 from calibrant.report.page import to_plain
 from calibrant.slices import Slice, samples_of
 
@@ -62,18 +69,20 @@ def evaluation_charts(
     if other is not None and comparison is not None:
         title = terminal_text(baseline or "baseline")
         views = [view_of(other, "baseline", title), views[0] | {"name": "this", "title": terminal_text(name or "this")}]
-        compared = {"comparison": _comparison(comparison, title)}
+        positive = None if evaluation.risk is None else positive_words(evaluation)
+        compared = {"comparison": _comparison(comparison, title, positive)}
     charts = charts_of(evaluation.n_bins, views) | compared
-    return charts | ({"slices": _slices(predictions, slices, by or {})} if slices else {})
+    return charts | ({"slices": _slices(evaluation, predictions, slices, by or {})} if slices else {})
 
 
-def _comparison(comparison: Mapping[str, Difference], baseline: str) -> dict[str, Any]:
+def _comparison(comparison: Mapping[str, Difference], baseline: str, positive: str | None) -> dict[str, Any]:
     """Return the differences of all metrics from a baseline, the main ones first, and what they say in a sentence."""
     main = brief_names(comparison)
     metrics = {name: catalogue.metrics[name] for name in (*main, *(name for name in comparison if name not in main))}
-    facts = {"baseline": baseline, "words": comparison_text(comparison, baseline), "main": len(main)}
+    facts = {"baseline": baseline, "words": comparison_text(comparison, baseline, positive), "main": len(main)}
     rows = [
-        {"name": name, "title": metric.title, "lower_is_better": metric.lower_is_better} | to_plain(comparison[name])
+        {"name": name, "title": risk_title(name, metric.title, positive), "lower_is_better": metric.lower_is_better}
+        | to_plain(comparison[name])
         for name, metric in metrics.items()
     ]
     return facts | {"metrics": rows}
@@ -83,11 +92,13 @@ _MOST_PANELS = 12  # slices of a column that are drawn
 
 
 def _slices(
-    predictions: Predictions | TopLabel, slices: Sequence[Slice], by: Mapping[str, Any]
+    evaluation: Evaluation, predictions: Predictions | TopLabel, slices: Sequence[Slice], by: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the slices, the worst first, with the cells of those that have a diagram."""
     drawn: Counter[str] = Counter()
     entries = []
+    of_class = all(one.risk is not None for one in slices)
+    subject, predictions = slice_subject(evaluation, slices), as_risk(predictions) if of_class else predictions
     for one in slices:
         cells = None
         if drawn[one.column] < _MOST_PANELS:
@@ -95,15 +106,17 @@ def _slices(
             top = _in_whole_samples(predictions[inside]).top
             cells = _packed_cells(_cell_sums(top.confidence, top.correct, top.weights), _EXACT)
             drawn[one.column] += 1
-        ece, rest = one.metrics["ece"], one.to_rest
+        ece, rest = one.decisive["ece"], one.to_rest
         entries.append(
             {
                 "column": terminal_text(one.column),
                 "value": terminal_text(one.value),
                 "n": one.n,
                 "weight": one.weight,
-                "accuracy": one.metrics["accuracy"].value,
-                "confidence": one.metrics["confidence"].value,
+                "subject": subject,
+                "of_class": of_class,
+                "accuracy": one.occurred.value,
+                "confidence": one.claimed.value,
                 "ece": {"value": ece.value, "low": ece.low, "high": ece.high},
                 "floor": ece.floor,
                 "p": one.corrected_p,

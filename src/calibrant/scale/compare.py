@@ -31,16 +31,10 @@ from calibrant.comparison import (
     with_differences,
 )
 from calibrant.errors import CalibrantError, FileError, FitError, InputError, without_our_warnings
-from calibrant.evidence import Estimate
-from calibrant.evidence.differences import (
-    FLOOR_DRAWS,
-    Difference,
-    Resampled,
-    difference,
-    errors_with_floor,
-    paired_difference,
-)
+from calibrant.evidence import Estimate, report_differences
+from calibrant.evidence.differences import FLOOR_DRAWS, Difference, Resampled, errors_with_floor, paired_difference
 from calibrant.evidence.estimates import values_of
+from calibrant.evidence.risk import OF_RISK
 from calibrant.maps import Map
 from calibrant.metrics import Metric
 from calibrant.metrics.smooth import KernelFeatures
@@ -257,7 +251,7 @@ def state_differences(
     """Return candidate minus baseline of every metric, as :func:`calibrant.evidence.difference` does in memory.
 
     Both states must be of the same samples, in shards of the same names: these form the same groups, which are drawn
-    for both at once.
+    for both at once. The ECE and smECE of two classes are those of the risk, of the kept samples.
     """
     alike = replace(baseline.design, **{name: getattr(candidate.design, name) for name in ("dtype", "by")})
     alike = replace(alike, given_as_probs=candidate.design.given_as_probs)
@@ -270,7 +264,8 @@ def state_differences(
             "both sets must have the same labels in the same order, in files of the same names; they have not. "
             f"Sort both by the same key first. {_LEFT_OUT}"
         )
-    sampled = [metric for metric in candidate.metrics if isinstance(metric.statistic, KernelFeatures)]
+    of_risk = OF_RISK if candidate.design.classes == 2 else ()
+    sampled = [m for m in candidate.metrics if isinstance(m.statistic, KernelFeatures) or m.name in of_risk]
     metrics = [metric for metric in candidate.metrics if metric not in sampled]
     values = []
     for state in (baseline, candidate):
@@ -278,7 +273,8 @@ def state_differences(
         values.append(_resampled(state, floors, resamples, metrics))
     differences = {m.name: _difference(m, *(one[m.name] for one in values), state=candidate) for m in metrics}
     samples = baseline.sample.predictions, candidate.sample.predictions
-    differences |= difference(*samples, sampled, resamples=resamples, seed=candidate.design.seed) if sampled else {}
+    seed = candidate.design.seed
+    differences |= report_differences(*samples, sampled, resamples=resamples, seed=seed) if sampled else {}
     return {metric.name: differences[metric.name] for metric in candidate.metrics}
 
 

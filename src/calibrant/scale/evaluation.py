@@ -22,7 +22,7 @@ from calibrant.evaluation import (
 )
 from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
-from calibrant.evidence.logistic import calibration_line, line_of
+from calibrant.evidence.logistic import as_risk, calibration_line, line_of
 from calibrant.evidence.risk import decision_curve, evaluate_risk
 from calibrant.evidence.thresholds import operating_points, ranked_trials
 from calibrant.metrics import Metric
@@ -44,7 +44,7 @@ from calibrant.predictions import Predictions, TopLabel
 from calibrant.scale.risk import decisions_of, outcomes_of, risk_of
 from calibrant.scale.slices import estimate_slice
 from calibrant.scale.state import GROUPS, EvaluationState
-from calibrant.slices import GapSums, Slice, gap_to_rest, rank_slices, samples_of
+from calibrant.slices import GapSums, Slice, gap_to_rest, rank_slices, samples_of, with_risk
 
 _CHUNK = 64  # resamples computed at a time
 
@@ -132,7 +132,10 @@ def evaluate_state_slices(
     error_rates: Sequence[float] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Slice]:
-    """Evaluate the slices by these columns, as :func:`calibrant.evaluate_slices` does those of samples in memory."""
+    """Evaluate the slices by these columns, as :func:`calibrant.evaluate_slices` does those of samples in memory.
+
+    Those of two classes have the risk only where all samples are kept.
+    """
     sums, seed = state.slices, state.design.seed
     if unknown := [column for column in columns if column not in state.design.by]:
         known = ", ".join(map(repr, state.design.by)) or "nothing"
@@ -149,6 +152,12 @@ def evaluate_state_slices(
             error = float(Cells(*sums.sums["level"][[0, 1, 2, 0], row]).auroc_error)
             points = operating_points(**sums.ranked_cells(row), error_rates=error_rates) if error_rates else ()
             slices.append(Slice(column, value, int(gaps[0][0]), estimates, math.nan, to_rest, share, error, points))
+    if state.design.classes == 2 and len(state.sample.predictions) == state.n:
+        risks = as_risk(state.sample.predictions)
+        held = state.sample.columns(state.design.by, [value for _, value in sums.rows])
+        evidence: dict[str, Any] = {"n_bins": state.design.n_bins, "resamples": resamples, "seed": seed}
+        inside = samples_of(slices, held)
+        slices = [with_risk(one, risks, rows, **evidence) for one, rows in zip(slices, inside, strict=True)]
     return rank_slices(slices)
 
 

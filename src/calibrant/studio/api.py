@@ -33,7 +33,7 @@ from calibrant.errors import (
 )
 from calibrant.evaluation import evaluate as evaluate_predictions
 from calibrant.evaluation import metrics_for
-from calibrant.evidence import difference
+from calibrant.evidence import report_differences
 from calibrant.files import read_map_file, save, save_map
 from calibrant.files.choose import choose
 from calibrant.labels import Words
@@ -198,7 +198,7 @@ def _evaluated(source: Source, baseline: Source | None, n_bins: int, seed: int, 
         if baseline is not None and other is not None:
             stage(f"comparing with {baseline['name']}")
             metrics = metrics_for(parts.test, n_bins=n_bins)
-            differences = difference(other, parts.test, metrics, resamples=_RESAMPLES, seed=seed)
+            differences = report_differences(other, parts.test, metrics, resamples=_RESAMPLES, seed=seed)
             compared = {"comparison": differences, "baseline": _title(baseline, source)}
         evaluation = evaluate_predictions(parts.test, n_bins=n_bins, resamples=_RESAMPLES, seed=seed, progress=stage)
         if by:

@@ -341,10 +341,10 @@ def baseline_lines(source: Source, baseline: Source, *, n_bins: int, seed: int, 
     python = [
         "from calibrant import load",
         "from calibrant.evaluation import metrics_for",
-        "from calibrant.evidence import difference",
+        "from calibrant.evidence import report_differences",
         *python,
         f"metrics = metrics_for(test, n_bins={n_bins})",
-        f"difference(baseline, test, metrics, resamples={resamples}, seed={seed})",
+        f"report_differences(baseline, test, metrics, resamples={resamples}, seed={seed})",
     ]
     return {"cli": "\n".join([*before, " ".join(cli)]), "python": "\n".join(python)}
 

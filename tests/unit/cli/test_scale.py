@@ -12,7 +12,7 @@ from pyarrow import csv
 from tests.unit.scale.test_state import predictions_of
 
 from calibrant import Predictions, TemperatureScaling, evaluate, load, load_map, save
-from calibrant.scale import jobs
+from calibrant.scale import jobs, state
 
 SAMPLES = predictions_of(900, 3)
 
@@ -317,3 +317,54 @@ def test_a_row_with_too_few_columns_is_named_by_its_number_wherever_it_stands(tm
         code, _, err = calibrant("evaluate", tmp_path / "cut.csv", *arguments)
         assert code == 2
         assert "Row #80000: Expected 3 columns, got 2" in err
+
+
+@pytest.fixture
+def two_levels(tmp_path):
+    """Two classes, of which the second occurs 0.10 more often than it says; by its side a model that is right."""
+    rng = np.random.default_rng(0)
+    p = rng.choice([0.38, 0.62], 3000)
+    fraud, region = rng.random(3000) < p + 0.1, rng.choice(["north", "south"], 3000)
+    for name, shown in {"new": p, "old": p + 0.1}.items():
+        rows = zip(shown, fraud, region, strict=True)
+        lines = [f"{one:.2f},{'fraud' if label else 'fine'},{where}" for one, label, where in rows]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["p,y,region", *lines]))
+    return tmp_path
+
+
+BINARY = ("--positive", "p", "--positive-class", "fraud", "--labels", "y", "--resamples", 100)
+
+
+@pytest.mark.parametrize("kept", ["memory", "all", "sample"])
+def test_gates_of_two_classes_are_about_what_the_report_is_about(two_levels, calibrant, monkeypatch, kept):
+    """The predicted class is right as often as its confidence says, so that its error shows nothing."""
+    if kept == "sample":
+        monkeypatch.setattr(state, "_SAMPLE", 2000)
+    out, old = two_levels / "r.json", two_levels / "old.csv"
+    gates = ["--fail-if", "ece>0.05", "--fail-if", "smece>0.05", "--fail-if", "ece_difference>0.03"]
+    gates += ["--fail-if", "worst(region).ece>0.05", "--fail-unless", "auroc>0.9", "--fail-unless", "risk_auroc>0.55"]
+    options = (*BINARY, "--baseline", old, "--by", "region", "--json", out, "--full", *gates)
+    options += () if kept == "memory" else ("--stream",)
+    code, shown, _ = calibrant("evaluate", two_levels / "new.csv", *options)
+    assert code == 1
+    report = json.loads(out.read_text())
+    slices_have_risk = kept != "sample"
+    assert [gate["failed"] for gate in report["gates"]] == [True, True, True, slices_have_risk, True, False]
+    assert report["metrics"]["ece"]["value"] < 0.03
+    assert report["gates"][0]["value"] == report["risk"]["ece"]["value"]
+    assert report["comparison"]["ece"]["low"] > 0.03
+    assert [one["risk"] is not None for one in report["slices"]] == [slices_have_risk] * 2
+    lines = [line for line in shown.splitlines() if line.startswith(("✗ --", "✓ --"))]
+    of_predicted = [line.endswith(", of the predicted class)") for line in lines]
+    assert sum(of_predicted) == 2 - slices_have_risk
+    assert sum(line.endswith(", of the probability of “fraud”)") for line in lines) == len(lines) - sum(of_predicted)
+    words = " ".join(shown.split())
+    assert "worse in ECE of “fraud”" in words
+    assert ("By region: probability of “fraud”" if slices_have_risk else "By region: predicted class") in words
+    assert ("of a uniform sample of 2,000 samples" in words) == (kept == "sample")
+
+
+def test_only_two_classes_have_the_auroc_of_one(calibrant, folder):
+    code, _, error = calibrant("evaluate", folder / "0.npz", "--fail-if", "risk_auroc<0.5")
+    assert code == 2
+    assert "probabilities of two classes" in " ".join(error.split())

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_records import HOSTILE
 
-from calibrant import Predictions, TopLabel, evaluate
+from calibrant import Predictions, TopLabel, evaluate, evaluate_slices
 from calibrant.comparison import compare
 from calibrant.evidence import corp
 from calibrant.metrics import ACE, ECE, NLL
@@ -293,3 +293,13 @@ def test_several_reports_in_one_file_share_temperatures_and_escape_names(predict
     assert found["reports"]["report-1"]["views"][0] == alone["views"][0] | {"temperatures": 0}
     assert len(text) < len(to_html(drawn)) + len(to_html(page)) + 60_000
     assert "<script" not in to_html_of_several("plain", {"plain": {"without charts": page}})
+
+
+def test_slices_of_two_classes_are_drawn_by_the_probability_of_the_second():
+    samples, by = made(600, 2, names=["fine", "fraud"]), {"region": ["north", "south"] * 300}
+    slices = evaluate_slices(samples, by=by, resamples=100)
+    drawn = evaluation_charts(evaluate(samples, resamples=100), samples, slices=slices, by=by)["slices"]
+    for one, entry in zip(slices, drawn, strict=True):
+        assert (entry["subject"], entry["of_class"]) == ("probability of “fraud”", True)
+        assert (entry["confidence"], entry["accuracy"]) == (one.risk.predicted.value, one.risk.observed.value)
+        assert error_of(*bins_of(entry["cells"], 15)) == pytest.approx(one.risk.ece.value, abs=1e-6)
