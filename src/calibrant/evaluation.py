@@ -20,8 +20,8 @@ from calibrant.evidence import LEVEL, Estimate, estimate
 from calibrant.evidence.clusters import effective_number_of, squares_at
 from calibrant.evidence.corp import CorpSplit, corp
 from calibrant.evidence.intervals import is_like_guessing
-from calibrant.evidence.logistic import CalibrationLine, calibration_line
-from calibrant.evidence.risk import NetBenefit, Risk, decision_curve, evaluate_risk, has_risk
+from calibrant.evidence.logistic import CalibrationLine, calibration_line, has_risk
+from calibrant.evidence.risk import NetBenefit, Risk, decision_curve, evaluate_risk
 from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
 from calibrant.metrics import (
     Metric,

@@ -23,8 +23,7 @@ from calibrant.checks import check_evidence, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence import LEVEL, Estimate, OperatingPoint, estimate, holm
 from calibrant.evidence.clusters import Clusters
-from calibrant.evidence.logistic import as_risk
-from calibrant.evidence.risk import has_risk
+from calibrant.evidence.logistic import as_risk, has_risk
 from calibrant.labels import Words
 from calibrant.metrics import ECE, Accuracy, Confidence, Metric
 from calibrant.metrics.states import TopStatistic

@@ -142,8 +142,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         )
         predictions, columns = opened.predictions, opened.columns
         metrics = metrics_for(predictions, n_bins=bins)
-        known = reported_names(metrics, predictions)
         for gate in conditions:
+            known = reported_names(metrics, predictions)
             gate.check_is_reported(known, has_baseline=baseline is not None, columns=columns)
         differences, baseline_name = None, None if baseline is None else baseline.name
         if baseline is not None:

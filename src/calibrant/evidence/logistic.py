@@ -16,6 +16,11 @@ _MOST_LOG_ODDS, _MOST_STEPS = 60.0, 50  # probabilities of 0 have log-odds of a 
 _FEW = 10_000  # samples, or clusters, up to which it shows that each moves the line towards itself
 
 
+def has_risk(*samples: object) -> bool:
+    """Return whether all of these are predictions of two classes, whose second is the positive one."""
+    return all(isinstance(one, Predictions) and one.n_classes == 2 for one in samples)
+
+
 def as_risk(samples: Predictions | TopLabel) -> TopLabel:
     """Return the risk of class 1 of two as a confidence, and whether a sample is of that class as correctness."""
     if isinstance(samples, TopLabel):

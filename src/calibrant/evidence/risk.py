@@ -23,7 +23,7 @@ from calibrant.evidence.clusters import Clusters, squares_at
 from calibrant.evidence.differences import Difference, difference
 from calibrant.evidence.estimates import Estimate, draw_groups, estimate
 from calibrant.evidence.intervals import FEWEST, bootstrap_interval, t_quantile, wilson_interval
-from calibrant.evidence.logistic import Outcomes, as_risk, logistic
+from calibrant.evidence.logistic import Outcomes, as_risk, has_risk, logistic
 from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, Metric, SmECE
 from calibrant.metrics.states import effective_number
 from calibrant.numerics.binning import sums_by
@@ -84,11 +84,6 @@ class Risk:
     def scale(self) -> float:
         """Twice the share of the rarer class: an error is large or small by comparison with it."""
         return 2 * min(self.observed.value, 1 - self.observed.value)
-
-
-def has_risk(*samples: object) -> bool:
-    """Return whether all of these are predictions of two classes, whose second is the positive one."""
-    return all(isinstance(one, Predictions) and one.n_classes == 2 for one in samples)
 
 
 @with_devices_of_inputs

@@ -18,8 +18,7 @@ from calibrant import diagrams
 from calibrant.diagrams import ClassReliability, ClasswiseDiagram, ReliabilityBins, ReliabilityDiagram
 from calibrant.errors import counted, percent, without_middle
 from calibrant.evidence import Corp
-from calibrant.evidence.logistic import as_risk
-from calibrant.evidence.risk import has_risk
+from calibrant.evidence.logistic import as_risk, has_risk
 from calibrant.plots import layout
 from calibrant.plots.layout import DOT, SIZES, Look, Theme, ThemeName
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
