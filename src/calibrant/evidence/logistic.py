@@ -118,7 +118,8 @@ def calibration_line(samples: Predictions | TopLabel) -> CalibrationLine | None:
 
     Maximum likelihood; Wald intervals from the jackknife variance, which also holds where no line fits, by cluster
     where samples are in some, and Student's t. None for more classes, and where there is no line: probabilities of 0 or
-    1, one outcome only, separable samples. The intervals of fewer than ten samples or clusters are unknown.
+    1, one outcome only, separable samples. The intervals of fewer than ten samples or clusters are unknown; those of
+    thousands with fewer than about 20 of one outcome are somewhat too short.
 
     References: Cox (1958), Two Further Applications of a Model for Binary Regression, Biometrika; Van Calster et al.
     (2019), Calibration: the Achilles Heel of Predictive Analytics, BMC Medicine; Bell & McCaffrey (2002), Bias

@@ -33,7 +33,8 @@ OF_RISK = frozenset({"ece", "smece"})  # which reports and gates of two classes 
 _TENTHS = 10
 _KNOTS = (0.05, 0.35, 0.65, 0.95)  # quantiles of the log-odds; Harrell (2015), Regression Modeling Strategies, 2.4.6
 _NODES = 51  # of the curve, and as many more
-_EPS = 4  # units in the last place by which a risk that is read may lie below what a file holds
+_ROUNDING = 32  # relative, in the precision of the scores: a risk that is read may lie so far below what a file holds
+_FEW = 30  # samples of the rarer class, below which no linearised interval of its share holds
 _CURVE = tuple(percent / 100 for percent in range(1, 100))
 
 
@@ -115,7 +116,8 @@ def report_differences(
 def evaluate_risk(samples: Predictions | TopLabel, *, n_bins: int = 15, resamples: int = 1000, seed: int = 0) -> Risk:
     """Compare the probability of the positive class with how often that class occurs.
 
-    Differences and ratios have Student's t intervals, by cluster where samples are in some; the curve is a logistic
+    Differences and ratios have Student's t intervals, by cluster where samples are in some, and differences where a
+    class is rare the width of Wilson's interval of its share; the curve is a logistic
     regression on a restricted cubic spline of the log-odds, with the intervals of :func:`calibration_line`.
 
     Args:
@@ -135,10 +137,11 @@ def evaluate_risk(samples: Predictions | TopLabel, *, n_bins: int = 15, resample
     metrics = (Confidence(), Accuracy(), ECE(n_bins), SmECE(), AUROC())
     estimates = estimate(risks, metrics, resamples=resamples, seed=seed)
     outcome, ones = risks.correct.double(), torch.ones_like(risks.confidence)
+    difference = _ratio(risks, risks.confidence - outcome, ones)
     return Risk(
         predicted=estimates["confidence"],
         observed=estimates["accuracy"],
-        difference=_ratio(risks, risks.confidence - outcome, ones),
+        difference=difference_from(difference, estimates["accuracy"], risks.effective_size),
         ratio=_ratio(risks, outcome, risks.confidence, of_logarithm=True),
         ece=estimates["ece"],
         smece=estimates["smece"],
@@ -166,6 +169,14 @@ def with_interval(value: float, squares: float, size: float, degrees: float, *, 
     if of_logarithm:
         return Estimate(value, value * math.exp(-half / value), value * math.exp(half / value))
     return Estimate(value, value - half, value + half)
+
+
+def difference_from(difference: Estimate, observed: Estimate, size: float) -> Estimate:
+    """Return a difference from an observed share with the interval of the share, if few samples make it."""
+    if math.isnan(difference.low) or min(observed.value, 1 - observed.value) * size >= _FEW:
+        return difference
+    value = difference.value
+    return Estimate(value, value - (observed.high - observed.value), value + (observed.value - observed.low))
 
 
 def tenths_of(risks: TopLabel) -> tuple[RiskGroup, ...]:
@@ -220,14 +231,14 @@ def curve_of(outcomes: Outcomes) -> RiskCurve | None:
 
     knots = quantiles(torch.tensor(_KNOTS, dtype=torch.float64)).unique()
     spaced = torch.linspace(float(rising[0].sigmoid()), float(rising[-1].sigmoid()), _NODES, dtype=torch.float64)
-    by_rank = quantiles(torch.linspace(0, 1, _NODES, dtype=torch.float64)).sigmoid()
-    nodes = torch.cat([spaced.to(by_rank), by_rank]).clamp(rising[0].sigmoid(), rising[-1].sigmoid()).unique()
-    fitted = logistic(outcomes, _spline(log_odds, knots), at=_spline(nodes.logit(), knots))
+    by_rank = quantiles(torch.linspace(0, 1, _NODES, dtype=torch.float64))
+    nodes = torch.cat([spaced.to(by_rank).logit(), by_rank]).clamp(rising[0], rising[-1]).unique()
+    fitted = logistic(outcomes, _spline(log_odds, knots), at=_spline(nodes, knots))
     if fitted is None:
         return None
     columns = [[getattr(one, name) for one in fitted] for name in ("value", "low", "high")]
     curves = (tuple(torch.tensor(column, dtype=torch.float64).sigmoid().tolist()) for column in columns)
-    return RiskCurve(tuple(nodes.tolist()), *curves)
+    return RiskCurve(tuple(nodes.sigmoid().tolist()), *curves)
 
 
 def _spline(x: Tensor, knots: Tensor) -> Tensor:
@@ -277,7 +288,9 @@ def decision_curve(
     """Return the net benefit of acting on samples above each threshold of the risk, with paired bootstrap intervals.
 
     It compares models, and a model before and after calibration, by what they are used for. It holds for samples in
-    which the positive class is as frequent as where the model is used. Shares have Wilson's interval.
+    which the positive class is as frequent as where the model is used. Shares have Wilson's interval, and intervals of
+    net benefits are at least as wide as those of the shares that they are made of: few samples lie beyond high or low
+    thresholds, and resamples show no kind of them that is not there.
 
     Args:
         samples: Logits or probabilities of two classes with labels; or confidences, as risks of being right.
@@ -286,7 +299,8 @@ def decision_curve(
         resamples: Number of bootstrap draws; those of samples in clusters draw clusters.
         seed: Random seed.
 
-    Reference: Vickers & Elkin (2006), Decision Curve Analysis, Medical Decision Making.
+    References: Vickers & Elkin (2006), Decision Curve Analysis, Medical Decision Making; Zou & Donner (2008),
+    Construction of Confidence Limits about Effect Measures, Statistics in Medicine.
 
     Example:
         >>> samples = Predictions.from_binary_probs([0.9, 0.4, 0.3, 0.1] * 10, [1, 1, 0, 0] * 10)
@@ -302,8 +316,8 @@ def decision_curve(
     size = min(draws.weights.shape[1], len(risks) if clusters is None else clusters.degrees() + 1)
     number = risks.independent_size
 
-    def benefits(of: TopLabel, dtype: torch.dtype) -> tuple[Tensor, Tensor, Above]:
-        above = Above.of(of, at - _EPS * torch.finfo(dtype).eps, draws.group, draws.weights.shape[1])
+    def benefits(of: TopLabel, reached: Tensor) -> tuple[Tensor, Tensor, Above]:
+        above = Above.of(of, reached, draws.group, draws.weights.shape[1])
         treated, totals = torch.tensordot(weights, above.treated, 1), torch.tensordot(weights, above.totals, 1)
         n = totals.sum(1, keepdim=True)
         return (treated[:, 1] - odds * treated[:, 0]) / n, (totals[:, 1:] - odds * totals[:, :1]) / n, above
@@ -313,15 +327,42 @@ def decision_curve(
             return [Estimate(value, math.nan, math.nan) for value in drawn[0].tolist()]
         return [Estimate(float(own[0]), *bootstrap_interval(own[1:], size=size)) for own in drawn.T]
 
-    model, all_of_them, above = benefits(risks, _dtype(samples))
+    reached = lowest_reaching(at, _dtype(samples))
+    model, all_of_them, above = benefits(risks, reached)
+    widened = above.widened(odds, clusters, *map(estimates, (model, all_of_them, model - all_of_them)))
     to_baseline: list[Estimate] | list[None] = [None] * len(at)
     if baseline is not None:
         others = counted_samples(as_risk(baseline))
         if len(others) != len(risks) or not torch.equal(others.correct, risks.correct):
             raise InputError("baseline must have the same samples with the same labels, in the same order.")
-        to_baseline = estimates(model - benefits(others, _dtype(baseline))[0])
-    columns = (estimates(model), estimates(all_of_them), estimates(model - all_of_them), *above.shares(clusters))
-    return tuple(map(NetBenefit, at.tolist(), *columns, to_baseline))
+        theirs = lowest_reaching(at, _dtype(baseline))
+        estimated = estimates(model - benefits(others, theirs)[0])
+        ours_alone, theirs_alone = _treated_by_one(risks, others, reached, theirs)
+        masses = ((-odds, ours_alone[0]), (1.0, ours_alone[1]), (odds, theirs_alone[0]), (-1.0, theirs_alone[1]))
+        to_baseline = above.widened_by(estimated, clusters, *masses)
+    return tuple(map(NetBenefit, at.tolist(), *widened, *above.shares(clusters), to_baseline))
+
+
+def lowest_reaching(thresholds: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the lowest risks that reach thresholds, as those of this precision are read."""
+    return thresholds * (1 - _ROUNDING * torch.finfo(dtype).eps)
+
+
+def _treated_by_one(risks: TopLabel, others: TopLabel, reached: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mass that one model acts on and the other does not, and the reverse, by class, (2, m) each."""
+    mass = torch.ones_like(risks.confidence) if risks.weights is None else risks.weights
+    mass, positive, m = mass.double().cpu(), risks.correct.long().cpu(), len(reached)
+    order = reached.argsort()
+    first, second = (
+        torch.searchsorted(bounds[order], one.confidence.double().cpu(), right=True)
+        for one, bounds in ((risks, reached), (others, theirs))
+    )
+    size, back = m + 1, order.argsort()
+    sums = sums_by((positive * size + first) * size + second, mass, 2 * size * size).view(2, size, size)
+    # A sample that reaches i thresholds by the one and j by the other is treated by the one alone at those between.
+    by_first = sums.flip(1).cumsum(1).flip(1).cumsum(2)[:, 1:, :-1].diagonal(dim1=1, dim2=2)
+    by_second = sums.flip(2).cumsum(2).flip(2).cumsum(1)[:, :-1, 1:].diagonal(dim1=1, dim2=2)
+    return by_first[:, back], by_second[:, back]
 
 
 def _dtype(samples: Predictions | TopLabel) -> torch.dtype:
@@ -347,6 +388,42 @@ class Above(NamedTuple):
         above, squares_above = (part.flip(-1).cumsum(-1).flip(-1)[..., 1:] for part in (sums, squares))
         back = order.argsort()
         return cls(above[..., back], sums.sum(-1), squares_above[..., back], squares.sum(-1))
+
+    def widened(
+        self, odds: Tensor, clusters: Clusters | None, *estimated: list[Estimate]
+    ) -> tuple[list[Estimate], list[Estimate], list[Estimate]]:
+        """Return net benefits, those of acting on all, and their differences, as wide as their shares at least."""
+        treated = self.treated.sum(0)
+        totals = self.totals.sum(0)[:, None].expand_as(treated)
+        net_benefit, treat_all, to_treat_all = estimated
+        return (
+            self.widened_by(net_benefit, clusters, (-odds, treated[0]), (1.0, treated[1])),
+            self.widened_by(treat_all, clusters, (1 + odds, totals[1])),
+            self.widened_by(to_treat_all, clusters, (odds, totals[0] - treated[0]), (-1.0, totals[1] - treated[1])),
+        )
+
+    def widened_by(
+        self, estimated: list[Estimate], clusters: Clusters | None, *masses: tuple[Tensor | float, Tensor]
+    ) -> list[Estimate]:
+        """Return estimates as wide at least as the sum of factors times shares of all samples, of these masses, (m,).
+
+        Wilson's distances to the bounds of the shares add up in squares.
+        """
+        n = float(self.totals.sum())
+        size = n**2 / float(self.total_squares.sum() * (1.0 if clusters is None else clusters.design_effect))
+        below, above = (
+            torch.zeros(len(estimated), dtype=torch.float64),
+            torch.zeros(len(estimated), dtype=torch.float64),
+        )
+        for factor, mass in masses:
+            shares = (mass / n).clamp(0, 1)
+            bounds = torch.tensor([wilson_interval(share * size, size) for share in shares.tolist()])
+            ends = torch.stack([bounds[:, 0] - shares, bounds[:, 1] - shares]) * factor
+            below, above = below + ends.amin(0).square(), above + ends.amax(0).square()
+        return [
+            Estimate(one.value, min(one.low, one.value - low), max(one.high, one.value + high))
+            for one, low, high in zip(estimated, below.sqrt().tolist(), above.sqrt().tolist(), strict=True)
+        ]
 
     def shares(self, clusters: Clusters | None) -> list[list[Estimate]]:
         """Return the shares of treated samples, of treated positives, and of positives among the treated."""

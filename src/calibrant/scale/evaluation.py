@@ -109,19 +109,19 @@ def _risk(
     if design.classes not in {None, 2}:
         return {"decisions": decision_curve(sample, thresholds) if thresholds else ()}  # which raises
     progress("evaluating the probability of one class")
-    found: dict[str, Any] = {}
+    evaluated: dict[str, Any] = {}
     if design.classes == 2:
-        found["positive"] = design.class_names[1] if design.class_names else None
+        evaluated["positive"] = design.class_names[1] if design.class_names else None
     if len(sample) == state.n:
         if design.classes == 2:
-            found["risk"] = evaluate_risk(sample, n_bins=design.n_bins, **evidence)
+            evaluated["risk"] = evaluate_risk(sample, n_bins=design.n_bins, **evidence)
         decisions = decision_curve(sample, thresholds, **evidence) if thresholds else ()
-        return {**found, "line": calibration_line(sample), "decisions": decisions}
+        return {**evaluated, "line": calibration_line(sample), "decisions": decisions}
     ranked = state.ranked() if design.classes is None else state.ranked_risks()
     if design.classes == 2:
-        found["risk"] = risk_of(ranked, n_bins=design.n_bins, **evidence)
-    eps = 4 * torch.finfo(getattr(torch, design.dtype)).eps
-    return {**found, "line": line_of(outcomes_of(ranked)), "decisions": decisions_of(ranked, thresholds, eps=eps)}
+        evaluated["risk"] = risk_of(ranked, n_bins=design.n_bins, **evidence)
+    decisions = decisions_of(ranked, thresholds, dtype=getattr(torch, design.dtype)) if thresholds else ()
+    return {**evaluated, "line": line_of(outcomes_of(ranked)), "decisions": decisions}
 
 
 def evaluate_state_slices(

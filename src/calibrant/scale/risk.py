@@ -4,6 +4,7 @@ The sums are over some 16,000 cells of the log-odds, cut at the edges of the bin
 are exact. Otherwise the samples of a cell count as tied: at a probability of 10 % cells are a relative 0.15 % wide.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -15,7 +16,15 @@ from calibrant.evidence import Estimate, NetBenefit, Risk
 from calibrant.evidence.estimates import Levels, estimate_ranked
 from calibrant.evidence.intervals import t_quantile
 from calibrant.evidence.logistic import Outcomes, as_risk
-from calibrant.evidence.risk import Above, curve_of, groups_of, tenth_of_each, with_interval
+from calibrant.evidence.risk import (
+    Above,
+    curve_of,
+    difference_from,
+    groups_of,
+    lowest_reaching,
+    tenth_of_each,
+    with_interval,
+)
 from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, Metric, SmECE
 from calibrant.metrics.states import Cells, Ranked, RankedCells, TopStatistic, effective_number
 from calibrant.numerics.binning import bin_index, sums_by
@@ -99,7 +108,7 @@ def risk_of(ranked: Ranked, *, n_bins: int, resamples: int, seed: int) -> Risk:
 
     estimates = estimate_ranked(metrics, values, ranked, levels_of, resamples=resamples, seed=seed)
     predicted, observed = estimates["confidence"].value, estimates["accuracy"].value
-    gap, ratio, n = predicted - observed, observed / predicted, float(ranked.effective_n)
+    gap, ratio, n = predicted - observed, observed / (predicted or math.nan), float(ranked.effective_n)
     place = tenth_of_each(ranked.total)
     squares = ranked.total if ranked.squared_weights is None else ranked.squared_weights
     total, squared, right = (sums_by(place, numbers, _TENTHS) for numbers in (ranked.total, squares, ranked.right))
@@ -107,9 +116,11 @@ def risk_of(ranked: Ranked, *, n_bins: int, resamples: int, seed: int) -> Risk:
     return Risk(
         predicted=estimates["confidence"],
         observed=estimates["accuracy"],
-        difference=with_interval(gap, _moved(ranked, ranked.confidence - gap, -1.0), n, n - 1),
+        difference=difference_from(
+            with_interval(gap, _moved(ranked, ranked.confidence - gap, -1.0), n, n - 1), estimates["accuracy"], n
+        ),
         ratio=with_interval(
-            ratio, _moved(ranked, -ratio * ranked.confidence, 1.0) / predicted**2, n, n - 1, of_logarithm=True
+            ratio, _moved(ranked, -ratio * ranked.confidence, 1.0) / (predicted**2 or 1), n, n - 1, of_logarithm=True
         ),
         ece=estimates["ece"],
         smece=estimates["smece"],
@@ -139,32 +150,37 @@ def _resampled(ranked: Ranked, resamples: int, seed: int) -> Iterator[Ranked]:
         yield Ranked(ranked.log_odds, ranked.confidence, right, wrong, squared_weights=squared)
 
 
-def decisions_of(ranked: Ranked, thresholds: Sequence[float], *, eps: float) -> tuple[NetBenefit, ...]:
-    """Return the net benefit of acting on samples above each threshold, with Student's t intervals of a mean."""
-    at = torch.tensor(check_rates(thresholds, "thresholds"), dtype=torch.float64)
-    odds, first = at / (1 - at), torch.searchsorted(ranked.confidence, at * (1 - _ROUNDING) - eps)
-    (positive, others), masses = _squares(ranked), (ranked.wrong, ranked.right)
-    treated, squares = (_from(first, columns) for columns in (masses, (others, positive)))
-    totals, total_squares = (torch.stack([part.sum() for part in pair]) for pair in (masses, (others, positive)))
-    n, size = float(ranked.n), float(ranked.effective_n)
+def decisions_of(ranked: Ranked, thresholds: Sequence[float], *, dtype: torch.dtype) -> tuple[NetBenefit, ...]:
+    """Return the net benefit of acting on samples above each threshold, with Student's t intervals of a mean.
 
-    def means(sums: Tensor, squared: Tensor) -> list[Estimate]:  # of 1 for positives, -odds for others, (2, m) each
-        mean = (sums[1] - odds * sums[0]) / n
-        rest = total_squares.sum() - squared.sum(0)
-        moved = squared[1] * (1 - mean) ** 2 + squared[0] * (odds + mean) ** 2 + rest * mean**2
+    They are at least as wide as those of the shares that they are made of, as in memory.
+    """
+    at = torch.tensor(check_rates(thresholds, "thresholds"), dtype=torch.float64)
+    odds, reached = at / (1 - at), lowest_reaching(at, dtype).minimum(at * (1 - _ROUNDING))
+    first = torch.searchsorted(ranked.confidence, reached)
+    masses, squared = torch.stack([ranked.wrong, ranked.right]), torch.stack(_squares(ranked)[::-1])
+    (below, treated), (squares_below, squares) = _divided(masses, first), _divided(squared, first)
+    totals, total_squares = (below + treated)[:, :1], (squares_below + squares)[:, :1]
+    n, size = float(totals.sum()), float(ranked.effective_n)
+
+    def means(masses: Tensor, squares: Tensor, *values: Tensor | float) -> list[Estimate]:
+        """Estimate the mean of these values of some negative and positive samples, (2, m), and 0 of all others."""
+        mean = (values[0] * masses[0] + values[1] * masses[1]) / n
+        others = (total_squares.sum() - squares.sum(0)).clamp(min=0) * mean**2
+        moved = squares[0] * (values[0] - mean) ** 2 + squares[1] * (values[1] - mean) ** 2 + others
         return [with_interval(*own, size, size - 1) for own in zip(mean.tolist(), (moved / n**2).tolist(), strict=True)]
 
-    def opposite(one: Estimate) -> Estimate:
-        return Estimate(-one.value, -one.high, -one.low)
+    benefits = (
+        means(treated, squares, -odds, 1.0),
+        means(totals.expand_as(treated), total_squares.expand_as(squares), -odds, 1.0),
+        means(below, squares_below, odds, -1.0),
+    )
+    above = Above(treated[None], totals[:, 0][None], squares, total_squares[:, 0])
+    return tuple(map(NetBenefit, at.tolist(), *above.widened(odds, None, *benefits), *above.shares(None)))
 
-    every, every_squares = totals[:, None].expand_as(treated), total_squares[:, None].expand_as(squares)
-    of_others = means(every - treated, every_squares - squares)  # what acting on all gains beyond the treated
-    shares = Above(treated[None], totals[None], squares, total_squares).shares(None)
-    columns = (means(treated, squares), means(every, every_squares), [*map(opposite, of_others)], *shares)
-    return tuple(map(NetBenefit, at.tolist(), *columns))
 
-
-def _from(first: Tensor, columns: tuple[Tensor, Tensor]) -> Tensor:
-    """Return the sums of columns from each of these places on, (2, m)."""
-    summed = torch.stack([torch.cat([column.flip(0).cumsum(0).flip(0), column.new_zeros(1)]) for column in columns])
-    return summed[:, first]
+def _divided(columns: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sums of columns before these places, and from them on, (2, m) each."""
+    before = torch.cat([columns.new_zeros(2, 1), columns.cumsum(1)], 1)
+    after = torch.cat([columns.flip(1).cumsum(1).flip(1), columns.new_zeros(2, 1)], 1)
+    return before[:, first], after[:, first]

@@ -14,6 +14,9 @@ from calibrant import Predictions, TopLabel, compare, evaluate
 from calibrant.calibrators import BetaCalibration, PlattScaling
 from calibrant.errors import InputError
 from calibrant.evidence import calibration_line, decision_curve, evaluate_risk
+from calibrant.evidence.intervals import wilson_interval
+from calibrant.evidence.logistic import Outcomes, as_risk
+from calibrant.evidence.risk import curve_of
 from calibrant.report import comparison_page
 
 
@@ -90,7 +93,7 @@ def test_the_curve_holds_the_truth():
     misses = []
     for seed in range(100):
         p, y = drawn(800, seed=seed)
-        curve = evaluate_risk(predictions(p, y), resamples=100).curve
+        curve = curve_of(Outcomes.of(as_risk(predictions(p, y))))
         truth = np.interp(0.1, np.array(curve.risk), np.arange(len(curve.risk)))
         low, high = (np.interp(truth, np.arange(len(curve.risk)), np.array(of)) for of in (curve.low, curve.high))
         misses.append(not low <= expit(0.4 + 0.7 * logit(0.1)) <= high)
@@ -99,23 +102,24 @@ def test_the_curve_holds_the_truth():
 
 def test_differences_and_ratios_hold_the_truth_also_in_clusters():
     rng = np.random.default_rng(0)
-    missed = np.zeros(3)
-    for _ in range(200):
+    missed, of_alone = np.zeros(2), []
+    for draw in range(150):
         effect = rng.normal(size=60)  # common to a cluster, beside what the model knows
         codes = np.repeat(np.arange(60), 10)
         known = -1 + rng.normal(size=600)
         p = expit(known)
         y = rng.random(600) < expit(known + effect[codes])
-        risk = evaluate_risk(TopLabel(p, y).with_clusters(torch.from_numpy(codes)), resamples=100)
-        alone = evaluate_risk(TopLabel(p, y), resamples=100)
+        risk = evaluate_risk(TopLabel(p, y).with_clusters(torch.from_numpy(codes)), resamples=20)
         truth = _TRUTH - _MEAN
         missed += [
             not risk.difference.low <= -truth <= risk.difference.high,
             not risk.ratio.low <= _TRUTH / _MEAN <= risk.ratio.high,
-            not alone.difference.low <= -truth <= alone.difference.high,
         ]
-    assert missed[:2].max() / 200 < 0.09
-    assert missed[2] / 200 > 0.1  # what the clusters are for
+        if draw < 60:
+            alone = evaluate_risk(TopLabel(p, y), resamples=20)
+            of_alone.append(not alone.difference.low <= -truth <= alone.difference.high)
+    assert missed.max() / 150 < 0.09
+    assert np.mean(of_alone) > 0.1  # what the clusters are for
 
 
 _NODES = np.linspace(-6, 6, 2001)
@@ -179,6 +183,74 @@ def test_intervals_of_net_benefit_hold_the_truth_and_widen_with_clusters():
     for name in ("net_benefit", "sensitivity", "precision"):
         wide, narrow = getattr(clustered, name), getattr(alone, name)
         assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
+
+
+def few_high(rng):
+    """2 % of samples are above 95 %, and 94 % of them positive: acting on them loses a little."""
+    p = np.where(rng.random(1000) < 0.02, 0.96, 0.3)
+    return (p, rng.random(1000) < np.where(p > 0.9, 0.94, 0.3)), 0.95, "net_benefit", 0.02 * (0.94 - 0.06 * 19)
+
+
+def few_low(rng):
+    """5 % of samples are below 2 %, and 2.5 % of them positive: to leave these out loses a little."""
+    p = np.where(rng.random(1000) < 0.05, 0.01, 0.3)
+    drawn = (p, rng.random(1000) < np.where(p < 0.02, 0.025, 0.3))
+    return drawn, 0.02, "to_treat_all", 0.05 * (0.975 / 49 - 0.025)
+
+
+@pytest.mark.parametrize("case", [few_high, few_low])
+def test_net_benefits_that_few_samples_decide_are_not_called_useful(case):
+    covered, useful, rng = [], [], np.random.default_rng(0)
+    for _ in range(100):
+        drawn_samples, threshold, name, truth = case(rng)
+        one = decision_curve(predictions(*drawn_samples), [threshold], resamples=200)[0]
+        estimated = getattr(one, name)
+        covered.append(estimated.low <= truth <= estimated.high)
+        useful.append(one.is_useful)
+    assert np.mean(covered) > 0.93  # resamples alone cover .7
+    assert np.mean(useful) < 0.03  # and .3
+
+
+def test_gains_over_other_risks_are_as_wide_as_the_samples_that_only_one_treats():
+    rng = np.random.default_rng(0)
+    p, y = drawn(500)
+    other = np.where(rng.random(500) < 0.2, rng.random(500), p)
+    one = decision_curve(predictions(p, y), [0.3, 0.1], baseline=predictions(other, y), resamples=200)
+    for found, threshold in zip(one, (0.3, 0.1), strict=True):
+        ours, theirs, odds = p >= threshold, other >= threshold, threshold / (1 - threshold)
+        alone = [(ours & ~theirs & y), (ours & ~theirs & ~y), (theirs & ~ours & y), (theirs & ~ours & ~y)]
+        a, b, c, d = (mask.mean() for mask in alone)
+        assert found.to_baseline.value == pytest.approx(a - odds * b - (c - odds * d))
+        half = 0.0
+        for share, factor in ((a, 1), (b, -odds), (c, -1), (d, odds)):
+            low, high = wilson_interval(share * 500, 500)
+            half += (factor * ((share - low) if factor > 0 else (high - share))) ** 2
+        assert found.to_baseline.value - found.to_baseline.low >= math.sqrt(half) - 1e-12
+
+
+def test_the_difference_of_a_rare_class_holds_the_truth():
+    misses, rng = [], np.random.default_rng(0)
+    for _ in range(120):
+        p = 0.01 * rng.uniform(0.5, 1.5, 300)
+        found = evaluate_risk(predictions(p, rng.random(300) < p), resamples=20).difference
+        misses.append(not found.low <= 0 <= found.high)
+    assert np.mean(misses) < 0.09  # .14 by the linearised interval, which is of no width where none occurs
+
+
+def test_a_curve_reaches_log_odds_whose_probability_rounds_to_one():
+    generator = torch.Generator().manual_seed(0)
+    log_odds = 15 * torch.randn(3000, generator=generator, dtype=torch.float64)
+    outcome = torch.rand(3000, generator=generator) < log_odds.sigmoid()
+    curve = evaluate_risk(Predictions.from_binary_logits(log_odds, outcome.long()), resamples=20).curve
+    assert np.isfinite([curve.risk, curve.observed, curve.low, curve.high]).all()
+
+
+def test_small_thresholds_are_told_from_smaller_risks_in_every_type():
+    p = torch.logspace(-9, -5, 1000, dtype=torch.float64)
+    for dtype in (torch.float32, torch.float64):
+        samples = Predictions.from_binary_probs(p.to(dtype), torch.zeros(1000).long())
+        shares = [one.treated.value for one in decision_curve(samples, [1e-7, 1e-6], resamples=20)]
+        assert shares == pytest.approx([0.5, 0.25], abs=0.002)
 
 
 def test_a_risk_that_equals_the_threshold_is_acted_on_in_every_type():

@@ -266,8 +266,8 @@ def test_the_headline_of_two_classes_says_how_far_apart_their_probabilities_are(
 
 def test_thresholds_are_useful_or_not_in_words():
     samples = shifted(3000, 2.0)
-    words = " ".join(verdict(evaluate(samples, resamples=200, thresholds=[0.05, 0.6])).findings)
-    assert "from a probability of “yes” of 5 % is better than acting on all" in words
+    words = " ".join(verdict(evaluate(samples, resamples=200, thresholds=[0.1, 0.6])).findings)
+    assert "from a probability of “yes” of 10 % is better than acting on all" in words
     assert "from a probability of “yes” of 60 % is not clearly better" in words
 
 

@@ -9,9 +9,10 @@ import torch
 
 from calibrant import Predictions, TopLabel, evaluate
 from calibrant.errors import InputError
-from calibrant.evidence import Estimate
+from calibrant.evidence import Estimate, decision_curve, evaluate_risk
 from calibrant.report import evaluation_page, to_markdown
 from calibrant.scale import EvaluationState, evaluate_state, state
+from calibrant.scale.risk import decisions_of, ranked_risks, risk_of, sums_of_risk
 from calibrant.scale.state import Design, sample_keys
 
 THRESHOLDS = (0.02, 0.1, 0.3)
@@ -110,20 +111,37 @@ def test_more_classes_have_none():
         evaluate_state(state_of(samples), resamples=20, thresholds=[0.1])
 
 
-@pytest.mark.usefixtures("few_are_kept")
 def test_intervals_cover_the_truth():
     of_difference, of_benefit = [], []
     # The truth is that of very many samples; an interval of 2,000 is much wider.
-    many = evaluate(risks(400_000, seed=99), thresholds=[0.1], resamples=10)
-    for seed in range(60):
-        found = evaluate_state(state_of(risks(2_000, seed=seed), 1), thresholds=[0.1], resamples=20)
-        for kept, one, true in (
-            (of_difference, found.risk.difference, many.risk.difference),
-            (of_benefit, found.decisions[0].to_treat_all, many.decisions[0].to_treat_all),
-        ):
-            kept.append(one.low <= true.value <= one.high)
-    spread = 3 * math.sqrt(0.05 * 0.95 / 60)
+    true = evaluate_risk(risks(400_000, seed=99), resamples=10).difference.value
+    gain = decision_curve(risks(400_000, seed=99), [0.1], resamples=10)[0].to_treat_all.value
+    for seed in range(200):
+        ranked = ranked_risks(sums_of_risk(risks(2_000, seed=seed), 15), 15)
+        difference = risk_of(ranked, n_bins=15, resamples=10, seed=0).difference
+        benefit = decisions_of(ranked, [0.1], dtype=torch.float64)[0].to_treat_all
+        of_difference.append(difference.low <= true <= difference.high)
+        of_benefit.append(benefit.low <= gain <= benefit.high)
+    spread = 3 * math.sqrt(0.05 * 0.95 / 200)
     assert min(np.mean(of_difference), np.mean(of_benefit)) > 0.95 - spread
+
+
+def test_acting_on_all_is_not_better_than_itself():
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        p = rng.choice([0.3, 0.5, 0.7], 500)
+        weights = torch.from_numpy(rng.random(500))
+        samples = Predictions.from_binary_probs(p, (rng.random(500) < p).astype(int), weights=weights)
+        for one in decisions_of(ranked_risks(sums_of_risk(samples, 15), 15), [0.1, 0.2], dtype=torch.float64):
+            assert one.to_treat_all.value == 0
+            assert not one.is_useful
+
+
+def test_risks_of_zero_have_no_ratio():
+    samples = Predictions.from_logits(torch.tensor([[0.0, -1000.0]] * 20), torch.zeros(20).long())
+    found = risk_of(ranked_risks(sums_of_risk(samples, 15), 15), n_bins=15, resamples=20, seed=0)
+    assert math.isnan(found.ratio.value)
+    assert found.curve is None
 
 
 @pytest.mark.usefixtures("few_are_kept")
