@@ -45,7 +45,7 @@ BOUNDS = {
     "modules": Bound("modules", 209, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 49_210, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 49_215, 38_000),
     "studio": Bound("lines of studio/", 1_429, 1_500),
     "integrations": Bound("lines of integrations/", 2_438, 2_500),
     "scale": Bound("lines of scale/", 3_455, 2_700),
@@ -59,7 +59,7 @@ BOUNDS = {
 COMMAND_BOUNDS = {
     "evaluate": Bound("files entered by evaluate", 36, 40),
     "fit": Bound("files entered by fit", 28, 30),
-    "compare": Bound("files entered by compare", 40, 50),
+    "compare": Bound("files entered by compare", 41, 50),
     "diagnose": Bound("files entered by diagnose", 49, 70),
 }
 

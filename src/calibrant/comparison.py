@@ -41,7 +41,8 @@ from calibrant.evidence import (
 )
 from calibrant.evidence.clusters import effective_number_of
 from calibrant.evidence.intervals import is_like_guessing
-from calibrant.evidence.logistic import as_risk
+from calibrant.evidence.logistic import as_risk, has_risk
+from calibrant.evidence.risk import OF_RISK
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.metrics.base import check_metrics
@@ -398,8 +399,9 @@ def compare(  # noqa: PLR0913  # the options of the command line
     same resamples of the same samples. The second baseline against the uncalibrated model is one planned test: its
     p-value is not corrected, so that trying more methods cannot change the answer. Those of all other methods are
     corrected for their number (Holm), one metric and baseline at a time. Together the two can thus err in up to 10 % of
-    cases, not 5 %. A method that cannot be fitted is listed with the reason; warnings of a fit become its notes. Sets
-    that share samples, or differ in accuracy beyond noise, are a warning.
+    cases, not 5 %. Of two classes the ECE is that of the probability of the positive one, as in reports of evaluations.
+    A method that cannot be fitted is listed with the reason; warnings of a fit become its notes. Sets that share
+    samples, or differ in accuracy beyond noise, are a warning.
 
     Args:
         calibration: Samples to fit on, which the model was not trained on.
@@ -435,7 +437,10 @@ def compare(  # noqa: PLR0913  # the options of the command line
         as_risk(test)  # refuses more classes before the fits
     methods = methods_of(default_methods(calibration) if calibrators is None else calibrators, simplest)
     metrics = tuple({one.name: one for one in (*comparison_metrics(n_bins), *check_metrics(metrics))}.values())
-    bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)
+    evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    of_risk = [metric for metric in metrics if has_risk(test) and metric.name in OF_RISK]
+    bootstrap = PairedBootstrap(test, [metric for metric in metrics if metric not in of_risk], **evidence)
+    bootstrap_of_risk = PairedBootstrap(as_risk(test), of_risk, **evidence) if of_risk else None
     results: list[MethodResult] = []
     bootstrap_values: dict[str, dict[str, Resampled]] = {}
     for done, (name, method) in enumerate(methods.items()):
@@ -444,14 +449,18 @@ def compare(  # noqa: PLR0913  # the options of the command line
         result = MethodResult(name, method.title, seconds=trial.seconds, notes=trial.notes, failure=trial.failure)
         if (mapped := trial.transformed) is not None:
             progress(f"evaluating {name}", done, len(methods))
-            estimated = estimate(mapped, metrics, resamples=resamples, seed=seed)
+            estimated = estimate(mapped, bootstrap.metrics, **evidence)
             bootstrap_values[name] = bootstrap.values(mapped, estimated)
+            if bootstrap_of_risk is not None:
+                risks = as_risk(mapped)
+                estimated |= (own := estimate(risks, of_risk, **evidence))
+                bootstrap_values[name] |= bootstrap_of_risk.values(risks, own)
             moved = (mapped.predicted != test.predicted).double()
             changed = float(moved.mean() if test.weights is None else moved @ test.weights / test.weights.sum())
-            result = replace(result, metrics=estimated, changed=changed, map=trial.map)
+            ordered = {metric.name: estimated[metric.name] for metric in metrics}
+            result = replace(result, metrics=ordered, changed=changed, map=trial.map)
             if thresholds:
-                options: dict[str, Any] = {"baseline": test, "resamples": resamples, "seed": seed}
-                result = replace(result, decisions=decision_curve(mapped, thresholds, **options))
+                result = replace(result, decisions=decision_curve(mapped, thresholds, baseline=test, **evidence))
         results.append(result)
         del trial, mapped  # the next fit may need the memory of these samples
     progress("comparing", len(methods), len(methods))

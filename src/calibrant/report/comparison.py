@@ -169,6 +169,9 @@ def _legend(comparison: Comparison, *, is_brief: bool = False) -> str:
         f"▲ clearly better, ▼ clearly worse than {_NAMES[comparison.baseline]}: beyond noise and by enough to matter. "
         f"In brackets: 95 % interval, paired. Bold: best of the column. accuracy: change in percentage points{end}."
     )
+    if comparison.n_classes == 2:
+        of = "probability of the positive" if comparison.streamed is None else "predicted"
+        legend += f" ece: of the {of} class."
     if is_brief:
         return legend
     planned = f"{_NAMES[comparison.simplest]} against the uncalibrated model is one planned test, not corrected"

@@ -273,6 +273,21 @@ def test_a_calibrated_model_is_compared_with_the_uncalibrated_one_on_the_same_sa
         decision_curve(test, [0.3], baseline=test[:100], resamples=100)
 
 
+def test_methods_are_compared_by_the_ece_of_the_probability_of_the_positive_class():
+    rng = np.random.default_rng(0)
+    p = rng.choice([0.38, 0.62], 4000)  # predicted classes are right as often as claimed
+    samples = predictions(p, rng.random(4000) < p + 0.1)
+    compared = compare(samples[:2000], samples[2000:], [PlattScaling()], resamples=200)
+    before, after = compared.uncalibrated, compared.find("platt")
+    assert before.metrics["ece"].value == pytest.approx(evaluate_risk(samples[2000:], resamples=200).ece.value)
+    assert before.metrics["ece"].value > 0.07
+    assert after.metrics["ece"].value < 0.04
+    change = after.differences["uncalibrated"]["ece"]
+    assert change.value == pytest.approx(after.metrics["ece"].value - before.metrics["ece"].value)
+    assert change.side == "better"
+    assert [*before.metrics] == ["nll", "brier", "ece", "ace", "sce", "auroc", "aurc", "accuracy"]
+
+
 def test_a_comparison_that_leaves_a_method_open_shows_its_decisions():
     def drawn_near(seed):
         generator = torch.Generator().manual_seed(seed)
