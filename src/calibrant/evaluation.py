@@ -19,9 +19,10 @@ from calibrant.checks import check_evidence, check_rates, with_devices_of_inputs
 from calibrant.evidence import LEVEL, Estimate, estimate
 from calibrant.evidence.clusters import effective_number_of, squares_at
 from calibrant.evidence.corp import CorpSplit, corp
+from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.intervals import is_like_guessing
 from calibrant.evidence.logistic import CalibrationLine, calibration_line, has_risk
-from calibrant.evidence.risk import NetBenefit, Risk, decision_curve, evaluate_risk
+from calibrant.evidence.risk import Risk, evaluate_risk
 from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
 from calibrant.metrics import (
     Metric,
@@ -174,10 +175,7 @@ class Evaluation(HasReport):
 
         So is ``risk_auroc``.
         """
-        risk = self.risk
-        if risk is None:
-            return self.metrics
-        return {**self.metrics, "ece": risk.ece, "smece": risk.smece, "risk_auroc": risk.auroc}
+        return self.metrics if self.risk is None else self.metrics | self.risk.reported()
 
     @property
     def scale(self) -> float:

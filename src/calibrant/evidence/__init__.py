@@ -2,11 +2,12 @@
 
 from calibrant.evidence import differences
 from calibrant.evidence.corp import Corp, CorpSplit, corp
+from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.differences import *  # noqa: F403
 from calibrant.evidence.estimates import Estimate, estimate
 from calibrant.evidence.intervals import LEVEL
 from calibrant.evidence.logistic import CalibrationLine, calibration_line
-from calibrant.evidence.risk import NetBenefit, Risk, decision_curve, evaluate_risk, report_differences
+from calibrant.evidence.risk import Risk, evaluate_risk, report_differences
 from calibrant.evidence.thresholds import OperatingPoint, operating_points
 
 __all__ = ["LEVEL", "CalibrationLine", "Corp", "CorpSplit", "Estimate", "NetBenefit", "OperatingPoint", "Risk", "corp"]

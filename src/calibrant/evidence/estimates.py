@@ -53,7 +53,7 @@ Interval: TypeAlias = tuple[float, float]
 _GROUPS = 256  # one more or less does not show in an interval, and their states fit in memory
 _GROUP_NUMBERS = 1 << 20  # classes times groups at most: with more than 4,096 classes there are fewer groups
 _FEWEST_GROUPS = 32
-_CHUNK = 250  # resamples computed at a time, so that their states stay in cache
+CHUNK = 250  # resamples computed at a time, so that their states stay in cache
 
 
 @final
@@ -195,14 +195,14 @@ def bootstrap_ranked(
     if weights is not None:
         masses = sums_by(cell, weights, 2 * groups * m).view(groups, 2 * m)
         squares = sums_by(group * m + place, weights.square(), groups * m).view(groups, m)
-        for chunk in draws.weights.to(place.device).split(_CHUNK):
+        for chunk in draws.weights.to(place.device).split(CHUNK):
             right, wrong = (chunk @ masses).chunk(2, dim=1)
             yield Ranked(ranked.log_odds, ranked.confidence, right, wrong, squared_weights=chunk @ squares)
         return
     # A draw holds about n samples: counts below 2**24 add up exactly in float32, in half the time.
     dtype = torch.float32 if len(correct) + groups < 2**24 else torch.float64
     counts = torch.bincount(cell, minlength=2 * groups * m).to(dtype).view(groups, 2 * m)
-    for chunk in draws.weights.to(place.device, dtype).split(_CHUNK):
+    for chunk in draws.weights.to(place.device, dtype).split(CHUNK):
         right, wrong = (chunk @ counts).double().chunk(2, dim=1)
         yield Ranked(ranked.log_odds, ranked.confidence, right, wrong)
 
@@ -215,14 +215,14 @@ def draw_correctness(ranked: Ranked, resamples: int, seed: int) -> Iterator[Rank
         columns = (ranked.total, squared, ranked.confidence.clamp(0, 1))
         total, squares, chance = (column.double().cpu().numpy() for column in columns)
         masses = draw_right(total, squares, chance, rng, resamples)
-        for right in torch.from_numpy(masses).to(ranked.right.device).split(_CHUNK):
+        for right in torch.from_numpy(masses).to(ranked.right.device).split(CHUNK):
             wrong = (ranked.total - right).clamp(min=0)
             yield replace(ranked, right=right, wrong=wrong, shared_total=ranked.total, squared_right=None)
         return
     counts, confidence = ranked.total.long().tolist(), ranked.confidence.double().clamp(0, 1).tolist()
     # Entry by entry: the setup of a binomial in numpy serves all draws of it.
     drawn = np.stack([rng.binomial(n, p, size=resamples) for n, p in zip(counts, confidence, strict=True)], axis=1)
-    for right in torch.from_numpy(drawn).to(ranked.right.device, torch.float64).split(_CHUNK):
+    for right in torch.from_numpy(drawn).to(ranked.right.device, torch.float64).split(CHUNK):
         yield Ranked(ranked.log_odds, ranked.confidence, right, ranked.total - right, shared_total=ranked.total)
 
 
@@ -249,7 +249,7 @@ def draw_labels(
 
 
 # Resampling uses at most about this many distinct confidences: its draws vary as much as those of all samples.
-_MAX_LEVELS = 512
+MAX_LEVELS = 512
 # Fewest spacings of a draw's grid, and about how many of them the smooth error of a calibrated model spans.
 _SPACINGS, _SPANNED = 128, 3.0
 
@@ -262,7 +262,7 @@ def _estimate_top_label(
     exact = sample.ranked
 
     def levels(bins: Iterable[int]) -> Levels:
-        level = exact.cells(_MAX_LEVELS, bins=bins)
+        level = exact.cells(MAX_LEVELS, bins=bins)
         ranked, sample_level = exact.merged(level), level[torch.searchsorted(exact.log_odds, sample.log_odds)]
         resampled = bootstrap_ranked(ranked, sample_level, sample.correct, draws, top.weights)
         drawn = None if clusters is None else _draw_in_clusters(ranked, sample_level, clusters, resamples, seed)
@@ -274,7 +274,7 @@ def _estimate_top_label(
 def _draw_in_clusters(ranked: Ranked, place: Tensor, clusters: Clusters, resamples: int, seed: int) -> Iterator[Ranked]:
     """Draw correctness from the confidences of samples in clusters, given the place of each among the ranked ones."""
     drawn = clusters.draw_right(place, len(ranked.confidence), resamples, np.random.default_rng([seed, 2]))
-    for right in drawn.split(_CHUNK):
+    for right in drawn.split(CHUNK):
         wrong = (ranked.total - right).clamp(min=0)
         yield replace(ranked, right=right, wrong=wrong, shared_total=ranked.total, squared_right=None)
 

@@ -1,41 +1,37 @@
-"""The risk of the positive class: its probability against how often it occurs, and the decisions taken by it.
+"""The risk of the positive class: its probability against how often it occurs.
 
 Users of two classes act by P(positive), whichever class is predicted: they ask whether 10 % happens in 10 of 100 cases,
-on average (calibration in the large), at every risk (slope, flexible curve, tenths of the samples), and what acting
-above a threshold gains (net benefit). Confidences in being right are risks of being right.
+on average (calibration in the large) and at every risk (slope, flexible curve, tenths of the samples). Confidences in
+being right are risks of being right.
 
-References: Van Calster et al. (2019), Calibration: the Achilles Heel of Predictive Analytics, BMC Medicine; Vickers &
-Elkin (2006), Decision Curve Analysis, Medical Decision Making.
+Reference: Van Calster et al. (2019), Calibration: the Achilles Heel of Predictive Analytics, BMC Medicine.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import final
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_rates, with_devices_of_inputs
-from calibrant.errors import InputError
+from calibrant.checks import with_devices_of_inputs
 from calibrant.evidence.clusters import Clusters, squares_at
 from calibrant.evidence.differences import Difference, difference
-from calibrant.evidence.estimates import Estimate, draw_groups, estimate
-from calibrant.evidence.intervals import FEWEST, bootstrap_interval, t_quantile, wilson_interval
+from calibrant.evidence.estimates import Estimate, estimate
+from calibrant.evidence.intervals import FEWEST, t_quantile, wilson_interval
 from calibrant.evidence.logistic import Outcomes, as_risk, has_risk, logistic
 from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, Metric, SmECE
 from calibrant.metrics.states import effective_number
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
-OF_RISK = frozenset({"ece", "smece"})  # which reports and gates of two classes have of the risk, not of the top label
-_TENTHS = 10
+# What reports and gates of two classes have of the risk, not of the top label: the field of Risk by name.
+OF_RISK = {"ece": "ece", "smece": "smece", "risk_auroc": "auroc"}
+TENTHS = 10
 _KNOTS = (0.05, 0.35, 0.65, 0.95)  # quantiles of the log-odds; Harrell (2015), Regression Modeling Strategies, 2.4.6
 _NODES = 51  # of the curve, and as many more
-_ROUNDING = 32  # relative, in the precision of the scores: a risk that is read may lie so far below what a file holds
 _FEW = 30  # samples of the rarer class, below which no linearised interval of its share holds
-_CURVE = tuple(percent / 100 for percent in range(1, 100))
 
 
 @final
@@ -75,6 +71,10 @@ class Risk:
     auroc: Estimate  # how well the risk separates the classes (c-statistic)
     tenths: tuple[RiskGroup, ...]  # the highest risks come last
     curve: RiskCurve | None  # None where there is no calibration line either
+
+    def reported(self) -> dict[str, Estimate]:
+        """Return what reports and gates have of the risk, by their names for it."""
+        return {name: getattr(self, field) for name, field in OF_RISK.items()}
 
     @property
     def highest(self) -> RiskGroup:
@@ -186,8 +186,8 @@ def tenths_of(risks: TopLabel) -> tuple[RiskGroup, ...]:
     place = tenth_of_each(sums_by(index, mass, len(values)))
     of_sample = place[index]
     columns = (torch.ones_like(mass), risks.confidence, risks.correct.double())
-    total, predicted, observed = (sums_by(of_sample, mass * column, _TENTHS) for column in columns)
-    trials = effective_number(total, squares_at(risks, of_sample, _TENTHS))
+    total, predicted, observed = (sums_by(of_sample, mass * column, TENTHS) for column in columns)
+    trials = effective_number(total, squares_at(risks, of_sample, TENTHS))
     return groups_of(values, place, total, predicted, observed, trials)
 
 
@@ -198,7 +198,7 @@ def tenth_of_each(mass: Tensor) -> Tensor:
         >>> tenth_of_each(torch.tensor([2.0, 1.0, 1.0, 16.0]))
         tensor([0, 1, 1, 6])
     """
-    return ((mass.cumsum(0) - mass / 2) / mass.sum() * _TENTHS).long().clamp(max=_TENTHS - 1)
+    return ((mass.cumsum(0) - mass / 2) / mass.sum() * TENTHS).long().clamp(max=TENTHS - 1)
 
 
 def groups_of(
@@ -250,196 +250,3 @@ def _spline(x: Tensor, knots: Tensor) -> Tensor:
         last = (cubes[-2] * (knots[-1] - knots[i]) - cubes[-1] * (knots[-2] - knots[i])) / (knots[-1] - knots[-2])
         columns.append((cubes[i] - last) / scale)
     return torch.stack(columns, 1)
-
-
-@final
-@dataclass(frozen=True)
-class NetBenefit:
-    """What acting on every sample with at least some risk gains, compared with acting on all and on none (which is 0).
-
-    A threshold t is right for those to whom a missed positive costs (1 − t)/t times a needless action: the net benefit
-    is the share of true positives minus t/(1 − t) times that of false positives, in true positives per sample.
-    """
-
-    threshold: float
-    net_benefit: Estimate
-    treat_all: Estimate
-    to_treat_all: Estimate  # net benefit minus that of acting on all samples
-    treated: Estimate  # share of samples with at least this risk
-    sensitivity: Estimate  # share of them among the positives
-    precision: Estimate  # share of positives among them
-    to_baseline: Estimate | None = None  # net benefit minus that of other risks for the same samples
-
-    @property
-    def is_useful(self) -> bool:
-        """Whether it is better than acting on all and than acting on none, beyond noise."""
-        return self.net_benefit.low > 0 and self.to_treat_all.low > 0
-
-
-@with_devices_of_inputs
-def decision_curve(
-    samples: Predictions | TopLabel,
-    thresholds: Sequence[float] = _CURVE,
-    *,
-    baseline: Predictions | TopLabel | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> tuple[NetBenefit, ...]:
-    """Return the net benefit of acting on samples above each threshold of the risk, with paired bootstrap intervals.
-
-    It compares models, and a model before and after calibration, by what they are used for. It holds for samples in
-    which the positive class is as frequent as where the model is used. Shares have Wilson's interval, and intervals of
-    net benefits are at least as wide as those of the shares that they are made of: few samples lie beyond high or low
-    thresholds, and resamples show no kind of them that is not there.
-
-    Args:
-        samples: Logits or probabilities of two classes with labels; or confidences, as risks of being right.
-        thresholds: Risks from which to act, between 0 and 1.
-        baseline: Other predictions for the same samples, to compare with.
-        resamples: Number of bootstrap draws; those of samples in clusters draw clusters.
-        seed: Random seed.
-
-    References: Vickers & Elkin (2006), Decision Curve Analysis, Medical Decision Making; Zou & Donner (2008),
-    Construction of Confidence Limits about Effect Measures, Statistics in Medicine.
-
-    Example:
-        >>> samples = Predictions.from_binary_probs([0.9, 0.4, 0.3, 0.1] * 10, [1, 1, 0, 0] * 10)
-        >>> one = decision_curve(samples, [0.25], resamples=100)[0]
-        >>> round(one.net_benefit.value, 4), round(one.treat_all.value, 4)  # 0.5 - 0.25 / 3, 0.5 - 0.5 / 3
-        (0.4167, 0.3333)
-    """
-    risks = counted_samples(as_risk(samples))
-    at = torch.tensor(check_rates(thresholds, "thresholds"), dtype=torch.float64)
-    odds, clusters = at / (1 - at), Clusters.of(risks)
-    draws = draw_groups(risks, resamples, np.random.default_rng([seed, 3]))
-    weights = torch.cat([torch.ones(1, draws.weights.shape[1], dtype=torch.float64), draws.weights])
-    size = min(draws.weights.shape[1], len(risks) if clusters is None else clusters.degrees() + 1)
-    number = risks.independent_size
-
-    def benefits(of: TopLabel, reached: Tensor) -> tuple[Tensor, Tensor, Above]:
-        above = Above.of(of, reached, draws.group, draws.weights.shape[1])
-        treated, totals = torch.tensordot(weights, above.treated, 1), torch.tensordot(weights, above.totals, 1)
-        n = totals.sum(1, keepdim=True)
-        return (treated[:, 1] - odds * treated[:, 0]) / n, (totals[:, 1:] - odds * totals[:, :1]) / n, above
-
-    def estimates(drawn: Tensor) -> list[Estimate]:  # (1 + resamples, m); the first is of all samples
-        if number < FEWEST:
-            return [Estimate(value, math.nan, math.nan) for value in drawn[0].tolist()]
-        return [Estimate(float(own[0]), *bootstrap_interval(own[1:], size=size)) for own in drawn.T]
-
-    reached = lowest_reaching(at, _dtype(samples))
-    model, all_of_them, above = benefits(risks, reached)
-    widened = above.widened(odds, clusters, *map(estimates, (model, all_of_them, model - all_of_them)))
-    to_baseline: list[Estimate] | list[None] = [None] * len(at)
-    if baseline is not None:
-        others = counted_samples(as_risk(baseline))
-        if len(others) != len(risks) or not torch.equal(others.correct, risks.correct):
-            raise InputError("baseline must have the same samples with the same labels, in the same order.")
-        theirs = lowest_reaching(at, _dtype(baseline))
-        estimated = estimates(model - benefits(others, theirs)[0])
-        ours_alone, theirs_alone = _treated_by_one(risks, others, reached, theirs)
-        masses = ((-odds, ours_alone[0]), (1.0, ours_alone[1]), (odds, theirs_alone[0]), (-1.0, theirs_alone[1]))
-        to_baseline = above.widened_by(estimated, clusters, *masses)
-    return tuple(map(NetBenefit, at.tolist(), *widened, *above.shares(clusters), to_baseline))
-
-
-def lowest_reaching(thresholds: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the lowest risks that reach thresholds, as those of this precision are read."""
-    return thresholds * (1 - _ROUNDING * torch.finfo(dtype).eps)
-
-
-def _treated_by_one(risks: TopLabel, others: TopLabel, reached: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mass that one model acts on and the other does not, and the reverse, by class, (2, m) each."""
-    mass = torch.ones_like(risks.confidence) if risks.weights is None else risks.weights
-    mass, positive, m = mass.double().cpu(), risks.correct.long().cpu(), len(reached)
-    order = reached.argsort()
-    first, second = (
-        torch.searchsorted(bounds[order], one.confidence.double().cpu(), right=True)
-        for one, bounds in ((risks, reached), (others, theirs))
-    )
-    size, back = m + 1, order.argsort()
-    sums = sums_by((positive * size + first) * size + second, mass, 2 * size * size).view(2, size, size)
-    # A sample that reaches i thresholds by the one and j by the other is treated by the one alone at those between.
-    by_first = sums.flip(1).cumsum(1).flip(1).cumsum(2)[:, 1:, :-1].diagonal(dim1=1, dim2=2)
-    by_second = sums.flip(2).cumsum(2).flip(2).cumsum(1)[:, :-1, 1:].diagonal(dim1=1, dim2=2)
-    return by_first[:, back], by_second[:, back]
-
-
-def _dtype(samples: Predictions | TopLabel) -> torch.dtype:
-    return samples.confidence.dtype if isinstance(samples, TopLabel) else samples.logits.dtype
-
-
-class Above(NamedTuple):
-    """Sums over samples at or above thresholds, of the negative class and of the positive one."""
-
-    treated: Tensor  # (groups, 2, m)
-    totals: Tensor  # (groups, 2)
-    squares: Tensor  # (2, m) squared weights of the treated
-    total_squares: Tensor  # (2,)
-
-    @classmethod
-    def of(cls, risks: TopLabel, thresholds: Tensor, group: Tensor, groups: int) -> "Above":
-        confidence, positive, m = risks.confidence.double().cpu(), risks.correct.long().cpu(), len(thresholds)
-        mass = torch.ones_like(confidence) if risks.weights is None else risks.weights.double().cpu()
-        order = thresholds.argsort()
-        place = torch.searchsorted(thresholds[order], confidence, right=True)  # thresholds that it reaches
-        sums = sums_by((group * 2 + positive) * (m + 1) + place, mass, groups * 2 * (m + 1)).view(groups, 2, m + 1)
-        squares = sums_by(positive * (m + 1) + place, mass.square(), 2 * (m + 1)).view(2, m + 1)
-        above, squares_above = (part.flip(-1).cumsum(-1).flip(-1)[..., 1:] for part in (sums, squares))
-        back = order.argsort()
-        return cls(above[..., back], sums.sum(-1), squares_above[..., back], squares.sum(-1))
-
-    def widened(
-        self, odds: Tensor, clusters: Clusters | None, *estimated: list[Estimate]
-    ) -> tuple[list[Estimate], list[Estimate], list[Estimate]]:
-        """Return net benefits, those of acting on all, and their differences, as wide as their shares at least."""
-        treated = self.treated.sum(0)
-        totals = self.totals.sum(0)[:, None].expand_as(treated)
-        net_benefit, treat_all, to_treat_all = estimated
-        return (
-            self.widened_by(net_benefit, clusters, (-odds, treated[0]), (1.0, treated[1])),
-            self.widened_by(treat_all, clusters, (1 + odds, totals[1])),
-            self.widened_by(to_treat_all, clusters, (odds, totals[0] - treated[0]), (-1.0, totals[1] - treated[1])),
-        )
-
-    def widened_by(
-        self, estimated: list[Estimate], clusters: Clusters | None, *masses: tuple[Tensor | float, Tensor]
-    ) -> list[Estimate]:
-        """Return estimates as wide at least as the sum of factors times shares of all samples, of these masses, (m,).
-
-        Wilson's distances to the bounds of the shares add up in squares.
-        """
-        n = float(self.totals.sum())
-        size = n**2 / float(self.total_squares.sum() * (1.0 if clusters is None else clusters.design_effect))
-        below, above = (
-            torch.zeros(len(estimated), dtype=torch.float64),
-            torch.zeros(len(estimated), dtype=torch.float64),
-        )
-        for factor, mass in masses:
-            shares = (mass / n).clamp(0, 1)
-            bounds = torch.tensor([wilson_interval(share * size, size) for share in shares.tolist()])
-            ends = torch.stack([bounds[:, 0] - shares, bounds[:, 1] - shares]) * factor
-            below, above = below + ends.amin(0).square(), above + ends.amax(0).square()
-        return [
-            Estimate(one.value, min(one.low, one.value - low), max(one.high, one.value + high))
-            for one, low, high in zip(estimated, below.sqrt().tolist(), above.sqrt().tolist(), strict=True)
-        ]
-
-    def shares(self, clusters: Clusters | None) -> list[list[Estimate]]:
-        """Return the shares of treated samples, of treated positives, and of positives among the treated."""
-        effect = 1.0 if clusters is None else clusters.design_effect
-        treated, totals = self.treated.sum(0), self.totals.sum(0)
-
-        def share(hits: Tensor, of: Tensor, squares: Tensor) -> list[Estimate]:
-            trials = effective_number(of, squares * effect)
-            return [
-                Estimate(hit / n, *wilson_interval(hit / n * size, size)) if n > 0 else Estimate(*[math.nan] * 3)
-                for hit, n, size in zip(hits.tolist(), of.tolist(), trials.tolist(), strict=True)
-            ]
-
-        alike = torch.ones_like(treated[0])
-        return [
-            share(treated.sum(0), totals.sum() * alike, self.total_squares.sum() * alike),
-            share(treated[1], totals[1] * alike, self.total_squares[1] * alike),
-            share(treated[1], treated.sum(0), self.squares.sum(0)),
-        ]

@@ -30,7 +30,8 @@ def log_evaluation(
     """Log every metric with its interval, the report, and figures to an experiment tracker.
 
     A metric is three scalars: ``ece``, ``ece_low`` and ``ece_high``, so that a chart over steps shows what is noise.
-    Numbers that are undefined are left out. The report is text, in Markdown, where the tracker takes text.
+    Of two classes, ``ece`` and ``smece`` are of the probability of the positive one, as in the report, and
+    ``risk_auroc`` is added. Numbers that are undefined are left out. The report is text, in Markdown, where the tracker takes text.
 
     Args:
         evaluation: What :func:`calibrant.evaluate` returned.
@@ -59,7 +60,7 @@ def log_evaluation(
     report, pictures = to_markdown(evaluation_page(evaluation)), dict(figures or {})
     scalars = {
         f"{prefix}{name}{suffix}": number
-        for name, estimate in evaluation.metrics.items()
+        for name, estimate in evaluation.decisive.items()
         for suffix, number in (("", estimate.value), ("_low", estimate.low), ("_high", estimate.high))
         if math.isfinite(number)
     }

@@ -439,7 +439,7 @@ def accuracy_sentences(method: MethodResult) -> list[str]:
         if why == "noise" and (change.low > 0 or change.high < 0):
             why = "noise, once corrected for the number of methods"
         return [f"{start} changes by {points_words(change)}: {why}."]
-    return [f"{start} {'rises' if change.value > 0 else 'falls'}, by {points_words(change)}."]
+    return [f"{start} {'rises' if change.value > 0 else 'falls'}: {points_words(change)}."]
 
 
 def separation_words(method: MethodResult) -> list[str]:

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from calibrant.catalogue import metrics as known_metrics
 from calibrant.errors import counted, terminal_text
 from calibrant.evidence import Side
+from calibrant.metrics.states import TopStatistic
 from calibrant.report import page
+from calibrant.report.risk import class_name
 from calibrant.scale.trend import Period, Trend
 
 _SCHEMA = "calibrant.trend/1"
@@ -28,12 +29,14 @@ def trend_page(trend: Trend, *, source: str | None = None) -> page.Page:
         if number
         else ["Go on adding periods: the test allows for any number of looks."]
     )
-    headings = [page.arrow(name, known_metrics[name].lower_is_better) for name in trend.metrics]
+    headings = [page.arrow(name, metric.lower_is_better) for name, metric in trend.metrics.items()]
     rows = [
         [page.name_cell(p.name), f"{p.n:,}", *(_cell(trend, p, metric) for metric in trend.metrics)]
         for p in trend.periods
     ]
-    section = page.Section("Over time", (page.table(["period", "samples", *headings], rows),), legend=_LEGEND)
+    section = page.Section(
+        "Over time", (page.table(["period", "samples", *headings], rows),), legend=_LEGEND + _subjects(trend)
+    )
     return page.Page(
         "Trend",
         f"{counted(len(trend.periods), 'period')}, {counted(samples, 'sample')}",
@@ -45,8 +48,13 @@ def trend_page(trend: Trend, *, source: str | None = None) -> page.Page:
         full_hint="The tests",
         settings=f"{trend.resamples:,} resamples, seed {trend.seed}",
         charts=lambda: _charts(trend),
-        data=lambda: page.document(_SCHEMA, {"metrics": trend.metrics, "periods": list(map(_data, trend.periods))}),
+        data=lambda: page.document(_SCHEMA, _numbers(trend)),
     )
+
+
+def _numbers(trend: Trend) -> dict[str, object]:
+    of_two = {"positive": trend.positive, "of_risk": sorted(trend.of_risk)} if trend.of_risk else {}
+    return {"metrics": list(trend.metrics), **of_two, "periods": list(map(_data, trend.periods))}
 
 
 def _data(period: Period) -> dict[str, object]:
@@ -59,13 +67,14 @@ def _charts(trend: Trend) -> dict[str, Any]:
     from calibrant.report.interactive import charts_of  # loads the calibrators
 
     lines = []
-    for metric in trend.metrics:
-        kind, changed = known_metrics[metric], trend.changed(metric)
+    for metric, kind in trend.metrics.items():
+        changed = trend.changed(metric)
         values = [
             {**asdict(p.metrics[metric]), "change": {**asdict(p.changes[metric]), "side": _side(trend, p, metric)}
              if p in changed else None} for p in trend.periods
         ]  # fmt: skip
-        line = {"name": metric, "title": kind.title, "lower_is_better": kind.lower_is_better}
+        title = f"AUROC of {class_name(1, trend.positive)}" if metric == "risk_auroc" else kind.title
+        line = {"name": metric, "title": title, "lower_is_better": kind.lower_is_better}
         lines.append({**line, "values": values, "levels": trend.levels(metric)})
     periods = [{"name": terminal_text(period.name), "n": period.n} for period in trend.periods]
     return charts_of(0, []) | {"trend": page.to_plain({"periods": periods, "metrics": lines})}
@@ -81,6 +90,17 @@ def _findings(trend: Trend) -> Iterator[str]:
             yield f"{metric} {word} in {page.short(period.name)}: {numbers}."
 
 
+def _subjects(trend: Trend) -> str:
+    """Return a sentence on what metrics of two classes are of, if there are two."""
+    if not trend.of_risk:
+        return ""
+    of_top = [name for name, metric in trend.metrics.items() if isinstance(metric.statistic, TopStatistic)]
+    rest = [name for name in of_top if name not in trend.of_risk]
+    of_risk = ", ".join(name for name in of_top if name in trend.of_risk)
+    words = f" Of the probability of {class_name(1, trend.positive)}: {of_risk}"
+    return words + (f"; of the predicted class: {', '.join(rest)}." if rest else ".")
+
+
 def _cell(trend: Trend, period: Period, metric: str) -> page.Cell:
     text, is_shown = page.estimate_text(period.metrics[metric]), period in trend.changed(metric)
     return page.comparison_cell(text, _side(trend, period, metric), bold=True) if is_shown else page.Cell(text)
@@ -88,7 +108,7 @@ def _cell(trend: Trend, period: Period, metric: str) -> page.Cell:
 
 def _side(trend: Trend, period: Period, metric: str) -> Side:
     """Return whether a metric that changed became better or worse; one without a direction did neither."""
-    if known_metrics[metric].lower_is_better is None:
+    if trend.metrics[metric].lower_is_better is None:
         return "alike"
     return "worse" if metric in trend.worse(period) else "better"
 

@@ -21,9 +21,10 @@ from calibrant.evaluation import (
     worst_of_classes,
 )
 from calibrant.evidence.corp import corp_of_ranked
+from calibrant.evidence.decisions import decision_curve
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
 from calibrant.evidence.logistic import as_risk, calibration_line, line_of
-from calibrant.evidence.risk import decision_curve, evaluate_risk
+from calibrant.evidence.risk import Risk, evaluate_risk
 from calibrant.evidence.thresholds import operating_points, ranked_trials
 from calibrant.metrics import Metric
 from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
@@ -112,16 +113,21 @@ def _risk(
     evaluated: dict[str, Any] = {}
     if design.classes == 2:
         evaluated["positive"] = design.class_names[1] if design.class_names else None
+        evaluated["risk"] = risk_of_state(state, resamples=resamples)
     if len(sample) == state.n:
-        if design.classes == 2:
-            evaluated["risk"] = evaluate_risk(sample, n_bins=design.n_bins, **evidence)
         decisions = decision_curve(sample, thresholds, **evidence) if thresholds else ()
         return {**evaluated, "line": calibration_line(sample), "decisions": decisions}
     ranked = state.ranked() if design.classes is None else state.ranked_risks()
-    if design.classes == 2:
-        evaluated["risk"] = risk_of(ranked, n_bins=design.n_bins, **evidence)
     decisions = decisions_of(ranked, thresholds, dtype=getattr(torch, design.dtype)) if thresholds else ()
     return {**evaluated, "line": line_of(outcomes_of(ranked)), "decisions": decisions}
+
+
+def risk_of_state(state: EvaluationState, *, resamples: int) -> Risk:
+    """Evaluate the probability of the positive class of two, as in memory where all samples are kept."""
+    sample, evidence = state.sample.predictions, {"n_bins": state.design.n_bins, "seed": state.design.seed}
+    if len(sample) == state.n:
+        return evaluate_risk(sample, resamples=resamples, **evidence)
+    return risk_of(state.ranked_risks(), resamples=resamples, **evidence)
 
 
 def evaluate_state_slices(

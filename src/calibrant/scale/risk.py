@@ -13,25 +13,17 @@ from torch import Tensor
 
 from calibrant.checks import check_rates
 from calibrant.evidence import Estimate, NetBenefit, Risk
-from calibrant.evidence.estimates import Levels, estimate_ranked
+from calibrant.evidence.decisions import Above, lowest_reaching
+from calibrant.evidence.estimates import CHUNK, MAX_LEVELS, Levels, estimate_ranked
 from calibrant.evidence.intervals import t_quantile
 from calibrant.evidence.logistic import Outcomes, as_risk
-from calibrant.evidence.risk import (
-    Above,
-    curve_of,
-    difference_from,
-    groups_of,
-    lowest_reaching,
-    tenth_of_each,
-    with_interval,
-)
+from calibrant.evidence.risk import TENTHS, curve_of, difference_from, groups_of, tenth_of_each, with_interval
 from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, Metric, SmECE
 from calibrant.metrics.states import Cells, Ranked, RankedCells, TopStatistic, effective_number
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.predictions import Predictions
 
 _CELLS = RankedCells()
-_LEVELS, _CHUNK, _TENTHS = 512, 250, 10
 _ROUNDING = 1e-9  # of the mean of a cell
 
 
@@ -103,7 +95,7 @@ def risk_of(ranked: Ranked, *, n_bins: int, resamples: int, seed: int) -> Risk:
         values[metric.name] = float(metric.value(metric.statistic.of_ranked(ranked)))
 
     def levels_of(bins: Iterable[int]) -> Levels:
-        merged = ranked.merged(ranked.cells(_LEVELS, bins=bins))
+        merged = ranked.merged(ranked.cells(MAX_LEVELS, bins=bins))
         return Levels(merged, _resampled(merged, resamples, seed))
 
     estimates = estimate_ranked(metrics, values, ranked, levels_of, resamples=resamples, seed=seed)
@@ -111,8 +103,8 @@ def risk_of(ranked: Ranked, *, n_bins: int, resamples: int, seed: int) -> Risk:
     gap, ratio, n = predicted - observed, observed / (predicted or math.nan), float(ranked.effective_n)
     place = tenth_of_each(ranked.total)
     squares = ranked.total if ranked.squared_weights is None else ranked.squared_weights
-    total, squared, right = (sums_by(place, numbers, _TENTHS) for numbers in (ranked.total, squares, ranked.right))
-    sums = (total, sums_by(place, ranked.total * ranked.confidence, _TENTHS), right)
+    total, squared, right = (sums_by(place, numbers, TENTHS) for numbers in (ranked.total, squares, ranked.right))
+    sums = (total, sums_by(place, ranked.total * ranked.confidence, TENTHS), right)
     return Risk(
         predicted=estimates["confidence"],
         observed=estimates["accuracy"],
@@ -142,8 +134,8 @@ def _resampled(ranked: Ranked, resamples: int, seed: int) -> Iterator[Ranked]:
     masses = (ranked.right, ranked.wrong)
     trials = [(mass.square() / own.clamp(min=1e-300)).numpy() for mass, own in zip(masses, squares, strict=True)]
     weights = [own / mass.clamp(min=1e-300) for mass, own in zip(masses, squares, strict=True)]
-    for start in range(0, resamples, _CHUNK):
-        size = (min(_CHUNK, resamples - start), len(ranked.confidence))
+    for start in range(0, resamples, CHUNK):
+        size = (min(CHUNK, resamples - start), len(ranked.confidence))
         counts = [torch.from_numpy(rng.poisson(number, size)).double() for number in trials]
         right, wrong = (count * weight for count, weight in zip(counts, weights, strict=True))
         squared = None if ranked.squared_weights is None else right * weights[0] + wrong * weights[1]

@@ -325,8 +325,12 @@ class EvaluationState:
 
     def ranked_risks(self) -> Ranked:
         """Return the samples of each cell of the probability of the positive class of two as tied."""
-        sums = {name.removeprefix("risk."): numbers for name, numbers in self.sums.items() if name.startswith("risk.")}
-        return ranked_risks(sums, self.design.n_bins)
+        return ranked_risks(self.sums_of_risk(), self.design.n_bins)
+
+    def sums_of_risk(self) -> dict[str, Tensor]:
+        """Return the sums over the cells of that probability, by name."""
+        start = "risk."
+        return {name.removeprefix(start): numbers for name, numbers in self.sums.items() if name.startswith(start)}
 
     @property
     def zeros(self) -> ZeroCells | None:

@@ -1,4 +1,7 @@
-"""Metrics over time from the states of days or weeks, and a test of every one whether they changed."""
+"""Metrics over time from the states of days or weeks, and a test of every one whether they changed.
+
+Of two classes, calibration errors and ``risk_auroc`` are of the probability of the positive class, as in other reports.
+"""
 
 import itertools
 import math
@@ -14,18 +17,21 @@ import torch
 from scipy.special import gammaincc
 from torch import Tensor
 
-from calibrant.catalogue import metrics as known_metrics
 from calibrant.errors import FileError, InputError, without_our_warnings
 from calibrant.evidence.estimates import Estimate
+from calibrant.evidence.risk import OF_RISK
 from calibrant.metrics import Metric
 from calibrant.metrics.states import Averaged, Ranked, TopStatistic
-from calibrant.scale.evaluation import estimate_state
+from calibrant.numerics.binning import sums_by
+from calibrant.scale.evaluation import estimate_state, risk_of_state
 from calibrant.scale.shards import Plan, Shard
 from calibrant.scale.state import Design, EvaluationState, sample_keys
 from calibrant.slices import MISSING, check_few_values
 
 DEFAULT_METRICS = ("ece", "accuracy", "nll")
+OF_TWO_CLASSES = ("ece", "risk_auroc", "nll")  # the same where there are two
 LEVEL = 0.05
+_LEVELS = 4096  # of a probability, as of a confidence, when samples are divided at random
 _DRAWS = 400  # divisions of the samples at random, whose mean and spread the test reads
 
 
@@ -58,12 +64,14 @@ class Period:
 @final
 @dataclass(frozen=True)
 class Trend:
-    """Metrics over time."""
+    """Metrics over time, by name."""
 
     periods: list[Period]
-    metrics: tuple[str, ...]
+    metrics: dict[str, Metric]
     resamples: int
     seed: int
+    of_risk: frozenset[str] = frozenset()  # metrics of the probability of the second of two classes
+    positive: str | None = None  # name of that class
 
     def changed(self, metric: str) -> list[Period]:
         """Return the periods in which a metric changed."""
@@ -82,7 +90,7 @@ class Trend:
     def worse(self, period: Period) -> list[str]:
         """Return the metrics that became worse in a period."""
         shown = {name: change.difference for name, change in period.changes.items() if change.is_shown}
-        return [name for name, change in shown.items() if (change > 0) == known_metrics[name].lower_is_better]
+        return [name for name, change in shown.items() if (change > 0) == self.metrics[name].lower_is_better]
 
 
 def measure_trend(
@@ -103,7 +111,8 @@ def measure_trend(
         raise InputError(f"a trend must have at least two periods; got {len(states)}.")
     first_name, first = next(iter(states.items()))
     chosen = _chosen(first, metrics)
-    before = {metric.name: deepcopy(first) for metric in chosen}
+    of_risk = frozenset(OF_RISK.keys() & chosen if first.design.classes == 2 else ())
+    before = {metric: deepcopy(first) for metric in chosen}
     periods: list[Period] = []
     for look, (name, state) in enumerate(states.items()):
         progress(f"measuring {name}")
@@ -111,17 +120,21 @@ def measure_trend(
             raise InputError(f"every state of a trend must hold samples; {name} holds none. Leave it out.")
         if different := first.design.difference(state.design):
             raise FileError(f"{name} must be gathered as {first_name} was; it has {different}.")
-        changes, tested = {}, chosen if look else []  # the first period has none before it
-        for metric in tested:
+        changes, tested = {}, chosen if look else {}  # the first period has none before it
+        for of, metric in tested.items():
             level = LEVEL / (look * (look + 1) * len(chosen))
-            changes[metric.name] = _change(metric, before[metric.name], state, level, seed=look)
-            if changes[metric.name].is_shown:
-                before[metric.name] = deepcopy(state)
+            changes[of] = _change(metric, before[of], state, level, seed=look, of_risk=of in of_risk)
+            if changes[of].is_shown:
+                before[of] = deepcopy(state)
             else:
-                before[metric.name].merge(state)
-        estimates = estimate_state(state, state.sample.predictions, chosen, resamples=resamples)
-        periods.append(Period(name, state.n, estimates, changes))
-    return Trend(periods, tuple(metric.name for metric in chosen), resamples, first.design.seed)
+                before[of].merge(state)
+        rest = [metric for of, metric in chosen.items() if of not in of_risk]
+        estimates = estimate_state(state, state.sample.predictions, rest, resamples=resamples)
+        if of_risk:
+            estimates |= risk_of_state(state, resamples=resamples).reported()
+        periods.append(Period(name, state.n, {of: estimates[of] for of in chosen}, changes))
+    positive = (first.design.class_names or (None, None))[1] if of_risk else None
+    return Trend(periods, chosen, resamples, first.design.seed, of_risk, positive)
 
 
 def states_by(
@@ -173,18 +186,27 @@ def in_time_order(names: Iterable[str]) -> list[str]:
 _DECIMAL, _NUMBERS = re.compile(r"-?\d+(\.\d+)?"), re.compile(r"(\d+)")
 
 
-def _chosen(state: EvaluationState, names: Sequence[str]) -> list[Metric]:
+def _chosen(state: EvaluationState, names: Sequence[str]) -> dict[str, Metric]:
     """Return the metrics of these names that sums tell, or the usual ones."""
     known = {m.name: m for m in state.metrics if isinstance(m.statistic, TopStatistic | Averaged)}
-    wanted = dict.fromkeys(names or (name for name in DEFAULT_METRICS if name in known))
+    if state.design.classes == 2:
+        known |= {name: known[field] for name, field in OF_RISK.items()}
+    usual = OF_TWO_CLASSES if state.design.classes == 2 else DEFAULT_METRICS
+    wanted = dict.fromkeys(names or (name for name in usual if name in known))
     if unknown := [name for name in wanted if name not in known]:
         raise InputError(f"a metric of a trend must be one of {', '.join(known)}; got {unknown[0]!r}.")
-    return [known[name] for name in wanted]
+    return {name: known[name] for name in wanted}
 
 
-def _change(metric: Metric, before: EvaluationState, now: EvaluationState, level: float, *, seed: int) -> Change:
-    at_random = _divided_at_random if isinstance(metric.statistic, TopStatistic) else _means
-    difference, expected, spread, skewness = at_random(metric, before, now, seed)
+def _change(
+    metric: Metric, before: EvaluationState, now: EvaluationState, level: float, *, seed: int, of_risk: bool = False
+) -> Change:
+    if isinstance(metric.statistic, TopStatistic):
+        counts = _counts_of_risk if of_risk else _counts
+        moments = _divided_at_random(metric, (counts(before), counts(now)), now.design.n_bins, seed)
+    else:
+        moments = _means(metric, before, now)
+    difference, expected, spread, skewness = moments
     if math.isnan(difference) or not spread:
         return Change(difference, 0.0, 1.0, level)
     z = (difference - expected) / spread
@@ -193,18 +215,17 @@ def _change(metric: Metric, before: EvaluationState, now: EvaluationState, level
     return Change(difference, z, min(1.0, 2 * float(gammaincc(shape, shape + abs(z) * math.sqrt(shape)))), level)
 
 
-def _divided_at_random(metric: Metric, before: EvaluationState, now: EvaluationState, seed: int) -> tuple[float, ...]:
+def _divided_at_random(metric: Metric, counts: tuple[Tensor, Tensor], n_bins: int, seed: int) -> tuple[float, ...]:
     """Return how much a metric differs, and mean, spread and skewness of that where samples are divided at random."""
     statistic = cast("TopStatistic", metric.statistic)
-    parts = [_counts(state) for state in (before, now)]
-    (first, _), (second, _) = parts
-    seen = (first + second).sum(0) > 0
-    both = (first + second)[:, seen]
-    confidence = sum(part for _, part in parts)[seen] / both.sum(0)  # type: ignore[index]
+    first, second = _at_common_levels(*counts, n_bins)
+    both, confidence = (first + second)[:2], (first + second)[2] / (first + second)[:2].sum(0)
     log_odds = (confidence / (1 - confidence).clamp(min=1e-300)).log()
     rng = np.random.default_rng([seed, 5])
-    whole = np.floor(both.numpy() + (rng.random(both.shape) if now.design.weighted else 0.0)).astype(np.int64)
-    drawn = torch.from_numpy(rng.binomial(whole, float(second.sum() / both.sum()), (_DRAWS, *whole.shape))).double()
+    is_whole = bool((both == both.round()).all())  # without weights
+    whole = np.floor(both.numpy() + (0.0 if is_whole else rng.random(both.shape))).astype(np.int64)
+    share = float(second[:2].sum() / both.sum())
+    drawn = torch.from_numpy(rng.binomial(whole, share, (_DRAWS, *whole.shape))).double()
 
     def value(counts: Tensor) -> Tensor:  # (..., 2, levels)
         right, wrong = counts.unbind(-2)
@@ -212,29 +233,53 @@ def _divided_at_random(metric: Metric, before: EvaluationState, now: EvaluationS
 
     chance = value(drawn) - value(torch.from_numpy(whole).double() - drawn)
     chance = chance[~chance.isnan()]
-    difference = float(value(second[:, seen]) - value(first[:, seen]))
+    difference = float(value(second[:2]) - value(first[:2]))
     if len(chance) < 2 or not (spread := float(chance.std())):
         return difference, 0.0, 0.0, 0.0
     return difference, float(chance.mean()), spread, float((chance - chance.mean()).pow(3).mean()) / spread**3
 
 
-def _counts(state: EvaluationState) -> tuple[Tensor, Tensor]:
-    """Return the right and wrong samples at every level, (2, levels), and their summed confidence; effective ones."""
-    return state.sums["level.mass"].sum(0) * _worth(state), state.sums["level.confidence"] * _worth(state)
+def _at_common_levels(before: Tensor, now: Tensor, n_bins: int) -> tuple[Tensor, Tensor]:
+    """Return the same sums over levels that have samples, some thousands at most, none across the edge of a bin."""
+    seen = (before + now)[:2].sum(0) > 0
+    before, now = before[:, seen], now[:, seen]
+    right, wrong, confidence = before + now
+    means = confidence / (right + wrong)
+    level = Ranked(means, means, right, wrong).cells(_LEVELS, bins=[n_bins])
+    size = int(level[-1]) + 1
+    joined = (torch.stack([sums_by(level, part, size) for part in side]) for side in (before, now))
+    return next(joined), next(joined)
+
+
+def _counts(state: EvaluationState) -> Tensor:
+    """Return the right and wrong samples at every level, and their summed confidence, (3, levels); effective ones."""
+    return torch.cat([state.sums["level.mass"].sum(0), state.sums["level.confidence"][None]]) * _worth(state)
+
+
+def _counts_of_risk(state: EvaluationState) -> Tensor:
+    """Return the same of the positive class and the other at every level of the probability of the former."""
+    sums = state.sums_of_risk()
+    total, positive = sums["total"], sums["total_of_positive"]
+    squares = (sums[name] for name in ("squared_weights", "squared_weights_of_positive") if name in sums)
+    worth = _worth_of(total, positive, *squares) if state.design.weighted else 1.0
+    return torch.stack([positive, total - positive, sums["confidence"]]) * worth
 
 
 def _worth(state: EvaluationState) -> float:
-    """Return the effective samples of a unit of weight, but no more than have the variance of the weighted accuracy."""
-    if not state.design.weighted:
-        return 1.0
+    """Return the effective samples of a unit of weight."""
     names = ("total", "right", "squared_weights", "squared_right")
-    total, right, squares, of_right = (float(state.sums[f"cells.{name}"].sum()) for name in names)
+    return _worth_of(*(state.sums[f"cells.{name}"] for name in names)) if state.design.weighted else 1.0
+
+
+def _worth_of(*sums: Tensor) -> float:
+    """Return the effective samples of a unit of weight, but no more than have the variance of the weighted accuracy."""
+    total, right, squares, of_right = (float(part.sum()) for part in sums)
     share = right / total
     variance = of_right * (1 - share) ** 2 + (squares - of_right) * share**2
     return total * min(1 / squares, share * (1 - share) / variance if variance > 0 else math.inf)
 
 
-def _means(metric: Metric, before: EvaluationState, now: EvaluationState, _: int) -> tuple[float, ...]:
+def _means(metric: Metric, before: EvaluationState, now: EvaluationState) -> tuple[float, ...]:
     """Return the same of an average over samples, by the moments of all of them together."""
     groups = [[part * _worth(of) for part in of.group_states()[metric.statistic].tensors()] for of in (before, now)]
     (count, total), sizes = map(torch.cat, zip(*groups, strict=True)), [float(count.sum()) for count, _ in groups]
