@@ -42,14 +42,14 @@ class Bound:
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way:
 # the history of this file says which.
 BOUNDS = {
-    "modules": Bound("modules", 209, 240),
+    "modules": Bound("modules", 210, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 49_215, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 49_270, 38_000),
     "studio": Bound("lines of studio/", 1_429, 1_500),
     "integrations": Bound("lines of integrations/", 2_438, 2_500),
-    "scale": Bound("lines of scale/", 3_455, 2_700),
-    "imports": Bound("import lines, percent", 6.7, 6.5),
+    "scale": Bound("lines of scale/", 3_505, 2_700),
+    "imports": Bound("import lines, percent", 6.72, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),
     "stubs": Bound('"Args" entries that begin with "Of"', 0, 0),

@@ -33,7 +33,10 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
         argument("STATE", "States in the order of time, a folder or a quoted pattern; or, with --by, files."),
     ],
     by: Annotated[str | None, option("COLUMN", "Column of the periods, of files of predictions.")] = None,
-    metric: Annotated[list[str] | None, option("NAME", "Metric to follow; ece, accuracy, nll unless given; of two classes ece, risk_auroc, nll.")] = None,
+    metric: Annotated[
+        list[str] | None,
+        option("NAME", "Metric to follow; ece, accuracy, nll unless given; of two classes ece, risk_auroc, nll."),
+    ] = None,
     fail_if_worse: Annotated[
         bool, flag("--fail-if-worse", "Exit with 1 if a metric became worse in the last period; not in one before it.")
     ] = False,

@@ -280,7 +280,7 @@ class MetricAxis(NamedTuple):
 # Shares and errors of shares are read in percent.
 _IN_PERCENT = {
     "accuracy": "Accuracy", "ace": "Adaptive ECE", "auroc": "AUROC", "confidence": "Mean confidence", "ece": "ECE",
-    "risk_auroc": "AUROC of the probability", "sce": "Classwise ECE",
+    "risk_auroc": "Risk AUROC", "sce": "Classwise ECE",
 }  # fmt: skip
 _PLAIN = {"brier": "Brier score", "entropy": "Entropy, nats", "nll": "Log-loss"}
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from calibrant.clamping import CLAMPED, REFITTED, ClampingEvaluation, ClampingOutcome, ClampingSummary, clamping_metrics
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED
-from calibrant.errors import Caveat, counted, percent
+from calibrant.errors import Caveat, counted
 from calibrant.evidence import Difference
 from calibrant.maps import Scale
 from calibrant.report import comparison, page
 from calibrant.report.comparison import difference_words, method_fields, points_words
 from calibrant.report.page import Cell, Page, Row, Section, Table, Tone, Verdict, code, table
+from calibrant.report.risk import share_text
 
 _BRIEF = ("accuracy", "nll", "ece", "auroc")
 _LEGEND = (
@@ -213,7 +214,10 @@ def _facts(record: ClampingEvaluation) -> list[str]:
 
 def clamping_verdict(record: ClampingEvaluation) -> Verdict:
     """Put the evaluation of a clamped network into words."""
-    changed = [f"It changes the predicted class of {percent(record.clamped.changed)} of samples."]
+    moved = record.clamped.changed
+    changed = [
+        f"It changes the predicted class of {share_text(moved)} of samples." if moved else "It changes no prediction."
+    ]
     if record.effect is None or record.without_delta not in {TEMPERATURE, UNCALIBRATED}:
         changed = comparison.accuracy_sentences(record.clamped)  # its change differs from that by δ alone
     findings = [

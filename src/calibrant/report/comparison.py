@@ -25,7 +25,7 @@ from calibrant.evidence import Difference
 from calibrant.report import page
 from calibrant.report.evaluation import plain_estimates
 from calibrant.report.page import Cell, Page, Row, Section, Table, Verdict, code, sentence, table
-from calibrant.report.risk import decision_sections
+from calibrant.report.risk import decision_sections, share_text
 
 if TYPE_CHECKING:
     from calibrant.confidence import ConfidenceComparison
@@ -433,7 +433,7 @@ def accuracy_sentences(method: MethodResult) -> list[str]:
     if method.changed == 0:
         return ["It changes no prediction, so the accuracy stays the same."]
     change = method.differences[UNCALIBRATED]["accuracy"]
-    start = f"It changes the predicted class of {percent(method.changed)} of samples; accuracy"
+    start = f"It changes the predicted class of {share_text(method.changed)} of samples; accuracy"
     if change.side == "alike":
         why = "too little to matter" if change.is_significant else "noise"
         if why == "noise" and (change.low > 0 or change.high < 0):

@@ -110,7 +110,7 @@ def test_two_classes_are_followed_by_the_probability_of_the_positive_one(monkeyp
     page = trend_page(trend)
     assert "Of the probability of class 1: ece, risk_auroc." in page.sections[0].legend
     assert page.charts()["trend"]["metrics"][1]["title"] == "AUROC of class 1"
-    assert [ax.get_ylabel() for ax in plot_trend(trend).axes[1:]] == ["ECE, %", "AUROC of the probability, %", "Log-loss"]
+    assert [ax.get_ylabel() for ax in plot_trend(trend).axes[1:]] == ["ECE, %", "Risk AUROC, %", "Log-loss"]
 
 
 @pytest.mark.parametrize("weighted", [False, True])
