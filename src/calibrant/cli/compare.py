@@ -77,12 +77,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
         progress(f"reading {calibration_file} and {test_file}", 0, 1)
         evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed}
         is_streamed = any(scale.streams(source) for source in sets)
-        thresholds = options.check_thresholds(threshold)
-        if thresholds and is_streamed:
-            raise InputError(
-                "--threshold of a comparison must come with samples that are read into memory; got --stream or another "
-                "option of scale, states, or large files. Leave one of the two out, or evaluate each method."
-            )
+        evidence["thresholds"] = options.check_thresholds(threshold)
         if is_streamed:
             comparison, test = _compare_streamed(sets, scale, given, parts, named, progress=progress, **evidence)
         else:
@@ -92,9 +87,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
                 _warn_of_shared_clusters(calibration, test)
             chosen = named or default_methods(calibration)
             with threads_for(calibration, test):
-                comparison = compare_methods(
-                    calibration, test, chosen, thresholds=thresholds, **evidence, progress=progress
-                )
+                comparison = compare_methods(calibration, test, chosen, **evidence, progress=progress)
         progress("drawing", 1, 1)
 
         def draw(theme: "ThemeName") -> "dict[str, Figure]":

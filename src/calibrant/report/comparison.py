@@ -98,7 +98,9 @@ def _streamed_sections(comparison: Comparison) -> list[Section]:
     shown = dict.fromkeys((UNCALIBRATED, comparison.recommended.name))
     errors = " and ".join(f"that of {name} to {streamed.auroc_error[name]:.1g}" for name in shown)
     ranks = f"Ranks are in bounded memory, so that an AUROC is exact to an error: {errors}."
-    return [Section("Streamed", items=(ranks, f"Charts are of a uniform sample of {streamed.charted:,} test samples."))]
+    sampled = "Charts" if comparison.n_classes > 2 else "Charts, differences of the ece and decisions"
+    items = (ranks, f"{sampled} are of a uniform sample of {streamed.charted:,} test samples.")
+    return [Section("Streamed", items=items)]
 
 
 # Numbers.
@@ -170,8 +172,7 @@ def _legend(comparison: Comparison, *, is_brief: bool = False) -> str:
         f"In brackets: 95 % interval, paired. Bold: best of the column. accuracy: change in percentage points{end}."
     )
     if comparison.n_classes == 2:
-        of = "probability of the positive" if comparison.streamed is None else "predicted"
-        legend += f" ece: of the {of} class."
+        legend += " ece: of the probability of the positive class."
     if is_brief:
         return legend
     planned = f"{_NAMES[comparison.simplest]} against the uncalibrated model is one planned test, not corrected"

@@ -2,13 +2,15 @@
 
 Methods that are fitted by passes over the shards see all calibration samples, the others a uniform sample of them. One
 pass over the test shards then applies every map to each batch and adds up a state for each method. The groups of test
-samples are the same for all methods, so that redrawing them gives paired differences, as in memory.
+samples are the same for all methods, so that redrawing them gives paired differences, as in memory. Of two classes, the
+sums over all samples tell the calibration error of the probability of the positive one, and a uniform sample of the
+test samples its differences, and what is gained by decisions.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load as tensors_of
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import Trial, try_fit
+from calibrant.checks import check_rates
 from calibrant.comparison import (
     UNCALIBRATED,
     Comparison,
@@ -31,9 +34,17 @@ from calibrant.comparison import (
     with_differences,
 )
 from calibrant.errors import CalibrantError, FileError, FitError, InputError, without_our_warnings
-from calibrant.evidence import Estimate, report_differences
-from calibrant.evidence.differences import FLOOR_DRAWS, Difference, Resampled, errors_with_floor, paired_difference
+from calibrant.evidence import Estimate, decision_curve, estimate, report_differences
+from calibrant.evidence.differences import (
+    FLOOR_DRAWS,
+    Difference,
+    PairedBootstrap,
+    Resampled,
+    errors_with_floor,
+    paired_difference,
+)
 from calibrant.evidence.estimates import values_of
+from calibrant.evidence.logistic import as_risk, has_risk
 from calibrant.evidence.risk import OF_RISK
 from calibrant.maps import Map
 from calibrant.metrics import Metric
@@ -43,6 +54,7 @@ from calibrant.predictions import Predictions
 from calibrant.scale.evaluation import draw_counts, estimate_state, resampled_levels
 from calibrant.scale.fits import check_streams, fit_streamed
 from calibrant.scale.jobs import LOCAL, Engine, first_design, gather
+from calibrant.scale.risk import estimate_risks
 from calibrant.scale.shards import Plan, Shard, Task
 from calibrant.scale.state import GROUPS, Design, EvaluationState, Sample, of_positive_weight
 
@@ -65,7 +77,7 @@ class StreamedComparison(NamedTuple):
     test: Predictions
 
 
-def compare_streamed(
+def compare_streamed(  # noqa: PLR0913  # the options of the command line
     calibration: ShardSet,
     test: ShardSet,
     calibrators: Iterable[Calibrator] | None = None,
@@ -73,6 +85,7 @@ def compare_streamed(
     n_bins: int = 15,
     resamples: int = 500,
     seed: int = 0,
+    thresholds: Sequence[float] = (),
     engine: Engine = LOCAL,
     progress: Progress = lambda _text, _done, _total: None,
 ) -> StreamedComparison:
@@ -94,6 +107,9 @@ def compare_streamed(
     if not isinstance(sample, Predictions) or design.classes is None:
         raise InputError("methods must be compared on scores of every class; these files have only the top label.")
     check_classes((sample.n_classes, sample.class_names), (design.classes, design.class_names))
+    thresholds = check_rates(thresholds, "thresholds")
+    if thresholds:
+        as_risk(sample)  # refuses more classes before the fits
     simplest = simplest_method(design.class_names)
     methods = methods_of(default_methods(sample) if calibrators is None else calibrators, simplest)
     trials: dict[str, Trial] = {}
@@ -105,6 +121,7 @@ def compare_streamed(
     states, changed = _gather(maps, tasks, test.plan, design, engine, progress)
     drawn = states[UNCALIBRATED].sample.predictions
     assert isinstance(drawn, Predictions)
+    readings = _Readings(states[UNCALIBRATED], drawn, resamples)
     results, values = list[MethodResult](), dict[str, dict[str, Resampled]]()
     for done, (name, trial) in enumerate(trials.items()):
         title, seconds = methods[name].title, trial.seconds
@@ -112,18 +129,19 @@ def compare_streamed(
         if trial.map is not None:
             progress(f"resampling {name}", done, len(methods))
             state, mapped = states[name], trial.map.transform(drawn)
-            estimates = estimate_state(state, mapped, resamples=resamples)
-            estimated = {metric.name: estimates[metric.name] for metric in state.metrics}
-            values[name] = _resampled(state, estimated, resamples, state.metrics)
+            estimates, values[name] = readings.of(state, mapped)
             total = float(state.cells.total.sum())
-            result = replace(result, metrics=estimated, changed=changed[name] / total, map=trial.map)
+            result = replace(result, metrics=estimates, changed=changed[name] / total, map=trial.map)
+            if thresholds:
+                decisions = decision_curve(mapped, thresholds, baseline=drawn, resamples=resamples, seed=seed)
+                result = replace(result, decisions=decisions)
         results.append(result)
     state = states[UNCALIBRATED]
     sampled = len(sample) / max(first.n, len(sample))
     cautions = warn_of_cautions(sample, drawn, _accuracy(first), _accuracy(state), sampled=sampled)
     is_sample = len(sample) < first.n
     comparison = Comparison(
-        with_differences(results, state.metrics, values, partial(_difference, state=state), simplest.name),
+        with_differences(results, state.metrics, values, readings.difference, simplest.name),
         n_calibration=first.n,
         n_test=state.n,
         n_classes=design.classes,
@@ -243,6 +261,39 @@ def _states_of_task(task: Task, *, plan: Plan, design: Design, maps: Mapping[str
 
 
 # What is read off the states.
+
+
+class _Readings:
+    """Estimates and resamples of each method, from its sums over all test samples and a uniform sample of these.
+
+    Of two classes, the calibration error is that of the risk; it is resampled in the uniform sample.
+    """
+
+    def __init__(self, plain: EvaluationState, drawn: Predictions, resamples: int) -> None:
+        self._plain, self._resamples, self._is_all = plain, resamples, len(drawn) == plain.n
+        self._of_risk = [metric for metric in plain.metrics if has_risk(drawn) and metric.name in OF_RISK]
+        self._rest = [metric for metric in plain.metrics if metric not in self._of_risk]
+        self._evidence: dict[str, Any] = {"resamples": resamples, "seed": plain.design.seed}
+        self._bootstrap = PairedBootstrap(as_risk(drawn), self._of_risk, **self._evidence) if self._of_risk else None
+
+    def of(self, state: EvaluationState, mapped: Predictions) -> tuple[dict[str, Estimate], dict[str, Resampled]]:
+        """Return every metric, of all samples and of all resamples."""
+        estimates = estimate_state(state, mapped, self._rest, resamples=self._resamples)
+        values = _resampled(state, estimates, self._resamples, self._rest)
+        if self._bootstrap is not None:
+            risks = as_risk(mapped)
+            if self._is_all:
+                estimates |= estimate(risks, self._of_risk, **self._evidence)
+            else:
+                estimates |= estimate_risks(state.ranked_risks(), self._of_risk, **self._evidence)
+            values |= self._bootstrap.values(risks)
+        return {metric.name: estimates[metric.name] for metric in self._plain.metrics}, values
+
+    def difference(self, metric: Metric, baseline: Resampled, candidate: Resampled) -> Difference:
+        """Return a difference between two methods, not corrected."""
+        if self._bootstrap is not None and metric in self._of_risk:
+            return self._bootstrap.difference(metric, baseline, candidate)
+        return _difference(metric, baseline, candidate, state=self._plain)
 
 
 def state_differences(

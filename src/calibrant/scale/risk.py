@@ -89,16 +89,7 @@ def _squares(ranked: Ranked) -> tuple[Tensor, Tensor]:
 def risk_of(ranked: Ranked, *, n_bins: int, resamples: int, seed: int) -> Risk:
     """Compare the probability of the positive class with how often that class occurs."""
     metrics: tuple[Metric, ...] = (Confidence(), Accuracy(), ECE(n_bins), SmECE(), AUROC(ranks=_CELLS))
-    values = dict[str, float]()
-    for metric in metrics:
-        assert isinstance(metric.statistic, TopStatistic)
-        values[metric.name] = float(metric.value(metric.statistic.of_ranked(ranked)))
-
-    def levels_of(bins: Iterable[int]) -> Levels:
-        merged = ranked.merged(ranked.cells(MAX_LEVELS, bins=bins))
-        return Levels(merged, _resampled(merged, resamples, seed))
-
-    estimates = estimate_ranked(metrics, values, ranked, levels_of, resamples=resamples, seed=seed)
+    estimates = estimate_risks(ranked, metrics, resamples=resamples, seed=seed)
     predicted, observed = estimates["confidence"].value, estimates["accuracy"].value
     gap, ratio, n = predicted - observed, observed / (predicted or math.nan), float(ranked.effective_n)
     place = tenth_of_each(ranked.total)
@@ -120,6 +111,20 @@ def risk_of(ranked: Ranked, *, n_bins: int, resamples: int, seed: int) -> Risk:
         tenths=groups_of(ranked.confidence, place, *sums, effective_number(total, squared)),
         curve=curve_of(outcomes_of(ranked)),
     )
+
+
+def estimate_risks(ranked: Ranked, metrics: Sequence[Metric], *, resamples: int, seed: int) -> dict[str, Estimate]:
+    """Estimate metrics of the risk."""
+    values = dict[str, float]()
+    for metric in metrics:
+        assert isinstance(metric.statistic, TopStatistic)
+        values[metric.name] = float(metric.value(metric.statistic.of_ranked(ranked)))
+
+    def levels_of(bins: Iterable[int]) -> Levels:
+        merged = ranked.merged(ranked.cells(MAX_LEVELS, bins=bins))
+        return Levels(merged, _resampled(merged, resamples, seed))
+
+    return estimate_ranked(metrics, values, ranked, levels_of, resamples=resamples, seed=seed)
 
 
 def _moved(ranked: Ranked, of_each: Tensor, of_positive: float) -> float:

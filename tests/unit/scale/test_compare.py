@@ -9,11 +9,13 @@ import pytest
 from tests.unit.cli.conftest import calibrant  # noqa: F401  # a fixture
 from tests.unit.scale.test_state import predictions_of
 
-from calibrant import save
-from calibrant.calibrators import HistogramBinning, IsotonicPooled, StructuredVectorScaling, VectorScaling
+from calibrant import evaluate, save
+from calibrant.calibrators import HistogramBinning, IsotonicPooled, PlattScaling, StructuredVectorScaling, VectorScaling
 from calibrant.comparison import compare, comparison_metrics
 from calibrant.errors import FileError
+from calibrant.evidence import decision_curve
 from calibrant.files.choose import LoadOptions
+from calibrant.report.comparison import comparison_page
 from calibrant.scale import Plan, find_shards, state
 from calibrant.scale.compare import ShardSet, compare_streamed
 
@@ -110,6 +112,34 @@ def test_a_sample_is_fitted_on_where_a_method_does_not_stream(sets, monkeypatch)
     expected = compare(SAMPLES[:N], SAMPLES[N:], [], resamples=20).find("temperature")
     assert methods["temperature"].nll == pytest.approx(expected.nll, abs=1e-7)  # fitted on all
     assert methods["svs"].nll < methods["uncalibrated"].nll
+
+
+@pytest.mark.parametrize("kept", [state._SAMPLE, 2000])
+def test_two_classes_are_compared_by_the_probability_of_the_positive_one(tmp_path, monkeypatch, kept):
+    monkeypatch.setattr(state, "_SAMPLE", kept)
+    monkeypatch.setattr(state, "_FEWEST_SAMPLED", kept)
+    samples = predictions_of(2 * N, 2, seed=3)
+    parts, sets = (samples[:N], samples[N:]), []
+    for name, some in zip(("cal", "test"), parts, strict=True):
+        save(some, tmp_path / f"{name}.parquet")
+        shards = find_shards([tmp_path / f"{name}.parquet"])
+        sets.append(ShardSet(shards, Plan.of(shards[0], LoadOptions())))
+    found = compare_streamed(*sets, [PlattScaling()], resamples=200, thresholds=[0.2]).comparison
+    for method in found.methods:
+        mapped = method.map.transform(parts[1])
+        expected = evaluate(mapped, resamples=200).risk.ece
+        assert method.metrics["ece"].value == pytest.approx(expected.value, abs=1e-9)
+        width = expected.high - expected.low
+        assert method.metrics["ece"].high - method.metrics["ece"].low == pytest.approx(width, rel=0.3, abs=2e-3)
+        (decision,) = method.decisions
+        gain = decision_curve(mapped, [0.2], resamples=10)[0].net_benefit.value
+        assert decision.net_benefit.value == pytest.approx(gain, abs=1e-9 if kept > N else 0.03)
+    change = found.find("temperature").differences["uncalibrated"]["ece"]
+    assert change.side == "better"
+    page = comparison_page(found)
+    assert "ece: of the probability of the positive class" in page.sections[0].legend
+    items = next(one for one in page.sections if one.title == "Streamed").items
+    assert items[1].startswith("Charts, differences of the ece and decisions are of a uniform sample of")
 
 
 def test_a_shard_that_changes_stops_the_comparison(sets, tmp_path, monkeypatch):
