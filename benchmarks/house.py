@@ -47,8 +47,8 @@ BOUNDS = {
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
     "lines": Bound("lines, without studio/, integrations/ and scale/", 49_270, 38_000),
     "studio": Bound("lines of studio/", 1_429, 1_500),
-    "integrations": Bound("lines of integrations/", 2_438, 2_500),
-    "scale": Bound("lines of scale/", 3_505, 2_700),
+    "integrations": Bound("lines of integrations/", 2_439, 2_500),
+    "scale": Bound("lines of scale/", 3_560, 2_700),
     "imports": Bound("import lines, percent", 6.72, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),
