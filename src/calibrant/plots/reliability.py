@@ -5,7 +5,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -240,8 +240,20 @@ def plot_classwise(
     which = f"the {shown} worst of {diagram.n_classes} classes" if shown < diagram.n_classes else f"{shown} classes"
     numbers = [which, f"classwise ECE {percent(diagram.sce, 2)}", layout.size_text(diagram.n, diagram.effective_n)]
     detail = DOT.join(filter(None, [without_middle(name, 22), *numbers]))
-    axes = "Probability of the class, %", "Samples of the class, %"
-    return _small_multiples(diagram.classes, "Reliability by class", detail, axes, figure, theme)
+    return _small_multiples(diagram.classes, "Reliability by class", detail, _OF_CLASS, figure, theme)
+
+
+class _Words(NamedTuple):
+    """Words for the axes of small reliability diagrams, and for gaps on either side of the diagonal."""
+
+    x: str
+    y: str
+    over: str
+    under: str
+
+
+_OF_CLASS = _Words("Probability of the class, %", "Samples of the class, %", "probability too high", "too low")
+_OF_CONFIDENCE = _Words("Confidence, %", "Accuracy, %", "overconfident", "underconfident")
 
 
 def plot_slices(
@@ -257,13 +269,13 @@ def plot_slices(
     """Draw a small reliability diagram for each slice, from :func:`~calibrant.diagrams.slice_reliability`.
 
     Marks are those of :func:`plot_classwise`. ``column`` names what the samples are sliced by, ``of`` the number of all
-    slices; ``of_class`` labels the axes as the probability of a class, not as confidence.
+    slices; with ``of_class`` the words are for the probability of a class, not for confidence.
     """
     shown = len(panels)
     which = f"the {shown} worst of {of} slices" if of is not None and shown < of else f"{shown} slices"
     detail = DOT.join(filter(None, [without_middle(name, 22), which]))
-    axes = ("Probability of the class, %", "Samples of the class, %") if of_class else ("Confidence, %", "Accuracy, %")
-    return _small_multiples(panels, f"Reliability by {without_middle(column, 24)}", detail, axes, figure, theme)
+    words = _OF_CLASS if of_class else _OF_CONFIDENCE
+    return _small_multiples(panels, f"Reliability by {without_middle(column, 24)}", detail, words, figure, theme)
 
 
 _MOST_SLICES = 12  # in a figure
@@ -293,18 +305,13 @@ def slice_figures(
 
 
 def _small_multiples(
-    panels: Sequence[ClassReliability],
-    title: str,
-    detail: str,
-    axes: tuple[str, str],
-    figure: Figure | None,
-    theme: ThemeName,
+    panels: Sequence[ClassReliability], title: str, detail: str, words: _Words, figure: Figure | None, theme: ThemeName
 ) -> Figure:
     """Draw a panel for each class or slice, with one head and one pair of axis labels for all."""
     colours, shown = layout.theme_named(theme), len(panels)
     columns = shown if shown <= 4 else min((4, 5, 3), key=lambda number: -shown % number)  # few empty places
     rows = math.ceil(shown / columns)
-    handles = _class_handles([of.bins for of in panels], colours)
+    handles = _class_handles([of.bins for of in panels], words, colours)
     narrowest, head = {4: 7.2, 5: 8.8}.get(len(handles), 6.6), 0.7  # inches: the legend across, title and legend down
     side = min(3.2, max(2.2, narrowest / columns))
     width, height = max(narrowest, side * columns) + 0.6, (side + 0.2) * rows + 1.3
@@ -318,8 +325,8 @@ def _small_multiples(
             axis.set_ticks(np.linspace(0, 1, 3))
             layout.percent_axis(axis)
             axis.set_tick_params(labelleft=labelled, labelbottom=labelled)
-    figure.supxlabel(axes[0], color=colours.muted, fontsize=SIZES["label"])
-    figure.supylabel(axes[1], color=colours.muted, fontsize=SIZES["label"])
+    figure.supxlabel(words.x, color=colours.muted, fontsize=SIZES["label"])
+    figure.supylabel(words.y, color=colours.muted, fontsize=SIZES["label"])
     return figure
 
 
@@ -345,12 +352,12 @@ def _draw_class(ax: Axes, of: ClassReliability, theme: Theme) -> None:
     layout.note(ax, theme, numbers, (0, 1), (0, 5), va="bottom")
 
 
-def _class_handles(bins: list[ReliabilityBins], theme: Theme) -> list[Artist]:
+def _class_handles(bins: list[ReliabilityBins], words: _Words, theme: Theme) -> list[Artist]:
     """Return the legend's entries for what occurs in these bins."""
     enough = [of.count >= _FEW_SAMPLES for of in bins]
     gaps = np.concatenate([of.gap[of.outside].numpy() for of in bins])
-    kinds = {"over": "overconfident"} if (gaps < 0).any() else {}
-    kinds |= {"under": "underconfident"} if (gaps > 0).any() else {}
+    kinds = {"over": words.over} if (gaps < 0).any() else {}
+    kinds |= {"under": words.under} if (gaps > 0).any() else {}
     handles: list[Artist] = [
         Line2D([], [], linestyle="none", label=label, **_class_look(kind, theme))
         for kind, label in {**kinds, "within": "within chance"}.items()

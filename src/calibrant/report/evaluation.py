@@ -301,26 +301,28 @@ def _cells(estimated: Estimate) -> list[str]:
 
 def _parts(evaluation: Evaluation) -> list[str]:
     """Return the decompositions, a sentence each."""
+    text = page.number_text
     lines = [
-        f"{name} {split.total:.4f} = removed by one temperature {split.calibration:.4f} ({split.calibration_low:.4f} … "
-        f"{split.calibration_high:.4f}) + left {split.refinement:.4f}, cross-fitted"
+        f"{name} {text(split.total)} = removed by one temperature {text(split.calibration)} "
+        f"({text(split.calibration_low)} … {text(split.calibration_high)}) + left {text(split.refinement)}, "
+        "cross-fitted"
         for name, split in evaluation.splits.items()
     ]
     lines += [
-        f"{name} {split.score:.4f} = miscalibration {split.miscalibration:.4f} (of a calibrated model about "
-        f"{split.floor:.4f}; p {page.p_text(split.p)}) − discrimination {split.discrimination:.4f} + uncertainty "
-        f"{split.uncertainty:.4f} (CORP, exact)"
+        f"{name} {text(split.score)} = miscalibration {text(split.miscalibration)} (of a calibrated model about "
+        f"{text(split.floor)}; p {page.p_text(split.p)}) − discrimination {text(split.discrimination)} + uncertainty "
+        f"{text(split.uncertainty)} (CORP, exact)"
         for name, split in evaluation.corp.items()
     ]
     parts, terms = evaluation.murphy, evaluation.refinement_terms
     lines.append(
-        f"top_brier {parts.brier:.4f} = reliability {parts.reliability:.4f} − resolution {parts.resolution:.4f} + "
-        f"uncertainty {parts.uncertainty:.4f} + within bins {parts.within_bin:.4f} (Murphy, exact)"
+        f"top_brier {text(parts.brier)} = reliability {text(parts.reliability)} − resolution {text(parts.resolution)} "
+        f"+ uncertainty {text(parts.uncertainty)} + within bins {text(parts.within_bin)} (Murphy, exact)"
     )
     lines.append(
-        f"α {terms.alpha:.4f} − β {terms.beta:.4f} − γ {terms.gamma:.4f} = {terms.equation_9:.4f} (equation 9 of Singh "
-        f"et al., which is not an identity); exact: ece {terms.ece:.4f} ≥ |confidence − accuracy| "
-        f"{abs(terms.confidence_minus_accuracy):.4f}"
+        f"α {text(terms.alpha)} − β {text(terms.beta)} − γ {text(terms.gamma)} = {text(terms.equation_9)} (equation 9 "
+        f"of Singh et al., which is not an identity); exact: ece {text(terms.ece)} ≥ |confidence − accuracy| "
+        f"{text(abs(terms.confidence_minus_accuracy))}"
     )
     return lines
 

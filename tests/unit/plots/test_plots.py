@@ -223,7 +223,7 @@ def test_gaps_within_chance_are_pale():
 def test_the_names_of_periods_do_not_overlap(name):
     one = Estimate(0.1, 0.05, 0.15)
     periods = [Period(name.format(number), 100, {"ece": one}, {}) for number in range(1, 31)]
-    figure = plot_trend(Trend(periods, ("ece",), 100, 0))
+    figure = plot_trend(Trend(periods, {"ece": ECE()}, 100, 0))
     figure.draw_without_rendering()
     boxes = [label.get_window_extent() for label in figure.axes[-1].get_xticklabels()]
     assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
@@ -353,3 +353,21 @@ def test_the_other_set_is_predictions_too(draw):
     samples = Predictions.from_logits(torch.eye(3).repeat(20, 1), torch.arange(3).repeat(20))
     with pytest.raises(InputError, match=r"Predictions\.from_probs"):
         draw(samples, other=samples.logits.numpy())
+
+
+def test_small_diagrams_of_a_class_speak_of_its_probability_and_others_of_confidence():
+    sure = rows(3000, 3, scale=4.0)
+    by = {"half": ["first"] * 1500 + ["second"] * 1500}
+
+    def legend(figure):
+        return [
+            text.get_text() for ax in figure.axes for held in [ax.get_legend()] if held for text in held.get_texts()
+        ]
+
+    assert "probability too high" in legend(plot_classwise(sure))
+    sliced = slice_figures(sure, evaluate_slices(sure, by=by, resamples=50), by)["by_half"]
+    assert "overconfident" in legend(sliced)
+    two = rows(3000, 2, scale=4.0)
+    of_class = slice_figures(two, evaluate_slices(two, by=by, resamples=50), by)["by_half"]
+    assert "probability too high" in legend(of_class)
+    assert "overconfident" not in legend(of_class)
