@@ -138,8 +138,10 @@ def made_two_classes():
         )
         for at, value, of_all in ((0.05, 0.081, 0.0789), (0.1, 0.061, 0.0278))
     )  # fmt: skip
+    made = made_evaluation(names=("fine", "fraud"), zeros=False)
     return replace(
-        made_evaluation(names=("fine", "fraud"), zeros=False),
+        made,
+        metrics=made.metrics | errors,
         classes=2,
         positive="fraud",
         majority=ClassShare(0, "fine", 0.875),

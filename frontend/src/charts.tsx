@@ -1,6 +1,7 @@
 /** The charts: sums in, SVG out. What hue shows is also shown by hatching, dashes or shape. */
 import { useContext, useId, useState } from "preact/hooks";
 import type { Bin } from "./bins";
+import type { Words } from "./claims";
 import type { Corp, Density, Risk } from "./data";
 import { Pick } from "./pick";
 import { Axes, band, Figure, heightOf, linear, logarithmic, MARGIN, number, path, percentTick, type Point, type Scale, share, whole } from "./plot";
@@ -12,19 +13,15 @@ const FEW = 10; // samples below which a bin is drawn pale
 const inner = (width: number, height: number): [Point, Point] => [[MARGIN.left, width - MARGIN.right], [height - MARGIN.bottom, MARGIN.top]];
 const diagonal = (x: Scale, y: Scale) => <line class="diagonal" x1={x.at(0)} y1={y.at(0)} x2={x.at(1)} y2={y.at(1)} />;
 
-export function binWords(bin: Bin): string {
-  return `Confidence ${share(bin.low)} to ${share(bin.high)}: ${whole(Math.round(bin.count))} samples claim ${share(bin.confidence)} and are right ${share(bin.accuracy)} of the time`;
-}
-
 /** A box as part of a path. */
 const box = (left: number, right: number, top: number, foot: number): string => `M${left.toFixed(1)} ${foot.toFixed(1)}V${top.toFixed(1)}H${right.toFixed(1)}V${foot.toFixed(1)}Z`;
 
 /** Accuracy in bins of confidence; hatched where it falls short, plain where it exceeds. Arrow keys walk the bins. */
-export function Reliability(props: { name: string; title: string; bins: Bin[]; alt: string; other?: Bin[]; below?: ComponentChildren }) {
-  const { bins, other } = props, id = useId(), [chosen, choose] = useState(-1), picks = useContext(Pick);
+export function Reliability(props: { name: string; title: string; words: Words; bins: Bin[]; alt: string; other?: Bin[]; below?: ComponentChildren }) {
+  const { bins, other, words } = props, id = useId(), [chosen, choose] = useState(-1), picks = useContext(Pick);
   const bin = bins[chosen] as Bin | undefined, most = Math.max(...bins.map((one) => one.count)), n = bins.reduce((sum, one) => sum + one.count, 0);
   const walk = (event: KeyboardEvent) => {
-    if (event.key === "Enter" && bin) picks?.bin(bin.low, bin.high);
+    if (event.key === "Enter" && bin) picks?.bin(bin.low, bin.high, words.of);
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -bins.length, End: bins.length }[event.key];
     if (step === undefined) return;
     event.preventDefault();
@@ -32,7 +29,7 @@ export function Reliability(props: { name: string; title: string; bins: Bin[]; a
   };
   return (
     <Figure name={props.name} title={props.title} alt={props.alt} onWalk={walk} onLeave={() => choose(-1)} below={<>
-      <p class="reading" aria-live="polite">{bin ? `${binWords(bin)}.${picks ? " Click or press Enter for its samples." : ""}` : `Hatched: less often right than claimed. Pale: within chance, or under 10 samples. At the foot: samples, at most ${share(most / n, 0)} a bin.`}</p>{props.below}</>}>
+      <p class="reading" aria-live="polite">{bin ? `${words.bin(bin)}.${picks ? " Click or press Enter for its samples." : ""}` : `Hatched: ${words.less}. Pale: within chance, or under 10 samples. At the foot: samples, at most ${share(most / n, 0)} a bin.`}</p>{props.below}</>}>
       {(width) => {
         const height = heightOf(width), [across, up] = inner(width, height);
         const x = linear([0, 1], across, percentTick), y = linear([0, 1], [up[0] - STRIP, up[1]], percentTick);
@@ -55,12 +52,12 @@ export function Reliability(props: { name: string; title: string; bins: Bin[]; a
         return (
           <>
             <defs><pattern id={id} width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="over-tint" width="6" height="6" /><line class="over-line" y2="6" /></pattern></defs>
-            <Axes x={x} y={y} width={width} height={height} xTitle="Confidence, %" yTitle="Accuracy, %" />
+            <Axes x={x} y={y} width={width} height={height} xTitle={words.x} yTitle={words.y} />
             {bin && <rect class="chosen" x={x.at(bin.low)} width={x.at(bin.high) - x.at(bin.low)} y={up[1]} height={up[0] - up[1]} />}
             {Object.entries(marks).map(([name, d]) => <path key={name} class={name} d={d} fill={name.startsWith("over") ? `url(#${id})` : undefined} />)}
             {diagonal(x, y)}
             {other && <path class="other" d={path(other.filter((one) => one.count >= FEW).map((one): Point => [x.at(one.confidence), y.at(one.accuracy)]))} />}
-            <rect class="hit" x={across[0]} width={across[1] - across[0]} y={up[1]} height={up[0] - up[1]} onPointerMove={point} onClick={() => bin && picks?.bin(bin.low, bin.high)} />
+            <rect class="hit" x={across[0]} width={across[1] - across[0]} y={up[1]} height={up[0] - up[1]} onPointerMove={point} onClick={() => bin && picks?.bin(bin.low, bin.high, words.of)} />
           </>);
       }}
     </Figure>
@@ -68,17 +65,17 @@ export function Reliability(props: { name: string; title: string; bins: Bin[]; a
 }
 
 /** The isotonic curve: no bins, no bandwidth. */
-export function BinFree(props: { title: string; corp: Corp; alt: string; other?: Corp; below?: ComponentChildren }) {
-  const { corp, other } = props;
+export function BinFree(props: { words: Words; corp: Corp; alt: string; other?: Corp; below?: ComponentChildren }) {
+  const { corp, other, words } = props;
   const line = (of: Corp, x: Scale, y: Scale) => path(of.confidence.map((value, i): Point => [x.at(value), y.at(of.curve[i])]));
   return (
-    <Figure name="reliability" title={props.title} alt={props.alt} below={<>
-      <p class="reading">Grey: where 95 of 100 calibrated models with these confidences would lie.</p>{props.below}</>}>
+    <Figure name="reliability" title={words.title} alt={props.alt} below={<>
+      <p class="reading">Grey: where 95 of 100 calibrated models with these {words.of ? "probabilities" : "confidences"} would lie.</p>{props.below}</>}>
       {(width) => {
         const height = heightOf(width), [across, up] = inner(width, height);
         const x = linear([0, 1], across, percentTick), y = linear([0, 1], up, percentTick);
         return <>
-          <Axes x={x} y={y} width={width} height={height} xTitle="Confidence, %" yTitle="Accuracy, %" />
+          <Axes x={x} y={y} width={width} height={height} xTitle={words.x} yTitle={words.y} />
           <path class="consistency" d={band(corp.confidence, corp.lower, corp.upper, x, y)} />
           {diagonal(x, y)}
           {other && <path class="other" d={line(other, x, y)} />}

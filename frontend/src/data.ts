@@ -29,10 +29,11 @@ export interface Positive {
   curve: { risk: number[]; observed: number[]; low: number[]; high: number[] } | null;
   decisions: { threshold: number[]; all: number[]; benefit: number[]; low: (number | null)[]; high: (number | null)[]; treated: number[]; found: (number | null)[]; right: (number | null)[] };
 }
-/** One set of predictions. */
+/** One set of predictions. Of two classes, confidence, accuracy and reliability are those of the probability of the second. */
 export interface View {
   name: string; title: string; n: number; accuracy: number; confidence: number;
-  cells: Cells; ranks: Ranks; corp: Corp; density: Density; risk: Risk;
+  cells: Cells; ranks: Ranks; corp: Corp; confidences: Cells | null; // of the predicted class, where the cells are not
+  density: Density; risk: Risk;
   temperatures: Temperatures | null; classes: Classes | null; positive: Positive | null;
 }
 export type Side = "better" | "worse" | "alike";

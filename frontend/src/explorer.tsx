@@ -1,6 +1,7 @@
 /** What a reader moves: bins, temperature, and the least confidence to answer at. */
 import { useContext, useEffect, useMemo, useState } from "preact/hooks";
 import { above, calibrationError, calibrationErrors, equalMass, equalWidth, type Kind, MOST_BINS, runningSums } from "./bins";
+import { wordsOf } from "./claims";
 import { BinFree, Curve, Densities, Reliability, RiskCoverage } from "./charts";
 import { ClampingReport } from "./clamping";
 import { DiagnosisCharts } from "./diagnosis";
@@ -54,7 +55,7 @@ export function Explorer({ charts }: { charts: Charts }) {
       {view?.positive && <h2>Predictions</h2>}
       {view && <ViewCharts key={view.name} view={view} first={chosen ? charts.views[0] : undefined} start={Math.min(charts.n_bins, MOST_BINS)} />}
       {charts.slices && <SliceCharts slices={charts.slices} bins={Math.min(charts.n_bins, MOST_BINS)} onPick={picks?.slice} />}
-      {charts.methods.length > 0 && <MethodTable methods={charts.methods} baseline={charts.baseline} />}
+      {charts.methods.length > 0 && <MethodTable methods={charts.methods} baseline={charts.baseline} of={view ? wordsOf(view).of : ""} />}
       {view?.classes && <ClassTable key={`${view.name}-classes`} classes={view.classes} onPick={picks?.predicted} />}
     </>
   );
@@ -63,12 +64,14 @@ export function Explorer({ charts }: { charts: Charts }) {
 /** The charts of one set of predictions; the first set lies over them as a dashed line, if another is shown. */
 export function ViewCharts({ view, first, start }: { view: View; first?: View; start: number }) {
   const [bins, setBins] = useState(Math.max(2, start)), [kind, setKind] = useState<Kind>("width"), [least, setLeast] = useState(90);
+  const words = wordsOf(view), { corp } = view;
   const sums = useMemo(() => runningSums(view.cells), [view]), firstSums = useMemo(() => first && runningSums(first.cells), [first]);
   const made = kind === "mass" ? equalMass(view.ranks, view.n, bins) : equalWidth(sums, bins);
   const other = first && firstSums && (kind === "mass" ? equalMass(first.ranks, first.n, bins) : equalWidth(firstSums, bins));
-  const error = calibrationError(made), answered = above(sums, least), wrong = answered.count ? answered.wrong / answered.count : 0;
+  const confidences = useMemo(() => (view.confidences ? runningSums(view.confidences) : sums), [view]);
+  const error = calibrationError(made), answered = above(confidences, least), wrong = answered.count ? answered.wrong / answered.count : 0;
   const over = view.confidence - view.accuracy;
-  const words = `Mean confidence ${share(view.confidence)}, accuracy ${share(view.accuracy)}`;
+  const means = `${words.claimed} ${share(view.confidence)}, ${words.observed} ${share(view.accuracy)}`;
   // The same element as before is not drawn again.
   const later = useLater(bins), densities = useMemo(() => <Densities density={view.density} />, [view]);
   const temperatures = useMemo(() => view.temperatures && <TemperatureCharts view={view} bins={later} />, [view, later]);
@@ -78,17 +81,17 @@ export function ViewCharts({ view, first, start }: { view: View; first?: View; s
       <fieldset class="kinds"><legend>Kind of bins</legend>{KINDS.map(([value, title]) => (
         <label><input type="radio" name={`kind-${view.name}`} value={value} checked={kind === value} onChange={() => setKind(value)} /><span>{title}</span></label>))}</fieldset>
       <p class="value">{kind === "free"
-        ? <>Miscalibration <output data-value="miscalibration">{number(view.corp.miscalibration)}</output> (a calibrated model: about {number(view.corp.floor)}) − discrimination {number(view.corp.discrimination)} + uncertainty {number(view.corp.uncertainty)} = Brier score of the confidence {number(view.corp.score)}</>
-        : <>{kind === "mass" ? "ACE" : "ECE"} <output data-value="ece">{number(error)}</output> in {bins} bins of {kind === "mass" ? "equal mass" : "equal width"}{first && `; dashed: ${first.title}`}</>}</p>
+        ? <>Miscalibration <output data-value="miscalibration">{number(corp.miscalibration)}</output> (a calibrated model: about {number(corp.floor)}) − discrimination {number(corp.discrimination)} + uncertainty {number(corp.uncertainty)} = {words.score} {number(corp.score)}</>
+        : <>{kind === "mass" ? "ACE" : "ECE"}{words.of} <output data-value="ece">{number(error)}</output> in {bins} bins of {kind === "mass" ? "equal mass" : "equal width"}{first && `; dashed: ${first.title}`}</>}</p>
     </div>);
   return (
     <>
       <div class="charts three">
         {kind === "free"
-          ? <BinFree title="Accuracy at each confidence" corp={view.corp} other={first?.corp} below={controls}
-              alt={`Isotonic reliability curve with a consistency band. ${words}. Miscalibration ${number(view.corp.miscalibration)}, discrimination ${number(view.corp.discrimination)}, uncertainty ${number(view.corp.uncertainty)}.`} />
-          : <Reliability name="reliability" title="Accuracy at each confidence" bins={made} other={other} below={controls}
-              alt={`Reliability diagram, ${bins} bins of ${kind === "mass" ? "equal mass" : "equal width"}. ${words}: ${Math.abs(over) < 0.005 ? "about equal" : over > 0 ? "overconfident" : "underconfident"}. Calibration error ${number(error)}.`} />}
+          ? <BinFree words={words} corp={corp} other={first?.corp} below={controls}
+              alt={`Isotonic reliability curve with a consistency band. ${means}. Miscalibration ${number(corp.miscalibration)}, discrimination ${number(corp.discrimination)}, uncertainty ${number(corp.uncertainty)}.`} />
+          : <Reliability name="reliability" title={words.title} words={words} bins={made} other={other} below={controls}
+              alt={`Reliability diagram, ${bins} bins of ${kind === "mass" ? "equal mass" : "equal width"}. ${means}: ${Math.abs(over) < 0.005 ? "about equal" : over > 0 ? words.over : words.under}. Calibration error ${number(error)}.`} />}
         {densities}
         <RiskCoverage risk={view.risk} other={first?.risk} n={view.n} dot={answered.count ? [answered.count / view.n, wrong] : null} below={
           <>
@@ -109,7 +112,7 @@ export function TemperatureCharts({ view, bins }: { view: View; bins: number }) 
   const [place, move] = useState(best < 0 ? ones : best);
   const all = useMemo(() => grid.cells.map(runningSums), [grid]);
   const errors = useMemo(() => calibrationErrors(all, bins), [all, bins]);
-  const temperature = grid.temperature[place].toFixed(2), made = equalWidth(all[place], bins);
+  const temperature = grid.temperature[place].toFixed(2), made = equalWidth(all[place], bins), words = wordsOf(view);
   return (
     <section class="temperature">
       <h2>One temperature</h2>
@@ -120,12 +123,12 @@ export function TemperatureCharts({ view, bins }: { view: View; bins: number }) 
         {best >= 0 && <button type="button" onClick={() => move(best)} disabled={place === best}>{grid.fitted!.toFixed(2)} (fitted)</button>}
       </div>
       <div class="charts three">
-        <Reliability name="reliability-at-temperature" title={`Accuracy at temperature ${temperature}`} bins={made}
+        <Reliability name="reliability-at-temperature" title={words.of ? `Reliability${words.of} at temperature ${temperature}` : `Accuracy at temperature ${temperature}`} words={words} bins={made}
           alt={`Reliability diagram at temperature ${temperature}, ${bins} bins. Calibration error ${number(errors[place])}.`} />
         <Curve name="nll" title="Log-loss at each temperature" yTitle="Log-loss" temperatures={grid.temperature} values={grid.nll} fitted={grid.fitted} place={place} onMove={move}
           below={<p class="reading">Log-loss <output data-value="nll-at">{number(grid.nll[place])}</output> at temperature {temperature}; {number(grid.nll[ones])} at 1.</p>} />
-        <Curve name="ece" title={`ECE at each temperature, ${bins} bins`} yTitle="ECE" temperatures={grid.temperature} values={errors} fitted={grid.fitted} place={place} onMove={move}
-          below={<p class="reading">ECE <output data-value="ece-at">{number(errors[place])}</output> at temperature {temperature}; {number(errors[ones])} at 1.</p>} />
+        <Curve name="ece" title={`ECE${words.of} at each temperature, ${bins} bins`} yTitle="ECE" temperatures={grid.temperature} values={errors} fitted={grid.fitted} place={place} onMove={move}
+          below={<p class="reading">ECE{words.of} <output data-value="ece-at">{number(errors[place])}</output> at temperature {temperature}; {number(errors[ones])} at 1.</p>} />
       </div>
     </section>
   );

@@ -130,14 +130,14 @@ export function DifferenceTable({ compared: { baseline, words, main, metrics } }
 }
 
 /** Methods side by side, lowest log-loss first, with a warning where the accuracy falls. */
-export function MethodTable({ methods, baseline }: { methods: Method[]; baseline: string }) {
+export function MethodTable({ methods, baseline, of }: { methods: Method[]; baseline: string; of: string }) {
   const changes = rangeOf(methods.map((method) => method.nll_change)), errors = rangeOf(methods.map((method) => method.ece));
   return (
     <section class="methods">
       <h2>Methods side by side</h2>
       <div class="scroll" tabIndex={0} role="region" aria-label="Methods side by side">
         <table>
-          <thead><tr><th class="text" scope="col">method</th><th class="wide" aria-hidden="true" /><th scope="col">log-loss − {baseline}</th><th class="wide" aria-hidden="true" /><th scope="col">ECE</th><th class="text" scope="col">accuracy, points</th></tr></thead>
+          <thead><tr><th class="text" scope="col">method</th><th class="wide" aria-hidden="true" /><th scope="col">log-loss − {baseline}</th><th class="wide" aria-hidden="true" /><th scope="col">ECE{of}</th><th class="text" scope="col">accuracy, points</th></tr></thead>
           <tbody>{methods.map(({ name, title, nll_change, ece, accuracy_change: change, recommended }) => (
             <tr key={name} class={recommended ? "chosen" : ""}>
               <td class="text" title={title}><code>{name}</code>{recommended && <span class="badge">recommended</span>}</td>

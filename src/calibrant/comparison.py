@@ -42,7 +42,7 @@ from calibrant.evidence import (
 from calibrant.evidence.clusters import effective_number_of
 from calibrant.evidence.intervals import is_like_guessing
 from calibrant.evidence.logistic import as_risk, has_risk
-from calibrant.evidence.risk import OF_RISK
+from calibrant.evidence.risk import is_of_risk
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.metrics.base import check_metrics
@@ -438,7 +438,7 @@ def compare(  # noqa: PLR0913  # the options of the command line
     methods = methods_of(default_methods(calibration) if calibrators is None else calibrators, simplest)
     metrics = tuple({one.name: one for one in (*comparison_metrics(n_bins), *check_metrics(metrics))}.values())
     evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
-    of_risk = [metric for metric in metrics if has_risk(test) and metric.name in OF_RISK]
+    of_risk = [metric for metric in metrics if has_risk(test) and is_of_risk(metric)]
     bootstrap = PairedBootstrap(test, [metric for metric in metrics if metric not in of_risk], **evidence)
     bootstrap_of_risk = PairedBootstrap(as_risk(test), of_risk, **evidence) if of_risk else None
     results: list[MethodResult] = []

@@ -22,7 +22,7 @@ from calibrant.evidence.corp import CorpSplit, corp
 from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.intervals import is_like_guessing
 from calibrant.evidence.logistic import CalibrationLine, calibration_line, has_risk
-from calibrant.evidence.risk import Risk, evaluate_risk
+from calibrant.evidence.risk import RISK_AUROC, Risk, is_of_risk, risk_with
 from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
 from calibrant.metrics import (
     Metric,
@@ -170,12 +170,9 @@ class Evaluation(HasReport):
         return self.metrics["confidence"].value - self.metrics["accuracy"].value
 
     @property
-    def decisive(self) -> dict[str, Estimate]:
-        """Metrics that reports and gates are about: of two classes, ``ece`` and ``smece`` are those of the risk.
-
-        So is ``risk_auroc``.
-        """
-        return self.metrics if self.risk is None else self.metrics | self.risk.reported()
+    def estimates(self) -> dict[str, Estimate]:
+        """The metrics and, of two classes, ``risk_auroc``: all that gates and experiment trackers have a name for."""
+        return self.metrics if self.risk is None else self.metrics | {RISK_AUROC: self.risk.auroc}
 
     @property
     def scale(self) -> float:
@@ -199,7 +196,7 @@ class Evaluation(HasReport):
     @property
     def is_shifted(self) -> bool:
         """Whether the log-odds of two classes need a shift beyond noise, by enough to matter. No temperature shifts."""
-        if self.classes != 2 or self.line is None or not is_beyond_noise(self.decisive):
+        if self.classes != 2 or self.line is None or not is_beyond_noise(self.metrics):
             return False
         shift = self.line.intercept
         if shift.low <= 0 <= shift.high:
@@ -216,7 +213,7 @@ class Evaluation(HasReport):
             return Advice(NextStep.check_labels, Reason.like_guessing)
         if self.cancelled >= _SMALL_ERROR or self.is_shifted:
             return Advice(NextStep.compare_methods, Reason.classes_differ)
-        return advise(self.n, self.decisive, self.splits, small=_SMALL_ERROR * self.scale)
+        return advise(self.n, self.metrics, self.splits, small=_SMALL_ERROR * self.scale)
 
     def frame_rows(self) -> list[dict[str, Any]]:
         """Return a row per metric: name, family, value, interval; for calibration errors noise floor and p-value."""
@@ -272,25 +269,30 @@ def evaluate(
     rates, thresholds = check_rates(error_rates), check_rates(thresholds, "thresholds")
     samples = _canonical_order(counted_samples(as_predictions(predictions, "evaluate", arrays)))
     metrics = metrics_for(samples, n_bins=n_bins)
-    estimates = estimate(samples, metrics, resamples=resamples, seed=seed, progress=progress)
+    evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    of_risk = [metric for metric in metrics if is_of_risk(metric)] if has_risk(samples) else []
+    rest = [metric for metric in metrics if metric not in of_risk]
+    estimates, risk = estimate(samples, rest, **evidence, progress=progress), None
+    if of_risk:
+        progress("evaluating the probability of one class")
+        risk, errors = risk_with(samples, of_risk, n_bins=n_bins, **evidence)
+        estimates |= errors
     progress("splitting the scores into calibration and refinement")
     curve = corp(samples, seed=seed)
-    evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
-    is_of_two = has_risk(samples)
     of_classes: dict[str, Any] = {"classes": None, "worst_classes": []}
     if isinstance(samples, Predictions):
         of_classes = {
             "classes": samples.n_classes,
             "worst_classes": worst_classes(samples),
             "zeros": samples.zero_cells,
-            "positive": samples.class_names[1] if samples.class_names and is_of_two else None,
+            "positive": samples.class_names[1] if samples.class_names and risk is not None else None,
             "majority": majority_of(torch.bincount(samples.labels, samples.weights), samples.class_names),
         }
     return Evaluation(
         n=len(samples),
         n_bins=n_bins,
         seed=seed,
-        metrics=estimates,
+        metrics={metric.name: estimates[metric.name] for metric in metrics},
         murphy=murphy(samples, n_bins=n_bins),
         refinement_terms=refinement_terms(samples, n_bins=n_bins),
         corp={"top_brier": curve.brier, "top_nll": curve.nll},
@@ -300,7 +302,7 @@ def evaluate(
         clusters=samples.n_clusters,
         operating_points=operating_points(ranked_trials(samples), rates) if rates else (),
         line=calibration_line(samples),
-        risk=evaluate_risk(samples, n_bins=n_bins, **evidence) if is_of_two else None,
+        risk=risk,
         decisions=decision_curve(samples, thresholds, **evidence) if thresholds else (),
         **of_classes,
     )

@@ -5,7 +5,7 @@ such as ``ece>0.05``, fails if it is shown to hold: the whole interval is beyond
 passes if it is shown to hold. So noise never fails the first, and never passes the second. ``worst(region).ece`` is the
 worst slice of a column, with an interval that allows for the number of slices.
 
-Of two classes, ``ece`` and ``smece`` are those of the probability of the positive class, as in the report, and
+Of two classes, calibration errors are those of the probability of the positive class, as in the report, and
 ``risk_auroc`` is the AUROC of that probability; all other metrics of the top label are of the predicted class.
 """
 
@@ -72,11 +72,11 @@ class Gate:
         ``positive`` are words for the positive class.
         """
         from calibrant import catalogue
-        from calibrant.evidence.risk import OF_RISK
+        from calibrant.evidence.risk import is_of_risk
         from calibrant.metrics.states import TopStatistic
 
         name = self.quantity.removesuffix(_DIFFERENCE).removeprefix(f"worst({self.column}).")
-        if name == _RISK_AUROC or (name in OF_RISK and (slices_have_risk or not self.column)):
+        if name == _RISK_AUROC or (is_of_risk(catalogue.metrics[name]) and (slices_have_risk or not self.column)):
             return replace(self, subject=f"of the probability of {positive}")
         of_top = isinstance(catalogue.metrics[name].statistic, TopStatistic)
         return replace(self, subject="of the predicted class") if of_top else self

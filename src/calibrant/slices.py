@@ -76,7 +76,7 @@ class Slice:
     column: str
     value: str
     n: int
-    metrics: dict[str, Estimate]
+    metrics: dict[str, Estimate]  # ``ece`` is that of the risk, where there is one
     corrected_p: float  # p-value of its calibration error for the number of slices; NaN with few samples
     to_rest: GapToRest
     weight: float | None = None  # its share of the weight of all samples; None where all count alike
@@ -95,11 +95,6 @@ class Slice:
         return self.metrics["accuracy"] if self.risk is None else self.risk.observed
 
     @property
-    def decisive(self) -> dict[str, Estimate]:
-        """Metrics that reports and gates are about: where there is a risk, ``ece`` is that of it."""
-        return self.metrics if self.risk is None else {**self.metrics, "ece": self.risk.ece}
-
-    @property
     def gap(self) -> float:
         """Mean confidence minus accuracy or, where there is a risk, mean probability minus share of the class."""
         return self.claimed.value - self.occurred.value
@@ -112,7 +107,7 @@ class Slice:
     @property
     def excess(self) -> float:
         """Calibration error above that of a calibrated model on as many samples."""
-        error = self.decisive["ece"]
+        error = self.metrics["ece"]
         return error.value - (error.floor or 0.0)
 
 
@@ -178,7 +173,8 @@ def evaluate_slices(
 def with_risk(slice_: Slice, risks: TopLabel, inside: Tensor, *, n_bins: int, resamples: int, seed: int) -> Slice:
     """Return a slice with what it says of the positive class, given the risks of all samples and which are inside."""
     risk = SliceRisk.of(risks[inside], n_bins=n_bins, resamples=resamples, seed=seed)
-    return replace(slice_, risk=risk, to_rest=_gap_to_rest(risks, inside))
+    metrics = slice_.metrics | {"ece": risk.ece}
+    return replace(slice_, metrics=metrics, risk=risk, to_rest=_gap_to_rest(risks, inside))
 
 
 def slice_metrics(n_bins: int, *, of_all_classes: bool) -> list[Metric]:
@@ -212,7 +208,7 @@ def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
         tested = [slice_ for slice_ in slices if slice_.column == column and slice_.n >= FEW]
         names = tested[0].metrics if tested else ()
         for name in names:
-            known = [slice_ for slice_ in tested if not math.isnan(slice_.decisive[name].value)]
+            known = [slice_ for slice_ in tested if not math.isnan(slice_.metrics[name].value)]
             if known:
                 worst[f"worst({column}).{name}"] = _worst(known, name, len(tested))
     return worst
@@ -221,7 +217,7 @@ def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:
 def _worst(slices: Sequence[Slice], name: str, number: int) -> Estimate:
     """Return the worst value of a metric, with the worst bounds of the slices, widened for ``number`` of them."""
     choose = min if catalogue.metrics[name].lower_is_better is False else max
-    estimates = [slice_.decisive[name] for slice_ in slices]
+    estimates = [slice_.metrics[name] for slice_ in slices]
     spread = 0.0
     if name == "confidence":
         halves = [
@@ -242,7 +238,7 @@ def _widened(slice_: Slice, name: str, number: int, spread: float) -> tuple[floa
     """
     from scipy.special import ndtri
 
-    own = slice_.decisive[name]
+    own = slice_.metrics[name]
     low, high, value = own.low, own.high, own.value
     if spread:
         low, high = min(low, value - spread / math.sqrt(slice_.n)), max(high, value + spread / math.sqrt(slice_.n))
@@ -376,7 +372,7 @@ def gap_to_rest(inside: GapSums, rest: GapSums, *, clustered: tuple[float, float
 
 def rank_slices(slices: list[Slice]) -> list[Slice]:
     """Correct the p-values of both questions for the number of slices, and put the worst first."""
-    errors = {str(i): slice_.decisive["ece"].p for i, slice_ in enumerate(slices) if slice_.n >= FEW}
+    errors = {str(i): slice_.metrics["ece"].p for i, slice_ in enumerate(slices) if slice_.n >= FEW}
     error_p = dict.fromkeys(map(str, range(len(slices))), math.nan)
     error_p |= holm({i: p for i, p in errors.items() if p is not None})
     gap_p = holm({str(i): slice_.to_rest.p for i, slice_ in enumerate(slices)})

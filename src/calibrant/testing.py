@@ -82,7 +82,7 @@ def assert_calibrated(
     drawn = {"resamples": resamples, "seed": seed}
     differences = None if baseline is None else report_differences(baseline, samples, metrics, **drawn)
     evaluation = evaluate(samples, n_bins=n_bins, resamples=resamples, seed=seed)
-    metrics_by_name, risk = evaluation.decisive, evaluation.risk
+    metrics_by_name, risk = evaluation.estimates, evaluation.risk
     positive = f"“{evaluation.positive}”" if evaluation.positive else "class 1"
     gates = gates if risk is None else [gate.of_two_classes(positive) for gate in gates]
     quantities = quantities_of(metrics_by_name, differences)

@@ -40,7 +40,7 @@ function Evaluate({ source, bins, seed, onCalibrate, onModels }: Step & { onMode
   const [wanted, want] = useState<Wanted>({ low: 0.9, high: 1, wrong: true }), samples = useRef<HTMLElement>(null);
   const picks = useMemo(() => {
     const show = (chosen: Wanted) => { want(chosen); samples.current?.scrollIntoView({ behavior: "smooth" }); };
-    return { bin: (low: number, high: number) => show({ low, high, wrong: false }), predicted: (name: string) => show({ low: 0, high: 1, wrong: false, predicted: name }), slice: (column: string, value: string) => show({ low: 0, high: 1, wrong: false, within: { column, value } }) };
+    return { bin: (low: number, high: number, of: string) => show({ low, high, wrong: false, ...(of && { of }) }), predicted: (name: string) => show({ low: 0, high: 1, wrong: false, predicted: name }), slice: (column: string, value: string) => show({ low: 0, high: 1, wrong: false, within: { column, value } }) };
   }, []);
   if (error) return <Trouble message={error} onAgain={again} />;
   if (!done) return <Progress job={job} onCancel={cancel} />;
@@ -99,19 +99,20 @@ function Walk({ source, bins, seed, onCalibrate }: Step) {
   return done ? <Learn answer={done.answer} onCalibrate={onCalibrate} /> : <Progress job={job} onCancel={cancel} />;
 }
 
-interface Wanted { low: number; high: number; wrong: boolean; predicted?: string; within?: { column: string; value: string } }
+interface Wanted { low: number; high: number; wrong: boolean; of?: string; predicted?: string; within?: { column: string; value: string } }
 
-/** The samples in a range of confidence, those that contradict it most first. */
+/** The samples in a range of confidence, or of the probability of a class, those that contradict it most first. */
 function SampleList({ source, wanted, onWant, classes }: { source: Source; wanted: Wanted; onWant: (wanted: Wanted) => void; classes: string[] }) {
-  const { low, high, wrong, predicted, within } = wanted;
-  const given = { source, low, high, ...(wrong ? { correct: false } : {}), ...(predicted === undefined ? {} : { predicted: classes.indexOf(predicted) }), ...(within && { within }) };
+  const { low, high, wrong, of, predicted, within } = wanted, claim = of ? `probability${of}` : "confidence";
+  const given = { source, low, high, ...(of && { of_class: true }), ...(wrong ? { correct: false } : {}), ...(predicted === undefined ? {} : { predicted: classes.indexOf(predicted) }), ...(within && { within }) };
   const { done, error } = useTask<Samples>("samples", given), answer = done?.answer;
-  const which = `${wrong ? "wrong " : ""}samples${predicted === undefined ? "" : ` predicted as ${short(predicted, 60)}`}${within ? ` of ${short(within.column, 60)} = ${short(within.value, 60)}` : ""} with confidence above ${share(low)} and up to ${share(high)}`;
+  const which = `${wrong ? "wrong " : ""}samples${predicted === undefined ? "" : ` predicted as ${short(predicted, 60)}`}${within ? ` of ${short(within.column, 60)} = ${short(within.value, 60)}` : ""} with ${claim} above ${share(low)} and up to ${share(high)}`;
   return (
     <>
       <h2>Samples</h2>
-      <div class="controls"><Slider label="Confidence above" min={0} max={99} value={Math.round(100 * low)} text={share(low, 0)} onMove={(value) => onWant({ ...wanted, low: value / 100, high: Math.max(high, value / 100 + 0.01) })} />
+      <div class="controls"><Slider label={`${of ? "Probability" : "Confidence"} above`} min={0} max={99} value={Math.round(100 * low)} text={share(low, 0)} onMove={(value) => onWant({ ...wanted, low: value / 100, high: Math.max(high, value / 100 + 0.01) })} />
         <label><input type="checkbox" checked={wrong} onChange={() => onWant({ ...wanted, wrong: !wrong })} /> wrong ones only</label>
+        {of && <button type="button" onClick={() => onWant({ low: 0, high: 1, wrong })}>by confidence</button>}
         {predicted !== undefined && <button type="button" onClick={() => onWant({ low, high, wrong })}>all classes</button>}
         {within && <button type="button" onClick={() => onWant({ low, high, wrong })}>all slices</button>}
         {high < 1 && <button type="button" onClick={() => onWant({ ...wanted, high: 1 })}>up to 100 %</button>}</div>

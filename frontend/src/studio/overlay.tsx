@@ -1,6 +1,7 @@
 /** Reliability curves of several methods in one diagram, chosen at will. */
 import { useMemo, useState } from "preact/hooks";
 import { calibrationError, equalMass, equalWidth, MOST_BINS, runningSums } from "../bins";
+import { wordsOf } from "../claims";
 import type { View } from "../data";
 import { KINDS, Slider } from "../explorer";
 import { Axes, Figure, heightOf, linear, MARGIN, number, path, percentTick, type Point } from "../plot";
@@ -19,11 +20,12 @@ function mark(shape: number, [x, y]: Point): string {
 
 export function Overlay({ title = "Curves of several methods", views, start, chosen, onChoose }: { title?: string; views: View[]; start: number; chosen: string[]; onChoose: (names: string[]) => void }) {
   const [bins, setBins] = useState(Math.min(MOST_BINS, Math.max(2, start))), [kind, setKind] = useState<Kind>("width");
-  const sums = useMemo(() => views.map((view) => runningSums(view.cells)), [views]);
+  const sums = useMemo(() => views.map((view) => runningSums(view.cells)), [views]), words = wordsOf(views[0]);
   const curves = views.flatMap((view, place) => {
     if (!chosen.includes(view.name)) return [];
-    if (kind === "free") return [{ view, place, points: view.corp.confidence.map((value, i): Point => [value, view.corp.curve[i]]), error: view.corp.miscalibration }];
-    const made = kind === "mass" ? equalMass(view.ranks, view.n, bins) : equalWidth(sums[place], bins);
+    const { corp, ranks } = view;
+    if (kind === "free") return [{ view, place, points: corp.confidence.map((value, i): Point => [value, corp.curve[i]]), error: corp.miscalibration }];
+    const made = kind === "mass" ? equalMass(ranks, view.n, bins) : equalWidth(sums[place], bins);
     return [{ view, place, points: made.filter((bin) => bin.count >= 10 || kind === "mass").map((bin): Point => [bin.confidence, bin.accuracy]), error: calibrationError(made) }];
   });
   const errors = new Map(curves.map(({ view, error }) => [view.name, error])), what = { width: "ECE", mass: "ACE", free: "miscalibration" }[kind];
@@ -31,7 +33,7 @@ export function Overlay({ title = "Curves of several methods", views, start, cho
   return (
     <section class="overlay"><h2>{title}</h2>
       <div class="columns">
-        <Figure name="overlay" title="Accuracy at each confidence" ratio={RATIO}
+        <Figure name="overlay" title={words.title} ratio={RATIO}
           alt={`${curves.length} reliability curves. ${curves.map(({ view, error }) => `${view.title}: ${what} ${number(error)}`).join("; ")}.`}
           below={<>
             <p class="reading">The nearer to the diagonal, the better calibrated. {kind === "width" && "Bins of fewer than 10 samples are left out."}</p>
@@ -40,7 +42,7 @@ export function Overlay({ title = "Curves of several methods", views, start, cho
           {(width) => {
             const height = heightOf(width, RATIO), x = linear([0, 1], [MARGIN.left, width - MARGIN.right], percentTick), y = linear([0, 1], [height - MARGIN.bottom, MARGIN.top], percentTick);
             return <>
-              <Axes x={x} y={y} width={width} height={height} xTitle="Confidence, %" yTitle="Accuracy, %" />
+              <Axes x={x} y={y} width={width} height={height} xTitle={words.x} yTitle={words.y} />
               <line class="diagonal" x1={x.at(0)} y1={y.at(0)} x2={x.at(1)} y2={y.at(1)} />
               {curves.map(({ view, place, points }) => {
                 const drawn = points.map(([a, b]): Point => [x.at(a), y.at(b)]);
@@ -54,7 +56,7 @@ export function Overlay({ title = "Curves of several methods", views, start, cho
             <label key={view.name}><input type="checkbox" checked={chosen.includes(view.name)} onChange={() => toggle(view.name)} />
               <svg class={`look look-${place % LOOKS}`} viewBox="0 0 36 12" width="36" height="12" aria-hidden="true"><path class="line" d="M0 6H36" /><path class="mark" d={mark(place, [18, 6])} /></svg>
               <span>{view.title}</span><output>{errors.has(view.name) ? number(errors.get(view.name)) : ""}</output></label>))}
-          <p class="legend">{what === "miscalibration" ? "Miscalibration (CORP, of the Brier score of the confidence)" : `${what} in ${bins} bins`} of each curve shown. On test samples.</p>
+          <p class="legend">{what === "miscalibration" ? `Miscalibration (CORP, of the ${words.score})` : `${what}${words.of} in ${bins} bins`} of each curve shown. On test samples.</p>
         </div>
       </div>
     </section>

@@ -177,7 +177,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         evaluation, source=name, comparison=differences, baseline=baseline_name, slices=slices,
         to_calibrate=as_positive.as_arguments(),
     )  # fmt: skip
-    quantities = quantities_of(evaluation.decisive, differences, worst_slices(slices)) if conditions else {}
+    quantities = quantities_of(evaluation.estimates, differences, worst_slices(slices)) if conditions else {}
     conditions = _with_subjects(conditions, evaluation, slices)
     page = gates.with_gates(replace(page, charts=charts), conditions, quantities).with_dropped(
         dropped, twice=opened.twice

@@ -45,6 +45,7 @@ class ComparisonDiagram:
     n: int
     left_out: tuple[str, ...] = ()  # methods without numbers
     effective_n: float | None = None  # of weighted samples
+    of_two: bool = False  # classes; the ECE is then of the probability of the second
 
 
 def comparison_diagram(comparison: "Comparison") -> ComparisonDiagram:
@@ -60,6 +61,5 @@ def comparison_diagram(comparison: "Comparison") -> ComparisonDiagram:
         dot = Dot(ece.value, ece.low, ece.high, side)
         methods.append(MethodDots(method.name, nll, dot, auroc, recommended=method is comparison.recommended))
     left_out = tuple(method.name for method in comparison.methods if method.failure is not None)
-    return ComparisonDiagram(
-        tuple(methods), comparison.baseline, comparison.n_test, left_out, comparison.effective_n_test
-    )
+    size, of_two = (comparison.n_test, left_out, comparison.effective_n_test), comparison.n_classes == 2
+    return ComparisonDiagram(tuple(methods), comparison.baseline, *size, of_two)

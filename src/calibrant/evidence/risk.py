@@ -8,7 +8,7 @@ Reference: Van Calster et al. (2019), Calibration: the Achilles Heel of Predicti
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -22,12 +22,11 @@ from calibrant.evidence.estimates import Estimate, estimate
 from calibrant.evidence.intervals import FEWEST, t_quantile, wilson_interval
 from calibrant.evidence.logistic import Outcomes, as_risk, has_risk, logistic
 from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, Metric, SmECE
-from calibrant.metrics.states import effective_number
+from calibrant.metrics.states import TopStatistic, effective_number
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, counted_samples
 
-# What reports and gates of two classes have of the risk, not of the top label: the field of Risk by name.
-OF_RISK = {"ece": "ece", "smece": "smece", "risk_auroc": "auroc"}
+RISK_AUROC = "risk_auroc"  # of reports, gates and trends: the AUROC of the risk
 TENTHS = 10
 _KNOTS = (0.05, 0.35, 0.65, 0.95)  # quantiles of the log-odds; Harrell (2015), Regression Modeling Strategies, 2.4.6
 _NODES = 51  # of the curve, and as many more
@@ -72,10 +71,6 @@ class Risk:
     tenths: tuple[RiskGroup, ...]  # the highest risks come last
     curve: RiskCurve | None  # None where there is no calibration line either
 
-    def reported(self) -> dict[str, Estimate]:
-        """Return what reports and gates have of the risk, by their names for it."""
-        return {name: getattr(self, field) for name, field in OF_RISK.items()}
-
     @property
     def highest(self) -> RiskGroup:
         """The tenth of the samples with the highest risks."""
@@ -87,6 +82,11 @@ class Risk:
         return 2 * min(self.observed.value, 1 - self.observed.value)
 
 
+def is_of_risk(metric: Metric) -> bool:
+    """Whether reports of two classes have a metric of the risk, not of the top label, as they do calibration errors."""
+    return metric.family == "calibration" and isinstance(metric.statistic, TopStatistic)
+
+
 @with_devices_of_inputs
 def report_differences(
     baseline: Predictions | TopLabel,
@@ -96,7 +96,7 @@ def report_differences(
     resamples: int = 500,
     seed: int = 0,
 ) -> dict[str, Difference]:
-    """Return :func:`calibrant.evidence.difference`, with the ECE and smECE of two classes of the risk, as reports do.
+    """Return :func:`calibrant.evidence.difference`, with calibration errors of two classes of the risk, as in reports.
 
     Example:
         >>> labels = [1, 0] * 50  # where 0.9 and 0.1 are predicted, or the other way round
@@ -104,12 +104,12 @@ def report_differences(
         >>> round(report_differences(right, wrong, [ECE()], resamples=100)["ece"].value, 2)
         0.8
     """
-    metrics = list(metrics)
-    differences = difference(baseline, candidate, metrics, resamples=resamples, seed=seed)
-    of_risk = [metric for metric in metrics if metric.name in OF_RISK]
-    if of_risk and has_risk(baseline, candidate):
-        differences |= difference(as_risk(baseline), as_risk(candidate), of_risk, resamples=resamples, seed=seed)
-    return differences
+    metrics, evidence = list(metrics), {"resamples": resamples, "seed": seed}
+    of_risk = [metric for metric in metrics if is_of_risk(metric)] if has_risk(baseline, candidate) else []
+    differences = difference(baseline, candidate, [metric for metric in metrics if metric not in of_risk], **evidence)
+    if of_risk:
+        differences |= difference(as_risk(baseline), as_risk(candidate), of_risk, **evidence)
+    return {metric.name: differences[metric.name] for metric in metrics}
 
 
 @with_devices_of_inputs
@@ -133,12 +133,19 @@ def evaluate_risk(samples: Predictions | TopLabel, *, n_bins: int = 15, resample
         >>> round(risk.predicted.value, 3), round(risk.observed.value, 2), round(risk.ratio.value, 1)
         (0.5, 0.25, 0.5)
     """
+    return risk_with(samples, (), n_bins=n_bins, resamples=resamples, seed=seed)[0]
+
+
+def risk_with(
+    samples: Predictions | TopLabel, metrics: Sequence[Metric], *, n_bins: int, resamples: int, seed: int
+) -> tuple[Risk, dict[str, Estimate]]:
+    """Return :func:`evaluate_risk` with other metrics of the risk."""
     risks = counted_samples(as_risk(samples))
-    metrics = (Confidence(), Accuracy(), ECE(n_bins), SmECE(), AUROC())
-    estimates = estimate(risks, metrics, resamples=resamples, seed=seed)
+    needed = {metric.name: metric for metric in (*metrics, *metrics_of_risk(n_bins))}
+    estimates = estimate(risks, list(needed.values()), resamples=resamples, seed=seed)
     outcome, ones = risks.correct.double(), torch.ones_like(risks.confidence)
     difference = _ratio(risks, risks.confidence - outcome, ones)
-    return Risk(
+    risk = Risk(
         predicted=estimates["confidence"],
         observed=estimates["accuracy"],
         difference=difference_from(difference, estimates["accuracy"], risks.effective_size),
@@ -149,6 +156,12 @@ def evaluate_risk(samples: Predictions | TopLabel, *, n_bins: int = 15, resample
         tenths=tenths_of(risks),
         curve=curve_of(Outcomes.of(risks)),
     )
+    return risk, {metric.name: estimates[metric.name] for metric in metrics}
+
+
+def metrics_of_risk(n_bins: int) -> tuple[Metric, ...]:
+    """Return the metrics that a :class:`Risk` is made of."""
+    return (Confidence(), Accuracy(), ECE(n_bins), SmECE(), AUROC())
 
 
 def _ratio(samples: TopLabel, above: Tensor, below: Tensor, *, of_logarithm: bool = False) -> Estimate:

@@ -24,6 +24,7 @@ from calibrant import __version__, catalogue
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.checks import as_features, existing_file, with_devices_of_inputs
 from calibrant.errors import FileError, InputError, reading
+from calibrant.evidence.logistic import as_risk, has_risk
 from calibrant.files.source import as_class_names
 from calibrant.inference import state_digest
 from calibrant.maps import FitSummary, Map, ProximityMap
@@ -324,12 +325,17 @@ def _about_samples(
     else:
         seen = as_features(features, rows=len(fitted_on))
         calibrated = fitted.transform(fitted_on, seen)
-    metrics = [NLL(), Brier(), ECE(), Accuracy()]
     return {
         "inputs": "probabilities" if fitted_on.normalised else "logits",
         "digest": None if is_sample else digest(fitted_on, seen),
-        **{key: Tally(metrics).add(rows).values() for key, rows in (("before", fitted_on), ("after", calibrated))},
+        **{key: _scores_of(rows) for key, rows in (("before", fitted_on), ("after", calibrated))},
     }
+
+
+def _scores_of(samples: Predictions) -> dict[str, float]:
+    """Return metrics of samples; the ECE of two classes is that of the probability of the second, as in reports."""
+    values = Tally([NLL(), Brier(), ECE(), Accuracy()]).add(samples).values()
+    return values | Tally([ECE()]).add(as_risk(samples)).values() if has_risk(samples) else values
 
 
 def digest(predictions: Predictions, features: Tensor | None = None) -> str:

@@ -61,7 +61,7 @@ def log_evaluation(
     report, pictures = to_markdown(evaluation_page(evaluation)), dict(figures or {})
     scalars = {
         f"{prefix}{name}{suffix}": number
-        for name, estimate in evaluation.decisive.items()
+        for name, estimate in evaluation.estimates.items()
         for suffix, number in (("", estimate.value), ("_low", estimate.low), ("_high", estimate.high))
         if math.isfinite(number)
     }

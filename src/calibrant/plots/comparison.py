@@ -15,10 +15,11 @@ from calibrant.comparison import UNCALIBRATED, Comparison
 from calibrant.diagrams import ComparisonDiagram, Dot, comparison_diagram, reliability
 from calibrant.errors import check_kind, percent, samples_text, without_middle
 from calibrant.evidence import Side
+from calibrant.evidence.logistic import as_risk
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 from calibrant.plots.reliability import plot_reliability
-from calibrant.plots.risk import plot_decisions, plot_risk
+from calibrant.plots.risk import name_of, plot_decisions, plot_risk
 from calibrant.predictions import Predictions
 from calibrant.scale.trend import Trend
 
@@ -59,11 +60,13 @@ def comparison_figures(
     shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
     if shown.map is not None and shown.name != UNCALIBRATED:
         pairs = ((test, comparison.find(UNCALIBRATED)), (shown.map.transform(test), shown))
+        of_class = name_of(test) if test.n_classes == 2 else ""
         before, after = (
-            reliability(samples, n_bins=n_bins, ece=method and method.metrics["ece"]) for samples, method in pairs
+            reliability(as_risk(samples) if of_class else samples, n_bins=n_bins, ece=method and method.metrics["ece"])
+            for samples, method in pairs
         )
         set_names = (layout.method_title(UNCALIBRATED), layout.method_title(shown.name))
-        ax = plot_reliability(before, other=after, set_names=set_names, name=name, theme=theme)
+        ax = plot_reliability(before, other=after, set_names=set_names, of_class=of_class, name=name, theme=theme)
         drawn["before_and_after"] = cast("Figure", ax.figure)
         if test.n_classes == 2:
             both: dict[str, Any] = {"other": pairs[1][0], "set_names": set_names, "name": name, "theme": theme}
@@ -110,7 +113,7 @@ def plot_comparison(
     points = Panel(auroc, baseline and baseline.auroc_change, _signed(1, 100), high_is_good=True)
     for ax, panel, text in (
         (first, nll, f"Log-loss minus that of {baseline_words}\n← better"),
-        (second, ece, "ECE, %\n← better"),
+        (second, ece, f"ECE{' of the positive class' if diagram.of_two else ''}, %\n← better"),
         (third, points, "AUROC difference, points\nbetter →"),
     ):
         layout.bare_axes(ax, colours)

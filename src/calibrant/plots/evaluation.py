@@ -18,6 +18,7 @@ from calibrant import diagrams
 from calibrant.diagrams import BinsSweep, ConfidenceDensity, RiskCoverage
 from calibrant.errors import InputError, percent, without_middle
 from calibrant.evidence import Estimate, Risk, evaluate_risk
+from calibrant.evidence.logistic import as_risk
 from calibrant.plots import layout
 from calibrant.plots.layout import DASHED, DOT, Corner, Look, Theme, ThemeName
 from calibrant.plots.reliability import diagram_of, plot_classwise, plot_reliability
@@ -53,7 +54,7 @@ def figures(
         theme: "light" or "dark".
         seed: Random seed of the noise floor.
         name: Name of the data, such as their file, for the titles.
-        ece: Estimate of the ECE with as many bins, if it is known already.
+        ece: Estimate of the ECE with as many bins, if it is known already; two classes have that of ``risk``.
         risk: The risk of the positive class of two, if it is known already.
         error_rate: Error rate to mark in the figure of risk and coverage; None: a round one.
 
@@ -61,24 +62,26 @@ def figures(
         Figures by name: risk and decisions (only of two classes), reliability, classwise (only from
         :class:`Predictions`), density, risk_coverage, bins_sweep.
     """
-    first = plot_reliability(diagrams.reliability(predictions, n_bins=n_bins, ece=ece), name=name, theme=theme)
     drawn: dict[str, Figure] = {}
+    shown, positive = predictions, ""
     if isinstance(predictions, Predictions) and predictions.n_classes == 2:
         one = risk or evaluate_risk(predictions, n_bins=n_bins, seed=seed)
-        positive = name_of(predictions)
+        shown, positive, ece = as_risk(predictions), name_of(predictions), one.ece
         of_risk = {
             "risk": plot_risk(one, positive=positive, name=name, theme=theme),
             "decisions": plot_decisions(predictions, name=name, theme=theme),
         }
         drawn |= {kind: cast("Figure", ax.figure) for kind, ax in of_risk.items()}
-    drawn["reliability"] = cast("Figure", first.figure)  # axes made here are in no subfigure
+    diagram = diagrams.reliability(shown, n_bins=n_bins, ece=ece)
+    ax = plot_reliability(diagram, of_class=positive, name=name, theme=theme)
+    drawn["reliability"] = cast("Figure", ax.figure)  # axes made here are in no subfigure
     if isinstance(predictions, Predictions):
-        diagram = diagrams.classwise_reliability(predictions, n_bins=n_bins)
-        drawn["classwise"] = plot_classwise(diagram, name=name, theme=theme)
+        by_class = diagrams.classwise_reliability(predictions, n_bins=n_bins)
+        drawn["classwise"] = plot_classwise(by_class, name=name, theme=theme)
     others = {
         "density": plot_density(predictions, name=name, theme=theme),
         "risk_coverage": plot_risk_coverage(predictions, error_rate=error_rate, name=name, theme=theme),
-        "bins_sweep": plot_bins_sweep(diagrams.bins_sweep(predictions, seed=seed), name=name, theme=theme),
+        "bins_sweep": plot_bins_sweep(diagrams.bins_sweep(shown, seed=seed), of_class=positive, name=name, theme=theme),
     }
     return drawn | {kind: cast("Figure", ax.figure) for kind, ax in others.items()}
 
@@ -211,11 +214,15 @@ def _mark_operating_point(ax: Axes, diagram: RiskCoverage, theme: Theme, error_r
 def plot_bins_sweep(
     *predictions: Predictions | TopLabel | BinsSweep,
     name: str = "",
+    of_class: str = "",
     ax: Axes | None = None,
     theme: ThemeName = "light",
     **arrays: Unpack[Arrays],
 ) -> Axes:
-    """Draw the ECE and its debiased estimate over the number of bins, above what a calibrated model would score."""
+    """Draw the ECE and its debiased estimate over the number of bins, above what a calibrated model would score.
+
+    ``of_class`` names the class that the confidences are probabilities of, for the title.
+    """
     diagram = diagram_of(predictions, arrays, BinsSweep, diagrams.bins_sweep, "plot_bins_sweep")
     ax, colours = layout.open_axes(ax, theme)
     x, floor = diagram.n_bins.numpy(), (diagram.floor_low.numpy(), diagram.floor_high.numpy())
@@ -236,7 +243,8 @@ def plot_bins_sweep(
     ece, calibrated = percent(float(diagram.ece[usual])), percent(float(diagram.floor[usual]))
     size = layout.size_text(diagram.n, diagram.effective_n)
     detail = f"{ece} at {x[usual]} bins; a calibrated model: {calibrated}{DOT}{size}"
-    layout.title(ax, colours, "ECE and the number of bins", without_middle(name, _LONGEST_NAME), detail)
+    of = f" of {of_class}" if of_class else ""
+    layout.title(ax, colours, f"ECE{of} and the number of bins", without_middle(name, _LONGEST_NAME), detail)
     return ax
 
 

@@ -51,6 +51,7 @@ def plot_reliability(
     set_names: tuple[str, str] = ("uncalibrated", "calibrated"),
     name: str = "",
     n_bins: int = 15,
+    of_class: str = "",
     ax: Axes | None = None,
     theme: ThemeName = "light",
     **arrays: Unpack[Arrays],
@@ -71,6 +72,7 @@ def plot_reliability(
         set_names: Names of the two sets.
         name: Name of the data, such as their file, for the title.
         n_bins: Number of equal-width bins, for predictions; a diagram has its own.
+        of_class: Name of the class that the confidences are probabilities of, and correctness the membership in.
         ax: Axes to draw on; those of a new figure by default.
         theme: "light" or "dark"; the figure behind the axes takes its background too.
         arrays: The predictions as arrays by keyword: ``plot_reliability(probs=p, labels=y)``.
@@ -91,23 +93,23 @@ def plot_reliability(
     second = other if other is None or isinstance(other, ReliabilityDiagram) else draw(other)
     ax, colours = layout.open_axes(ax, theme, width=5.2, height=6.3, lines=False)
     ax.plot([0, 1], [0, 1], zorder=2.5, **colours.dashes)
-    source = without_middle(name, _LONGEST_NAME)
+    source, words = without_middle(name, _LONGEST_NAME), _words_of(of_class)
     if second is None:
         _draw_corp(ax, first.corp, {"color": colours.ink, "linewidth": 2}, band=colours.muted)
         handles = [
-            Line2D([], [], color=colours.ink, linewidth=2, label="accuracy, isotonic (CORP)"),
+            Line2D([], [], color=colours.ink, linewidth=2, label=words.curve),
             Patch(facecolor=colours.muted, alpha=_BAND, linewidth=0, label="its 95 % range if calibrated"),
-            *_draw_bars(ax, first.bins, colours),
+            *_draw_bars(ax, first.bins, words, colours),
         ]
         _draw_strip(ax, [first], colours, note="share of samples")
         reach = np.maximum(first.bins.accuracy.numpy(), first.bins.confidence.numpy())
         reaches_up = (reach[first.bins.low.numpy() < 0.5] > 0.62).any()  # bars of low confidence: the corner is taken
         layout.key(ax, colours, handles, place="lower right" if reaches_up else "upper left", floor=_STRIP_SHARE)
         ece = layout.percent_with_interval(first.ece, first.ece_low, first.ece_high)
-        numbers = f"accuracy {percent(first.accuracy)}{DOT}mean confidence {percent(first.confidence)}"
+        numbers = f"{words.observed} {percent(first.accuracy)}{DOT}{words.claimed} {percent(first.confidence)}"
         size = layout.size_text(first.n, first.effective_n)
         size += "" if math.isnan(first.ece_low) else f"{DOT}in brackets: 95 % interval"
-        layout.title(ax, colours, f"Reliability: ECE {ece}", source, numbers, size)
+        layout.title(ax, colours, f"Reliability{words.of}: ECE {ece}", source, numbers, size)
     else:
         handles = _draw_two(ax, (first, second), set_names, colours)
         _draw_strip(ax, [first, second], colours, note="share of samples (first filled, second outlined)")
@@ -118,18 +120,18 @@ def plot_reliability(
         if any((diagram.bins.count < _FEW_SAMPLES).any() for diagram in (first, second)):
             notes += f"{DOT}faint: under {_FEW_SAMPLES} samples"
         heading = DOT.join(filter(None, [source, sizes]))
-        layout.title(ax, colours, "Reliability compared", heading, "bands: 95 % range if calibrated", notes)
+        layout.title(ax, colours, f"Reliability{words.of} compared", heading, "bands: 95 % range if calibrated", notes)
     ax.set(xlim=(0, 1), ylim=(_STRIP_FLOOR, 1), aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks(np.linspace(0, 1, 6))
         layout.percent_axis(axis)
     ax.spines["left"].set_bounds(0, 1)
-    layout.name_axes(ax, colours, "Confidence, %", "Accuracy, %")
+    layout.name_axes(ax, colours, words.x, words.y)
     ax.yaxis.set_label_coords(-0.11, (1 + _STRIP_SHARE) / 2)  # centred on the panel, not on panel and strip
     return ax
 
 
-def _draw_bars(ax: Axes, bins: ReliabilityBins, theme: Theme) -> list[Artist]:
+def _draw_bars(ax: Axes, bins: ReliabilityBins, words: "_Words", theme: Theme) -> list[Artist]:
     """Draw accuracy as bars, and their distance from the confidence hatched; return the legend's entries."""
     low, width = bins.low.numpy(), (bins.high - bins.low).numpy()
     accuracy, confidence = bins.accuracy.numpy(), bins.confidence.numpy()
@@ -140,7 +142,7 @@ def _draw_bars(ax: Axes, bins: ReliabilityBins, theme: Theme) -> list[Artist]:
     handles: list[Artist] = []
     over: Look = {**theme.bad, "linewidth": 0}
     under: Look = {**theme.good, "hatch": "....", "linewidth": 0}
-    kinds = (("overconfident", accuracy < confidence, over), ("underconfident", accuracy > confidence, under))
+    kinds = ((words.over, accuracy < confidence, over), (words.under, accuracy > confidence, under))
     for label, chosen, look in kinds:
         for here, opacity in _by_opacity(chosen, pale):
             ax.bar(low[here], (upper - lower)[here], width[here], lower[here], align="edge", alpha=opacity,
@@ -244,16 +246,29 @@ def plot_classwise(
 
 
 class _Words(NamedTuple):
-    """Words for the axes of small reliability diagrams, and for gaps on either side of the diagonal."""
+    """Words of reliability diagrams: axes, gaps on either side of the diagonal, and those of the larger diagram."""
 
     x: str
     y: str
     over: str
     under: str
+    curve: str = "accuracy, isotonic (CORP)"
+    observed: str = "accuracy"
+    claimed: str = "mean confidence"
+    of: str = ""
 
 
 _OF_CLASS = _Words("Probability of the class, %", "Samples of the class, %", "probability too high", "too low")
 _OF_CONFIDENCE = _Words("Confidence, %", "Accuracy, %", "overconfident", "underconfident")
+
+
+def _words_of(name: str) -> _Words:
+    """Return the words for the probability of a class, or for confidence without one."""
+    if not name:
+        return _OF_CONFIDENCE
+    x, y = f"Probability of {name}, %", f"Samples that are {name}, %"
+    curve = "how often it occurs, isotonic (CORP)"
+    return _Words(x, y, *_OF_CLASS[2:4], curve, "observed", "predicted", f" of {name}")
 
 
 def plot_slices(

@@ -9,7 +9,7 @@ from calibrant import catalogue
 from calibrant.errors import CHECK_LABELS, check_kind, counted, percent, samples_text
 from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, WorstClass, is_beyond_noise, smallest_visible
 from calibrant.evidence import Difference, Estimate, Side
-from calibrant.evidence.risk import OF_RISK
+from calibrant.evidence.risk import is_of_risk
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
 from calibrant.predictions import LABEL_FLOOR, OF_CORRECTNESS, PROB_FLOOR
@@ -279,7 +279,11 @@ def brief_names(known: Collection[str]) -> list[str]:
 def _families(evaluation: Evaluation) -> list[Section]:
     """Return all metrics, a section for every family."""
     sections = []
-    for family, title in FAMILIES.items():
+    titles: Mapping[Family, str] = FAMILIES
+    if evaluation.risk is not None:
+        of = positive_words(evaluation)
+        titles = FAMILIES | {"calibration": f"Calibration: does the probability of {of} mean what it says?"}
+    for family, title in titles.items():
         rows = [
             [code(_arrow(name)), catalogue.metrics[name].title, *_cells(estimated)]
             for name, estimated in evaluation.metrics.items()
@@ -347,7 +351,7 @@ def comparison_text(comparison: Mapping[str, Difference], baseline: str | None, 
 
 def risk_title(name: str, title: str, positive: str | None) -> str:
     """Return the title of a metric in a comparison, with the class that it is of; no ``positive``, no two classes."""
-    return f"{title} of {positive}" if positive and name in OF_RISK else title
+    return f"{title} of {positive}" if positive and is_of_risk(catalogue.metrics[name]) else title
 
 
 def _baseline_section(
@@ -363,9 +367,9 @@ def _baseline_section(
     positive, streamed, legend = None, evaluation.streamed, ""
     if evaluation.risk is not None:
         positive = positive_words(evaluation)
-        legend = f"ece and smece are of the probability of {positive}; auroc is of the predicted class."
+        legend = f"Calibration errors are of the probability of {positive}; auroc is of the predicted class."
         if streamed is not None and streamed.sample < evaluation.n:
-            legend += f" The two are those of a uniform sample of {streamed.sample:,} samples."
+            legend += f" Those errors are those of a uniform sample of {streamed.sample:,} samples."
     rows = [
         [code(risk_title(name, name, positive)), number_text(d.baseline), number_text(d.candidate),
          page.comparison_cell(f"{d.value:+.4f}", d.side), page.bounds_text(d.low, d.high), page.p_text(d.p)]
@@ -393,7 +397,7 @@ def _slice_sections(evaluation: Evaluation, slices: Sequence[Slice], *, most: in
         "samples; ▼ is further from 0 than theirs, ▲ closer, beyond noise. A slice of fewer than ten samples is not "
         "tested."
     )
-    if any(slice_.n >= FEW and math.isnan(slice_.decisive["ece"].low) for slice_ in slices):
+    if any(slice_.n >= FEW and math.isnan(slice_.metrics["ece"].low) for slice_ in slices):
         legend += " One of a few clusters has no interval, and a weak test."
     sections, by_column = [], _by_column(slices)
     for column, own in by_column.items():
@@ -445,7 +449,7 @@ def _slice_threshold_sections(slices: Sequence[Slice], *, most: int | None = Non
 def _slice_cells(slice_: Slice) -> list[object]:
     numbers = [] if slice_.weight is None else [percent(slice_.weight)]
     numbers += [percent(one.value) for one in (slice_.claimed, slice_.occurred)]
-    error, rest = slice_.decisive["ece"], slice_.to_rest
+    error, rest = slice_.metrics["ece"], slice_.to_rest
     ece = page.Cell(number_text(error.value), bold=slice_.is_miscalibrated)
     p = "" if math.isnan(slice_.corrected_p) else page.p_text(slice_.corrected_p)
     cells = [*numbers, ece, page.interval_text(error), p]
@@ -485,7 +489,7 @@ def verdict(
     risk = evaluation.risk
     findings = [
         *filter(None, [compared]),
-        _noise(evaluation.decisive, _size_text(evaluation), "confidences" if risk is None else "probabilities"),
+        _noise(evaluation.metrics, _size_text(evaluation), "confidences" if risk is None else "probabilities"),
         *_by_class(evaluation),
         *([] if risk is None else [highest_words(risk), separation_words(evaluation, risk)]),
         *decision_words(evaluation.decisions, positive_words(evaluation)),
@@ -670,7 +674,7 @@ def _step(evaluation: Evaluation, to_calibrate: str) -> str:
     needed = f"evaluate on about {advice.samples:,}" if advice.samples else ""
     needed += " in clusters of the same size" if evaluation.clusters else ""
     if advice.reason is Reason.floor_high:
-        hidden = f"With {samples} an ECE below about {smallest_visible(evaluation.decisive):.3f} is lost in noise"
+        hidden = f"With {samples} an ECE below about {smallest_visible(evaluation.metrics):.3f} is lost in noise"
         return f"{hidden}: {needed} before relying on it."
     if evaluation.classes is None and advice.reason is Reason.gain_unknown:
         command = f"calibrant compare CALIBRATION TEST{to_calibrate}"
@@ -682,7 +686,7 @@ def _step(evaluation: Evaluation, to_calibrate: str) -> str:
     gains = [split.calibration / split.total for split in evaluation.splits.values()]
     if min(gains) >= 0 and max(gains) >= WORTHWHILE:
         return f"{step} They suggest a temperature; calibrant compare with calibration samples tests that directly."
-    if is_beyond_noise(evaluation.decisive):
+    if is_beyond_noise(evaluation.metrics):
         return f"{step} They suggest another method than a temperature: see calibrant compare."
     return step
 

@@ -23,7 +23,7 @@ from calibrant.errors import FitError, terminal_text
 from calibrant.evaluation import Evaluation
 from calibrant.evidence import Difference, corp, decision_curve
 from calibrant.evidence.clusters import Clusters, effective_number_of
-from calibrant.evidence.logistic import Outcomes, as_risk
+from calibrant.evidence.logistic import Outcomes, as_risk, has_risk
 from calibrant.evidence.risk import curve_of, tenths_of
 from calibrant.metrics.states import BinnedByPrediction, RankedSamples, as_divisor, weighted
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
@@ -106,7 +106,7 @@ def _slices(
             top = _in_whole_samples(predictions[inside]).top
             cells = _packed_cells(_cell_sums(top.confidence, top.correct, top.weights), _EXACT)
             drawn[one.column] += 1
-        ece, rest = one.decisive["ece"], one.to_rest
+        ece, rest = one.metrics["ece"], one.to_rest
         entries.append(
             {
                 "column": terminal_text(one.column),
@@ -192,8 +192,8 @@ def packed(charts: Mapping[str, Any]) -> str:
 def view_of(
     predictions: Predictions | TopLabel, name: str, title: str, *, temperatures: bool = False
 ) -> dict[str, Any]:
-    """Return the numbers of one set of predictions."""
-    rows, has_weights = len(predictions), predictions.weights is not None
+    """Return the numbers of one set of predictions; reliability is that of the second class where there are two."""
+    rows, has_weights, of_two = len(predictions), predictions.weights is not None, has_risk(predictions)
     predictions = _in_whole_samples(predictions)
     top = predictions.top
     rows = _size(top) if has_weights else rows
@@ -203,11 +203,8 @@ def view_of(
         "name": terminal_text(name),
         "title": terminal_text(title),
         "n": _size(top),
-        "accuracy": top.accuracy,
-        "confidence": float(weighted(top.confidence, top.weights).mean() * (len(top) / _size(top))),
-        "cells": _packed_cells(_cell_sums(top.confidence, top.correct, top.weights), _EXACT),
-        "ranks": _ranks(predictions),
-        "corp": _corp(predictions),
+        **_claims(as_risk(predictions) if of_two else top),
+        "confidences": _packed_cells(_cell_sums(top.confidence, top.correct, top.weights), _EXACT) if of_two else None,
         "density": {
             "right": _rounded(density.right[::_DENSITY_STEP], 4),
             "wrong": _rounded(density.wrong[::_DENSITY_STEP], 4),
@@ -225,7 +222,18 @@ def view_of(
         },
         "temperatures": _temperatures(predictions) if temperatures and isinstance(predictions, Predictions) else None,
         "classes": _classes(predictions) if isinstance(predictions, Predictions) else None,
-        "positive": _positive(predictions) if getattr(predictions, "n_classes", 0) == 2 else None,
+        "positive": _positive(predictions) if of_two else None,
+    }
+
+
+def _claims(samples: TopLabel) -> dict[str, Any]:
+    """Return the numbers of reliability diagrams: of confidences, or of the probability of a class."""
+    return {
+        "accuracy": samples.accuracy,
+        "confidence": float(weighted(samples.confidence, samples.weights).mean() * (len(samples) / _size(samples))),
+        "cells": _packed_cells(_cell_sums(samples.confidence, samples.correct, samples.weights), _EXACT),
+        "ranks": _ranks(samples),
+        "corp": _corp(samples),
     }
 
 
@@ -343,6 +351,7 @@ def _ranks(predictions: Predictions | TopLabel) -> dict[str, list[float]]:
 def _temperatures(predictions: Predictions) -> dict[str, Any] | None:
     """Return log-loss and cells at temperatures around 1 and the one with the lowest log-loss.
 
+    The cells are of the confidence or, of two classes, of the probability of the second.
     Given probabilities with zeros are mixed with a share of the uniform distribution, as temperature scaling does.
     """
     share = predictions.uniform_share
@@ -354,8 +363,12 @@ def _temperatures(predictions: Predictions) -> dict[str, Any] | None:
         logits = block.mixed_with_uniform(share).logits
         confidences = top_confidences(logits, grid)
         gap = (logits.amax(1) - logits.gather(1, block.labels[:, None])[:, 0]).double()
+        is_second, occurred = block.predicted == 1, block.correct
+        if predictions.n_classes == 2:
+            occurred = block.labels == 1
         for place, confidence in enumerate(confidences):
-            cells[place] += _cell_sums(confidence, block.correct, block.weights)
+            shown = confidence if predictions.n_classes > 2 else confidence.where(is_second, 1 - confidence)
+            cells[place] += _cell_sums(shown, occurred, block.weights)
             losses = (gap / grid[place] - confidence.double().log()).clamp(max=most)
             loss[place] += float(weighted(losses, block.weights).sum())
     return {

@@ -82,7 +82,7 @@ def risk_headline(evaluation: Evaluation, risk: Risk) -> str:
     of, error = class_name(1, evaluation.positive), risk.ece.value
     predicted, observed = share_text(risk.predicted.value), share_text(risk.observed.value)
     claim = f"the probability of {of} is {predicted} on average, and {observed} of samples are {of}"
-    if not is_beyond_noise(evaluation.decisive):
+    if not is_beyond_noise(evaluation.metrics):
         return f"No miscalibration beyond noise: {claim}."
     size, gap = size_of(error / evaluation.scale), risk.difference.value
     if abs(gap) >= error / 2:

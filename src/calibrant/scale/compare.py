@@ -10,7 +10,7 @@ test samples its differences, and what is gained by decisions.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load as tensors_of
@@ -34,7 +34,7 @@ from calibrant.comparison import (
     with_differences,
 )
 from calibrant.errors import CalibrantError, FileError, FitError, InputError, without_our_warnings
-from calibrant.evidence import Estimate, decision_curve, estimate, report_differences
+from calibrant.evidence import Estimate, decision_curve, report_differences
 from calibrant.evidence.differences import (
     FLOOR_DRAWS,
     Difference,
@@ -45,7 +45,7 @@ from calibrant.evidence.differences import (
 )
 from calibrant.evidence.estimates import values_of
 from calibrant.evidence.logistic import as_risk, has_risk
-from calibrant.evidence.risk import OF_RISK
+from calibrant.evidence.risk import is_of_risk
 from calibrant.maps import Map
 from calibrant.metrics import Metric
 from calibrant.metrics.smooth import KernelFeatures
@@ -54,7 +54,6 @@ from calibrant.predictions import Predictions
 from calibrant.scale.evaluation import draw_counts, estimate_state, resampled_levels
 from calibrant.scale.fits import check_streams, fit_streamed
 from calibrant.scale.jobs import LOCAL, Engine, first_design, gather
-from calibrant.scale.risk import estimate_risks
 from calibrant.scale.shards import Plan, Shard, Task
 from calibrant.scale.state import GROUPS, Design, EvaluationState, Sample, of_positive_weight
 
@@ -270,24 +269,22 @@ class _Readings:
     """
 
     def __init__(self, plain: EvaluationState, drawn: Predictions, resamples: int) -> None:
-        self._plain, self._resamples, self._is_all = plain, resamples, len(drawn) == plain.n
-        self._of_risk = [metric for metric in plain.metrics if has_risk(drawn) and metric.name in OF_RISK]
+        self._plain, self._resamples = plain, resamples
+        self._of_risk = [metric for metric in plain.metrics if has_risk(drawn) and is_of_risk(metric)]
         self._rest = [metric for metric in plain.metrics if metric not in self._of_risk]
-        self._evidence: dict[str, Any] = {"resamples": resamples, "seed": plain.design.seed}
-        self._bootstrap = PairedBootstrap(as_risk(drawn), self._of_risk, **self._evidence) if self._of_risk else None
+        self._bootstrap = None
+        if self._of_risk:
+            self._bootstrap = PairedBootstrap(
+                as_risk(drawn), self._of_risk, resamples=resamples, seed=plain.design.seed
+            )
 
     def of(self, state: EvaluationState, mapped: Predictions) -> tuple[dict[str, Estimate], dict[str, Resampled]]:
         """Return every metric, of all samples and of all resamples."""
-        estimates = estimate_state(state, mapped, self._rest, resamples=self._resamples)
+        estimates = estimate_state(state, mapped, self._plain.metrics, resamples=self._resamples)
         values = _resampled(state, estimates, self._resamples, self._rest)
         if self._bootstrap is not None:
-            risks = as_risk(mapped)
-            if self._is_all:
-                estimates |= estimate(risks, self._of_risk, **self._evidence)
-            else:
-                estimates |= estimate_risks(state.ranked_risks(), self._of_risk, **self._evidence)
-            values |= self._bootstrap.values(risks)
-        return {metric.name: estimates[metric.name] for metric in self._plain.metrics}, values
+            values |= self._bootstrap.values(as_risk(mapped))
+        return estimates, values
 
     def difference(self, metric: Metric, baseline: Resampled, candidate: Resampled) -> Difference:
         """Return a difference between two methods, not corrected."""
@@ -302,7 +299,7 @@ def state_differences(
     """Return candidate minus baseline of every metric, as :func:`calibrant.evidence.difference` does in memory.
 
     Both states must be of the same samples, in shards of the same names: these form the same groups, which are drawn
-    for both at once. The ECE and smECE of two classes are those of the risk, of the kept samples.
+    for both at once. Calibration errors of two classes are those of the risk, of the kept samples.
     """
     alike = replace(baseline.design, **{name: getattr(candidate.design, name) for name in ("dtype", "by")})
     alike = replace(alike, given_as_probs=candidate.design.given_as_probs)
@@ -315,8 +312,8 @@ def state_differences(
             "both sets must have the same labels in the same order, in files of the same names; they have not. "
             f"Sort both by the same key first. {_LEFT_OUT}"
         )
-    of_risk = OF_RISK if candidate.design.classes == 2 else ()
-    sampled = [m for m in candidate.metrics if isinstance(m.statistic, KernelFeatures) or m.name in of_risk]
+    of_two = candidate.design.classes == 2
+    sampled = [m for m in candidate.metrics if isinstance(m.statistic, KernelFeatures) or (of_two and is_of_risk(m))]
     metrics = [metric for metric in candidate.metrics if metric not in sampled]
     values = []
     for state in (baseline, candidate):

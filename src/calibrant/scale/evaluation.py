@@ -24,7 +24,7 @@ from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.decisions import decision_curve
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
 from calibrant.evidence.logistic import as_risk, calibration_line, line_of
-from calibrant.evidence.risk import Risk, evaluate_risk
+from calibrant.evidence.risk import Risk, evaluate_risk, is_of_risk
 from calibrant.evidence.thresholds import operating_points, ranked_trials
 from calibrant.metrics import Metric
 from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
@@ -42,7 +42,7 @@ from calibrant.metrics.states import (
     TopStatistic,
 )
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.scale.risk import decisions_of, outcomes_of, risk_of
+from calibrant.scale.risk import decisions_of, estimate_risks, outcomes_of, risk_of
 from calibrant.scale.slices import estimate_slice
 from calibrant.scale.state import GROUPS, EvaluationState
 from calibrant.slices import GapSums, Slice, gap_to_rest, rank_slices, samples_of, with_risk
@@ -188,8 +188,9 @@ def estimate_state(
 ) -> dict[str, Estimate]:
     """Estimate metrics of a state, all unless given, with a uniform sample of its samples for what sums do not tell."""
     design, states, metrics = state.design, state.states(), state.metrics if metrics is None else metrics
+    of_risk = [metric for metric in metrics if is_of_risk(metric)] if design.classes == 2 else []
     sampled = [metric for metric in metrics if isinstance(metric.statistic, KernelFeatures)]
-    summed = [metric for metric in metrics if metric not in sampled]
+    summed = [metric for metric in metrics if metric not in sampled and metric not in of_risk]
     values = {metric.name: float(metric.value(states[metric.statistic])) for metric in summed}
     draws = draw_counts(GROUPS, resamples, design.seed)
     progress("resampling the top label")
@@ -211,7 +212,20 @@ def estimate_state(
     if sampled:
         progress("resampling the kernel calibration error of a sample")
         estimates |= estimate(sample, sampled, resamples=resamples, seed=design.seed)
-    return estimates
+    if of_risk:
+        progress("resampling the probability of one class")
+        estimates |= estimate_risks_of_state(state, sample, of_risk, resamples=resamples)
+    return {metric.name: estimates[metric.name] for metric in metrics}
+
+
+def estimate_risks_of_state(
+    state: EvaluationState, sample: Predictions | TopLabel, metrics: Sequence[Metric], *, resamples: int
+) -> dict[str, Estimate]:
+    """Estimate metrics of the probability of the positive class of two; of the sample where it is all samples."""
+    evidence: dict[str, Any] = {"resamples": resamples, "seed": state.design.seed}
+    if len(sample) == state.n:
+        return estimate(as_risk(sample), metrics, **evidence)
+    return estimate_risks(state.ranked_risks(), metrics, **evidence)
 
 
 @lru_cache(maxsize=4)  # all methods of a comparison have the same

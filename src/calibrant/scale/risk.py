@@ -17,8 +17,16 @@ from calibrant.evidence.decisions import Above, lowest_reaching
 from calibrant.evidence.estimates import CHUNK, MAX_LEVELS, Levels, estimate_ranked
 from calibrant.evidence.intervals import t_quantile
 from calibrant.evidence.logistic import Outcomes, as_risk
-from calibrant.evidence.risk import TENTHS, curve_of, difference_from, groups_of, tenth_of_each, with_interval
-from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, Metric, SmECE
+from calibrant.evidence.risk import (
+    TENTHS,
+    curve_of,
+    difference_from,
+    groups_of,
+    metrics_of_risk,
+    tenth_of_each,
+    with_interval,
+)
+from calibrant.metrics import Metric
 from calibrant.metrics.states import Cells, Ranked, RankedCells, TopStatistic, effective_number
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.predictions import Predictions
@@ -88,8 +96,7 @@ def _squares(ranked: Ranked) -> tuple[Tensor, Tensor]:
 
 def risk_of(ranked: Ranked, *, n_bins: int, resamples: int, seed: int) -> Risk:
     """Compare the probability of the positive class with how often that class occurs."""
-    metrics: tuple[Metric, ...] = (Confidence(), Accuracy(), ECE(n_bins), SmECE(), AUROC(ranks=_CELLS))
-    estimates = estimate_risks(ranked, metrics, resamples=resamples, seed=seed)
+    estimates = estimate_risks(ranked, metrics_of_risk(n_bins), resamples=resamples, seed=seed)
     predicted, observed = estimates["confidence"].value, estimates["accuracy"].value
     gap, ratio, n = predicted - observed, observed / (predicted or math.nan), float(ranked.effective_n)
     place = tenth_of_each(ranked.total)

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from calibrant.errors import FileError, InputError, without_our_warnings
 from calibrant.evidence.estimates import Estimate
-from calibrant.evidence.risk import OF_RISK
+from calibrant.evidence.risk import RISK_AUROC, is_of_risk
 from calibrant.metrics import Metric
 from calibrant.metrics.states import Averaged, Ranked, TopStatistic
 from calibrant.numerics.binning import sums_by
-from calibrant.scale.evaluation import estimate_state, risk_of_state
+from calibrant.scale.evaluation import estimate_risks_of_state, estimate_state
 from calibrant.scale.shards import Plan, Shard
 from calibrant.scale.state import Design, EvaluationState, sample_keys
 from calibrant.slices import MISSING, check_few_values
@@ -111,7 +111,8 @@ def measure_trend(
         raise InputError(f"a trend must have at least two periods; got {len(states)}.")
     first_name, first = next(iter(states.items()))
     chosen = _chosen(first, metrics)
-    of_risk = frozenset(OF_RISK.keys() & chosen if first.design.classes == 2 else ())
+    of_two = first.design.classes == 2
+    of_risk = frozenset(name for name, one in chosen.items() if of_two and (name == RISK_AUROC or is_of_risk(one)))
     before = {metric: deepcopy(first) for metric in chosen}
     periods: list[Period] = []
     for look, (name, state) in enumerate(states.items()):
@@ -128,10 +129,12 @@ def measure_trend(
                 before[of] = deepcopy(state)
             else:
                 before[of].merge(state)
-        rest = [metric for of, metric in chosen.items() if of not in of_risk]
-        estimates = estimate_state(state, state.sample.predictions, rest, resamples=resamples)
-        if of_risk:
-            estimates |= risk_of_state(state, resamples=resamples).reported()
+        sample, rest = state.sample.predictions, [metric for of, metric in chosen.items() if of != RISK_AUROC]
+        estimates = estimate_state(state, sample, rest, resamples=resamples)
+        if RISK_AUROC in chosen:
+            estimates[RISK_AUROC] = estimate_risks_of_state(state, sample, [chosen[RISK_AUROC]], resamples=resamples)[
+                "auroc"
+            ]
         periods.append(Period(name, state.n, {of: estimates[of] for of in chosen}, changes))
     positive = (first.design.class_names or (None, None))[1] if of_risk else None
     return Trend(periods, chosen, resamples, first.design.seed, of_risk, positive)
@@ -190,7 +193,7 @@ def _chosen(state: EvaluationState, names: Sequence[str]) -> dict[str, Metric]:
     """Return the metrics of these names that sums tell, or the usual ones."""
     known = {m.name: m for m in state.metrics if isinstance(m.statistic, TopStatistic | Averaged)}
     if state.design.classes == 2:
-        known |= {name: known[field] for name, field in OF_RISK.items()}
+        known[RISK_AUROC] = known["auroc"]
     usual = OF_TWO_CLASSES if state.design.classes == 2 else DEFAULT_METRICS
     wanted = dict.fromkeys(names or (name for name in usual if name in known))
     if unknown := [name for name in wanted if name not in known]:

@@ -34,6 +34,7 @@ from calibrant.errors import (
 from calibrant.evaluation import evaluate as evaluate_predictions
 from calibrant.evaluation import metrics_for
 from calibrant.evidence import report_differences
+from calibrant.evidence.logistic import as_risk
 from calibrant.files import read_map_file, save, save_map
 from calibrant.files.choose import choose
 from calibrant.labels import Words
@@ -236,7 +237,7 @@ def _save_parts(parts: Parts, out: Path, other: Predictions | TopLabel | None = 
     return {f"{part}.npz": f"{part} samples" for part in kept}
 
 
-def samples(
+def samples(  # noqa: PLR0913  # each is one way to choose samples
     source: Source,
     *,
     low: float = 0.0,
@@ -245,15 +246,18 @@ def samples(
     label: int | None = None,
     correct: bool | None = None,
     within: Mapping[str, str] | None = None,
+    of_class: bool = False,
     progress: Progress,
 ) -> dict[str, Any]:
     """Return test samples with confidence in (low, high] (0 included), least calibrated first: wrong and sure.
 
-    ``within`` names a slice: a ``column`` that the source is sliced by, and its ``value``.
+    With ``of_class`` the range is of the probability of the second of two classes. ``within`` names a slice: a
+    ``column`` that the source is sliced by, and its ``value``.
     """
     parts = load_parts(source, progress)
     test, top = parts.test, parts.test.top
-    chosen = (top.confidence <= high) & ((top.confidence > low) | (low == 0))
+    claims = as_risk(test) if of_class else top
+    chosen = (claims.confidence <= high) & ((claims.confidence > low) | (low == 0))
     if correct is not None:
         chosen &= top.correct == correct
     for wanted, given in ((predicted, "predicted"), (label, "labels")):
@@ -267,7 +271,8 @@ def samples(
             raise InputError(f"the samples must be sliced by {column!r} to be selected by it; they are not.")
         chosen &= samples_of([Slice(column, value, 0, {}, math.nan, GapToRest())], parts.columns)[0]
     places = chosen.nonzero()[:, 0]
-    surprise = torch.where(top.correct[places], 1 - top.confidence[places], 1 + top.confidence[places])
+    confidence, occurred = claims.confidence[places], claims.correct[places]
+    surprise = torch.where(occurred, 1 - confidence, confidence if of_class else 1 + confidence)
     places = places[surprise.argsort(descending=True, stable=True)]
     shown = [_sample(test, int(place), int(parts.places[place])) for place in places[:_MOST_SAMPLES]]
     return {"count": len(places), "correct": int(top.correct[places].sum()), "samples": shown}

@@ -514,7 +514,7 @@ def test_methods_are_compared_by_their_net_benefit(calibrant, risks, tmp_path):
     assert (tmp_path / "decisions.png").exists()
 
 
-@pytest.mark.parametrize("wrong", ["evaluate {0} --threshold 5", "compare {0} {0} --threshold 0.1 --stream"])
+@pytest.mark.parametrize("wrong", ["evaluate {0} --threshold 5", "compare {0} {0} --threshold 10 --stream"])
 def test_thresholds_that_cannot_be_are_refused(calibrant, risks, wrong):
     code, _, err = calibrant(*wrong.format(risks / "test.csv").split(), *RISK)
     assert code == 2
