@@ -21,7 +21,7 @@ from calibrant.evidence.clusters import effective_number_of, squares_at
 from calibrant.evidence.corp import CorpSplit, corp
 from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.intervals import is_like_guessing
-from calibrant.evidence.logistic import CalibrationLine, calibration_line, has_risk
+from calibrant.evidence.logistic import CalibrationLine, as_risk, calibration_line, has_risk
 from calibrant.evidence.risk import RISK_AUROC, Risk, is_of_risk, risk_with
 from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
 from calibrant.metrics import (
@@ -269,6 +269,8 @@ def evaluate(
     rates, thresholds = check_rates(error_rates), check_rates(thresholds, "thresholds")
     samples = _canonical_order(counted_samples(as_predictions(predictions, "evaluate", arrays)))
     metrics = metrics_for(samples, n_bins=n_bins)
+    if thresholds:
+        as_risk(samples)  # refuses more than two classes
     evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
     of_risk = [metric for metric in metrics if is_of_risk(metric)] if has_risk(samples) else []
     rest = [metric for metric in metrics if metric not in of_risk]

@@ -66,7 +66,7 @@ class Gate:
         """Whether it is about the difference from a baseline."""
         return self.quantity.endswith(_DIFFERENCE)
 
-    def of_two_classes(self, positive: str, *, slices_have_risk: bool = True) -> Self:
+    def of_two_classes(self, positive: str) -> Self:
         """Return the gate with words on whether it is about the probability of the positive class or the predicted one.
 
         ``positive`` are words for the positive class.
@@ -76,7 +76,7 @@ class Gate:
         from calibrant.metrics.states import TopStatistic
 
         name = self.quantity.removesuffix(_DIFFERENCE).removeprefix(f"worst({self.column}).")
-        if name == _RISK_AUROC or (is_of_risk(catalogue.metrics[name]) and (slices_have_risk or not self.column)):
+        if name == _RISK_AUROC or is_of_risk(catalogue.metrics[name]):
             return replace(self, subject=f"of the probability of {positive}")
         of_top = isinstance(catalogue.metrics[name].statistic, TopStatistic)
         return replace(self, subject="of the predicted class") if of_top else self

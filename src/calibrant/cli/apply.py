@@ -130,7 +130,7 @@ def _apply_to_many(
         map_for = partial(_map_for, saved=saved, temperature=temperature, map_file=map_file)
         content = str(map_file).encode() if temperature else map_file.read_bytes()
         reading = replace(_reading(given), labels_needed=False)
-        with scale.as_engine().started() as engine:
+        with scale.started() as engine:
             applied = apply_to_shards(
                 chosen,
                 map_for,

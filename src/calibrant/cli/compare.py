@@ -142,7 +142,7 @@ def _compare_streamed(
         return ShardSet(source.shards, scale.plan(source.shards, given.as_options(), split, part))
 
     calibration, test = opened(sets[0], "calibration"), opened(sets[1], "test")
-    with scale.as_engine().started() as engine:  # once for all fits
+    with scale.started() as engine:  # once for all fits
         for one in (calibration, test):
             warn_of_missing(one.shards, one.plan, engine=engine)
         return compare_streamed(calibration, test, methods or None, engine=engine, progress=progress, **evidence)

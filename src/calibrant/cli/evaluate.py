@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from calibrant.evaluation import Evaluation
     from calibrant.plots import ThemeName
     from calibrant.report import Page
-    from calibrant.slices import Slice
 
 EXAMPLES = """\
 calibrant evaluate test.csv
@@ -178,7 +177,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         to_calibrate=as_positive.as_arguments(),
     )  # fmt: skip
     quantities = quantities_of(evaluation.estimates, differences, worst_slices(slices)) if conditions else {}
-    conditions = _with_subjects(conditions, evaluation, slices)
+    conditions = _with_subjects(conditions, evaluation)
     page = gates.with_gates(replace(page, charts=charts), conditions, quantities).with_dropped(
         dropped, twice=opened.twice
     )
@@ -187,14 +186,13 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     return page
 
 
-def _with_subjects(gates: Sequence[Gate], evaluation: "Evaluation", slices: "Sequence[Slice]") -> list[Gate]:
+def _with_subjects(gates: Sequence[Gate], evaluation: "Evaluation") -> list[Gate]:
     """Return gates with words on what they are about, where that differs between metrics: with two classes."""
     from calibrant.report.evaluation import positive_words
 
     if evaluation.risk is None:
         return [*gates]
-    positive, have_risk = positive_words(evaluation), all(one.risk is not None for one in slices)
-    return [gate.of_two_classes(positive, slices_have_risk=have_risk) for gate in gates]
+    return [gate.of_two_classes(positive_words(evaluation)) for gate in gates]
 
 
 _OPTION = {"fail_if": "--fail-if", "fail_unless": "--fail-unless"}

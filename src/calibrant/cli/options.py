@@ -164,7 +164,8 @@ class Scores:
 
     def as_arguments(self, *, missing: str = "drop") -> str:
         """Return the options that were given, as they stand on a command line; ``missing`` if rows may lack values."""
-        given = {name: value for name, value in asdict(self).items() if value not in {None, False, "refuse"}}
+        usual = asdict(Scores())
+        given = {name: value for name, value in asdict(self).items() if value != usual[name]}
         given |= {"missing": missing} if "missing" in given else {}
         words = [
             f"--{name.replace('_', '-')}" + ("" if value is True else f" {shlex.quote(value)}")

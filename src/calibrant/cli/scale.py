@@ -234,10 +234,10 @@ class Scale:
         from calibrant.processes import join_processes
 
         joined = join_processes() if self.engine == "torchrun" else contextlib.nullcontext()
-        with joined, self.as_engine().started() as engine:
+        with joined, self._engine().started() as engine:
             yield engine
 
-    def as_engine(self) -> "Engine":
+    def _engine(self) -> "Engine":
         from calibrant.scale import Engine
 
         return Engine(self.engine, self.workers, self.address)  # type: ignore[arg-type]  # checked there
@@ -283,7 +283,9 @@ class Source:
         """Return the files that names, folders and patterns mean."""
         from calibrant.scale import find_shards
 
-        states = [file.name.lower().endswith(".state") for file in files]
+        states = [
+            file.name.lower().endswith(".state") or (file.is_dir() and any(file.glob("*.state"))) for file in files
+        ]
         if any(states) and not all(states):
             raise InputError("files must all be states, or none of them; got both. Make the others: calibrant state.")
         if all(states):
@@ -552,7 +554,7 @@ def state(  # noqa: PLR0913, PLR0917  # a command line has many options
     check_output(out, [shard.path for shard in shards])
     err = standard_error()
     dropped: list[CalibrantWarning] = []
-    with print_warnings(err, dropped), spinner(err) as stage, scale.as_engine().started() as engine:
+    with print_warnings(err, dropped), spinner(err) as stage, scale.started() as engine:
         reading = replace(confidences.as_options(given), extra=slicing.wanted)
         plan = scale.plan(shards, reading, options.Split.parse(split), "test", by_class=slicing.classes)
         warn_of_missing(shards, plan, engine=engine, allow_missing=scale.allow_missing)

@@ -307,7 +307,7 @@ def slice_figures(
 ) -> dict[str, Figure]:
     """Draw the worst slices of every column, from :func:`~calibrant.slices.evaluate_slices` and its columns."""
     drawn: dict[str, Figure] = {}
-    of_class = has_risk(predictions) and all(one.risk is not None for one in slices)
+    of_class = has_risk(predictions)
     predictions = as_risk(predictions) if of_class else predictions
     for column, values in by.items():
         own = [one for one in slices if one.column == column]

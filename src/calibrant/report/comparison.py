@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from calibrant import catalogue
 from calibrant.calibrators import Auto
 from calibrant.comparison import (
     PLATT,
@@ -461,7 +462,7 @@ def separation_words(method: MethodResult) -> list[str]:
 def confidence_page(compared: "ConfidenceComparison", *, network: str = "", test: PurePath | None = None) -> Page:
     """Return the report of confidences that are compared with the softmax's own."""
     names = list(next(iter(compared.metrics.values())))
-    header = [page.arrow(name, name in {"fpr95", "aurc"}) for name in names]
+    header = [page.arrow(name, catalogue.metrics[name].lower_is_better) for name in names]
     cells: list[Row] = []
     for name, estimates in compared.metrics.items():
         sides = compared.differences.get(name, {})

@@ -386,7 +386,7 @@ _BRIEF_SLICES = 10  # of each column
 
 def _slice_sections(evaluation: Evaluation, slices: Sequence[Slice], *, most: int | None = None) -> list[Section]:
     """Return a section for every column, with its slices or the worst of them; the last one has the legend."""
-    of_class = bool(slices) and slices[0].risk is not None
+    of_class, streamed = evaluation.risk is not None, evaluation.streamed
     columns = ("predicted", "observed") if of_class else ("confidence", "accuracy")
     subject = slice_subject(evaluation, slices)
     subject = subject and f": {subject}"
@@ -397,6 +397,8 @@ def _slice_sections(evaluation: Evaluation, slices: Sequence[Slice], *, most: in
         "samples; ▼ is further from 0 than theirs, ▲ closer, beyond noise. A slice of fewer than ten samples is not "
         "tested."
     )
+    if of_class and streamed is not None and streamed.sample < evaluation.n:
+        legend += f" All but n is of a uniform sample of {streamed.sample:,} samples."
     if any(slice_.n >= FEW and math.isnan(slice_.metrics["ece"].low) for slice_ in slices):
         legend += " One of a few clusters has no interval, and a weak test."
     sections, by_column = [], _by_column(slices)
@@ -415,7 +417,7 @@ def slice_subject(evaluation: Evaluation, slices: Sequence[Slice]) -> str:
     """Return what the numbers of slices of two classes are of; nothing for more classes."""
     if evaluation.risk is None or not slices:
         return ""
-    return "predicted class" if slices[0].risk is None else f"probability of {positive_words(evaluation)}"
+    return f"probability of {positive_words(evaluation)}"
 
 
 def _by_column(slices: Sequence[Slice]) -> dict[str, list[Slice]]:

@@ -97,7 +97,7 @@ def _slices(
     """Return the slices, the worst first, with the cells of those that have a diagram."""
     drawn: Counter[str] = Counter()
     entries = []
-    of_class = all(one.risk is not None for one in slices)
+    of_class = evaluation.risk is not None
     subject, predictions = slice_subject(evaluation, slices), as_risk(predictions) if of_class else predictions
     for one in slices:
         cells = None

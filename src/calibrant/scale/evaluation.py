@@ -66,6 +66,8 @@ def evaluate_state(
     removes from proper scores, which are those of the kept sample.
     """
     design, sample = state.design, state.sample.predictions
+    if thresholds:
+        as_risk(sample)  # refuses more than two classes
     estimates = estimate_state(state, sample, resamples=resamples, progress=progress)
     states, exact = state.states(), state.ranked()
     progress("splitting the scores into calibration and refinement")
@@ -108,7 +110,7 @@ def _risk(
     design = state.design
     evidence: dict[str, Any] = {"resamples": resamples, "seed": design.seed}
     if design.classes not in {None, 2}:
-        return {"decisions": decision_curve(sample, thresholds) if thresholds else ()}  # which raises
+        return {}
     progress("evaluating the probability of one class")
     evaluated: dict[str, Any] = {}
     if design.classes == 2:
@@ -140,7 +142,7 @@ def evaluate_state_slices(
 ) -> list[Slice]:
     """Evaluate the slices by these columns, as :func:`calibrant.evaluate_slices` does those of samples in memory.
 
-    Those of two classes have the risk only where all samples are kept.
+    The risk of two classes is that of the kept samples.
     """
     sums, seed = state.slices, state.design.seed
     if unknown := [column for column in columns if column not in state.design.by]:
@@ -158,7 +160,7 @@ def evaluate_state_slices(
             error = float(Cells(*sums.sums["level"][[0, 1, 2, 0], row]).auroc_error)
             points = operating_points(**sums.ranked_cells(row), error_rates=error_rates) if error_rates else ()
             slices.append(Slice(column, value, int(gaps[0][0]), estimates, math.nan, to_rest, share, error, points))
-    if state.design.classes == 2 and len(state.sample.predictions) == state.n:
+    if state.design.classes == 2:
         risks = as_risk(state.sample.predictions)
         held = state.sample.columns(state.design.by, [value for _, value in sums.rows])
         evidence: dict[str, Any] = {"n_bins": state.design.n_bins, "resamples": resamples, "seed": seed}

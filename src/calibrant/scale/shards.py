@@ -310,7 +310,8 @@ class Plan:
                 if lacking is not None:
                     places = lacking.nonzero()[:, 0]
                     rows += (places[: most - len(rows)] + first).tolist()
-                    dropped, first = dropped + len(places), first + len(lacking)
+                    dropped += len(places)
+                first += max(one.shape[0] if isinstance(one, Tensor) else len(one) for one in columns.values())
         return [first - task.first, dropped, *rows]
 
 
