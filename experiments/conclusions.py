@@ -117,7 +117,7 @@ def _trained() -> list[Trained]:
     def setting(title: str, study: str, methods: Sequence[str], rows: Rows, **settings: object) -> Trained:
         losses = dict(zip(methods, LOSSES, strict=True))
         runs: dict[str, list[Mapping[str, Any]]] = {}
-        for record in _records(study, **settings):
+        for record in _records(study, train_samples=None, **settings):  # not those of smaller training sets
             cell = record["cell"]
             if loss := losses.get(cell.get("method", cell.get("way"))):
                 runs.setdefault(loss, []).append(rows(record["numbers"]))

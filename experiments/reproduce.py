@@ -100,7 +100,6 @@ a training resumes after its last epoch, and a fit of Neural Clamping after its 
 """
 # Tables without a study, and what is missing.
 ABSENT = (
-    ("Meta-Regularization, Tables 1 and 2", "cells of CIFAR-10 and Tiny-ImageNet"),
     ("Meta-Regularization, Table 3", "nothing was run by the paper: its other numbers are those of other papers"),
 )
 

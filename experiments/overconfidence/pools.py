@@ -303,10 +303,10 @@ def has_curves(groups: Groups) -> bool:
 
 
 def _smoothed(groups: Groups) -> dict[str, list[str]]:
-    """Return those of the curves of Fig. 4 for which there are records, by data set."""
+    """Return those of the curves of Fig. 4 for which there are records, by data set, all of whose samples trained."""
     names: dict[str, list[str]] = {}
     for data, method in groups:
-        if method in SMOOTHED and _curves(groups[data, method]):
+        if data in DATA and method in SMOOTHED and _curves(groups[data, method]):
             names.setdefault(data, []).append(method)
     return {data: methods for data, methods in names.items() if len(methods) > 1}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from experiments.__main__ import STUDIES
 from experiments.conclusions import PAGE, page_of_results
+from experiments.overconfidence.results import numbers_of
 from experiments.records import Records
 from experiments.reproduce import GUIDE, page_of_guide
 from experiments.runner import finished
@@ -32,6 +33,15 @@ def test_the_conclusions_are_what_the_records_of_all_studies_give(tmp_path):
     figures = sorted(path.name for path in tmp_path.iterdir())
     assert len(figures) == 5
     assert all(f"(images/{name})" in page and (PAGE.parent / "images" / name).exists() for name in figures)
+
+
+def test_the_conclusions_compare_losses_on_whole_training_sets():
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    first = next(place for place, line in enumerate(lines) if line.startswith("| [ResNet-32, CIFAR-10]"))
+    records = Records(ROOT / "experiments" / "overconfidence" / "records.jsonl").read()
+    whole = numbers_of([each for each in records if "train_samples" not in each["cell"] and "numbers" in each])
+    errors = [f"{whole[f'cifar10.{method}.none.ece'].value:.1f}" for method in ("CE", "LS (0.05)", "Focal (3)")]
+    assert [line.split(" | ")[4].strip("*") for line in lines[first : first + 3]] == errors
 
 
 def test_the_page_of_commands_is_what_the_studies_and_their_records_give():

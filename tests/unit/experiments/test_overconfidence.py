@@ -159,6 +159,15 @@ def test_optimal_ece_over_epochs_is_compared_over_the_seeds_that_have_it():
     assert numbers["cifar100.CE.rise.optimal_ece"].about == "2 seeds"
 
 
+def test_curves_over_epochs_are_those_of_networks_that_all_samples_trained():
+    records = [trained(method, 0, 0.1) for method in ("CE", "LS (0.01)", "LS (0.05)")]
+    for record in records:
+        record["numbers"]["epochs"] = [{"epoch": 200, "optimal_ece": 0.01}]
+    smaller = [{**record, "cell": record["cell"] | {"train_samples": 5000}} for record in records]
+    assert "overconfidence-epochs.png" in page_of(records, images=None)
+    assert "overconfidence-epochs.png" not in page_of(smaller, images=None)
+
+
 def test_the_figure_of_the_coefficients_is_drawn_where_there_are_pools(tmp_path):
     records = [trained(method, 0, 0.1) for method in ("CE", "LS (0.01)", "LS (0.09)", "Focal (1)")]
     for record in records:
