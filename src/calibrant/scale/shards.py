@@ -310,8 +310,7 @@ class Plan:
                 if lacking is not None:
                     places = lacking.nonzero()[:, 0]
                     rows += (places[: most - len(rows)] + first).tolist()
-                    dropped += len(places)
-                first += max(one.shape[0] if isinstance(one, Tensor) else len(one) for one in columns.values())
+                    dropped, first = dropped + len(places), first + len(lacking)
         return [first - task.first, dropped, *rows]
 
 
