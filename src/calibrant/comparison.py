@@ -41,13 +41,12 @@ from calibrant.evidence import (
 )
 from calibrant.evidence.clusters import effective_number_of
 from calibrant.evidence.intervals import is_like_guessing
-from calibrant.evidence.logistic import as_risk, has_risk
 from calibrant.evidence.risk import is_of_risk
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.metrics.base import check_metrics
 from calibrant.notebook import HasReport
-from calibrant.predictions import OF_CORRECTNESS, Predictions, counted_samples
+from calibrant.predictions import OF_CORRECTNESS, Predictions, as_risk, counted_samples, has_risk
 
 # A larger share of the test samples in both sets is no chance.
 _BY_CHANCE = 0.01

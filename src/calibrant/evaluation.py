@@ -21,7 +21,7 @@ from calibrant.evidence.clusters import effective_number_of, squares_at
 from calibrant.evidence.corp import CorpSplit, corp
 from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.intervals import is_like_guessing
-from calibrant.evidence.logistic import CalibrationLine, as_risk, calibration_line, has_risk
+from calibrant.evidence.logistic import CalibrationLine, calibration_line
 from calibrant.evidence.risk import RISK_AUROC, Risk, is_of_risk, risk_with
 from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
 from calibrant.metrics import (
@@ -38,7 +38,16 @@ from calibrant.metrics.states import Binned, BinnedByPrediction, Bins, ClassBins
 from calibrant.notebook import HasReport
 from calibrant.numerics.binning import bin_index
 from calibrant.numerics.softmax import row_blocks, row_products
-from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, counted_samples
+from calibrant.predictions import (
+    Arrays,
+    Predictions,
+    TopLabel,
+    ZeroCells,
+    as_predictions,
+    as_risk,
+    counted_samples,
+    has_risk,
+)
 from calibrant.predictions.scores import OF_CORRECTNESS
 
 # Its paper misprints the formula, so it is not a calibration error; computed only when requested by name.

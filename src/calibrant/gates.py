@@ -141,7 +141,7 @@ class Gate:
 
 def reported_names(metrics: "Iterable[Metric]", predictions: "Predictions | TopLabel") -> list[str]:
     """Return the names that gates may use, given the metrics of the report."""
-    from calibrant.evidence.logistic import has_risk
+    from calibrant.predictions import has_risk
 
     return [*(metric.name for metric in metrics), *([_RISK_AUROC] if has_risk(predictions) else [])]
 

@@ -23,11 +23,10 @@ from calibrant.checks import check_evidence, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence import LEVEL, Estimate, OperatingPoint, estimate, holm
 from calibrant.evidence.clusters import Clusters
-from calibrant.evidence.logistic import as_risk, has_risk
 from calibrant.labels import Words
 from calibrant.metrics import ECE, Accuracy, Confidence, Metric
 from calibrant.metrics.states import TopStatistic
-from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
+from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions, as_risk, has_risk
 
 _METRICS = ("accuracy", "confidence", "ece", "nll", "brier", "top_brier", "auroc")
 _MOST = 500  # slices of a column; a column with more is an identifier or a number

@@ -17,10 +17,9 @@ from calibrant.errors import InputError
 from calibrant.evidence.clusters import Clusters
 from calibrant.evidence.estimates import Estimate, draw_groups
 from calibrant.evidence.intervals import FEWEST, bootstrap_interval, wilson_interval
-from calibrant.evidence.logistic import as_risk
 from calibrant.metrics.states import effective_number
 from calibrant.numerics.binning import sums_by
-from calibrant.predictions import Predictions, TopLabel, counted_samples
+from calibrant.predictions import Predictions, TopLabel, as_risk, counted_samples
 
 _ROUNDING = 32  # relative, in the precision of the scores: a risk that is read may lie so far below what a file holds
 _CURVE = tuple(percent / 100 for percent in range(1, 100))

@@ -6,33 +6,13 @@ from typing import NamedTuple, Protocol, final
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
 from calibrant.evidence.clusters import Clusters
 from calibrant.evidence.estimates import Estimate
 from calibrant.evidence.intervals import FEWEST, t_quantile
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, as_risk
 
 _MOST_LOG_ODDS, _MOST_STEPS = 60.0, 50  # probabilities of 0 have log-odds of a floor; beyond 50 steps, it diverges
 _FEW = 10_000  # samples, or clusters, up to which it shows that each moves the line towards itself
-
-
-def has_risk(*samples: object) -> bool:
-    """Return whether all of these are predictions of two classes, whose second is the positive one."""
-    return all(isinstance(one, Predictions) and one.n_classes == 2 for one in samples)
-
-
-def as_risk(samples: Predictions | TopLabel) -> TopLabel:
-    """Return the risk of class 1 of two as a confidence, and whether a sample is of that class as correctness."""
-    if isinstance(samples, TopLabel):
-        return samples
-    if samples.n_classes != 2:
-        raise InputError(
-            f"a risk must be the probability of one of two classes; got {samples.n_classes} classes. Evaluate one at a "
-            "time: TopLabel(probability of the class, is of the class)."
-        )
-    log_odds = samples.logits.double().diff(dim=1)[:, 0]
-    top = TopLabel(log_odds.sigmoid(), samples.labels == 1, log_odds, weights=samples.weights)
-    return top if samples.clusters is None else top.with_clusters(samples.clusters)
 
 
 class Spread(Protocol):

@@ -20,11 +20,11 @@ from calibrant.evidence.clusters import Clusters, squares_at
 from calibrant.evidence.differences import Difference, difference
 from calibrant.evidence.estimates import Estimate, estimate
 from calibrant.evidence.intervals import FEWEST, t_quantile, wilson_interval
-from calibrant.evidence.logistic import Outcomes, as_risk, has_risk, logistic
+from calibrant.evidence.logistic import Outcomes, logistic
 from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, Metric, SmECE
 from calibrant.metrics.states import TopStatistic, effective_number
 from calibrant.numerics.binning import sums_by
-from calibrant.predictions import Predictions, TopLabel, counted_samples
+from calibrant.predictions import Predictions, TopLabel, as_risk, counted_samples, has_risk
 
 RISK_AUROC = "risk_auroc"  # of reports, gates and trends: the AUROC of the risk
 TENTHS = 10

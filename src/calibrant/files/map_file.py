@@ -24,13 +24,12 @@ from calibrant import __version__, catalogue
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.checks import as_features, existing_file, with_devices_of_inputs
 from calibrant.errors import FileError, InputError, reading
-from calibrant.evidence.logistic import as_risk, has_risk
 from calibrant.files.source import as_class_names
 from calibrant.inference import state_digest
 from calibrant.maps import FitSummary, Map, ProximityMap
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Tally
 from calibrant.numerics.newton import Certificate
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, as_risk, has_risk
 
 _KEY = "calibrant"
 _SEAL, _DIGITS, _NEXT = '{"sha256": "', 64, '", '  # how the text of a document with a digest begins

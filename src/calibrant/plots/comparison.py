@@ -15,12 +15,11 @@ from calibrant.comparison import UNCALIBRATED, Comparison
 from calibrant.diagrams import ComparisonDiagram, Dot, comparison_diagram, reliability
 from calibrant.errors import check_kind, percent, samples_text, without_middle
 from calibrant.evidence import Side
-from calibrant.evidence.logistic import as_risk
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 from calibrant.plots.reliability import plot_reliability
 from calibrant.plots.risk import name_of, plot_decisions, plot_risk
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, as_risk
 from calibrant.scale.trend import Trend
 
 # Dots worse than a good one (a third of the way down) by more than this many times its distance from the best are

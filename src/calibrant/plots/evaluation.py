@@ -18,12 +18,11 @@ from calibrant import diagrams
 from calibrant.diagrams import BinsSweep, ConfidenceDensity, RiskCoverage
 from calibrant.errors import InputError, percent, without_middle
 from calibrant.evidence import Estimate, Risk, evaluate_risk
-from calibrant.evidence.logistic import as_risk
 from calibrant.plots import layout
 from calibrant.plots.layout import DASHED, DOT, Corner, Look, Theme, ThemeName
 from calibrant.plots.reliability import diagram_of, plot_classwise, plot_reliability
 from calibrant.plots.risk import name_of, plot_decisions, plot_risk
-from calibrant.predictions import Arrays, Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel, as_risk
 
 _LONGEST_NAME, _LONGEST_LABEL = 56, 24
 _LINE = 0.06  # height of a line of a label, as a share of the axes

@@ -18,10 +18,9 @@ from calibrant import diagrams
 from calibrant.diagrams import ClassReliability, ClasswiseDiagram, ReliabilityBins, ReliabilityDiagram
 from calibrant.errors import counted, percent, without_middle
 from calibrant.evidence import Corp
-from calibrant.evidence.logistic import as_risk, has_risk
 from calibrant.plots import layout
 from calibrant.plots.layout import DOT, SIZES, Look, Theme, ThemeName
-from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
+from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions, as_risk, has_risk
 from calibrant.slices import Slice, samples_of
 
 _FEW_SAMPLES = 10  # bins of fewer are drawn faint

@@ -35,7 +35,7 @@ from calibrant.predictions.samples import (
     set_fields,
 )
 
-__all__ = ["Arrays", "Predictions", "as_predictions", "check_predictions"]
+__all__ = ["Arrays", "Predictions", "as_predictions", "as_risk", "check_predictions", "has_risk"]
 
 _GPU_ROWS_AT_ONCE = 1 << 22  # in a block: starting its kernels costs more than one of the usual size
 _FEWEST_ROWS = 256  # in a small block: products of matrices stay efficient
@@ -480,6 +480,25 @@ class Arrays(TypedDict, total=False):
     weights: Any  # (n,), beside any of these
     clusters: Any  # (n,), likewise
     class_names: Any  # (k,), beside labels
+
+
+def has_risk(*samples: object) -> bool:
+    """Return whether all of these are predictions of two classes, whose second is the positive one."""
+    return all(isinstance(one, Predictions) and one.n_classes == 2 for one in samples)
+
+
+def as_risk(samples: Predictions | TopLabel) -> TopLabel:
+    """Return the risk of class 1 of two as a confidence, and whether a sample is of that class as correctness."""
+    if isinstance(samples, TopLabel):
+        return samples
+    if samples.n_classes != 2:
+        raise InputError(
+            f"a risk must be the probability of one of two classes; got {samples.n_classes} classes. Evaluate one at a "
+            "time: TopLabel(probability of the class, is of the class)."
+        )
+    log_odds = samples.logits.double().diff(dim=1)[:, 0]
+    top = TopLabel(log_odds.sigmoid(), samples.labels == 1, log_odds, weights=samples.weights)
+    return top if samples.clusters is None else top.with_clusters(samples.clusters)
 
 
 def check_predictions(given: object, caller: str) -> None:

@@ -23,12 +23,12 @@ from calibrant.errors import FitError, terminal_text
 from calibrant.evaluation import Evaluation
 from calibrant.evidence import Difference, corp, decision_curve
 from calibrant.evidence.clusters import Clusters, effective_number_of
-from calibrant.evidence.logistic import Outcomes, as_risk, has_risk
+from calibrant.evidence.logistic import Outcomes
 from calibrant.evidence.risk import curve_of, tenths_of
 from calibrant.metrics.states import BinnedByPrediction, RankedSamples, as_divisor, weighted
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
-from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel, counted_samples
+from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel, as_risk, counted_samples, has_risk
 from calibrant.report.evaluation import (
     brief_names,
     comparison_text,

@@ -44,13 +44,12 @@ from calibrant.evidence.differences import (
     paired_difference,
 )
 from calibrant.evidence.estimates import values_of
-from calibrant.evidence.logistic import as_risk, has_risk
 from calibrant.evidence.risk import is_of_risk
 from calibrant.maps import Map
 from calibrant.metrics import Metric
 from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import TopStatistic
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, as_risk, has_risk
 from calibrant.scale.evaluation import draw_counts, estimate_state, resampled_levels
 from calibrant.scale.fits import check_streams, fit_streamed
 from calibrant.scale.jobs import LOCAL, Engine, first_design, gather

@@ -23,7 +23,7 @@ from calibrant.evaluation import (
 from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.decisions import decision_curve
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
-from calibrant.evidence.logistic import as_risk, calibration_line, line_of
+from calibrant.evidence.logistic import calibration_line, line_of
 from calibrant.evidence.risk import Risk, evaluate_risk, is_of_risk
 from calibrant.evidence.thresholds import operating_points, ranked_trials
 from calibrant.metrics import Metric
@@ -41,7 +41,7 @@ from calibrant.metrics.states import (
     Ranked,
     TopStatistic,
 )
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, as_risk
 from calibrant.scale.risk import decisions_of, estimate_risks, outcomes_of, risk_of
 from calibrant.scale.slices import estimate_slice
 from calibrant.scale.state import GROUPS, EvaluationState

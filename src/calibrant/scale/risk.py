@@ -16,7 +16,7 @@ from calibrant.evidence import Estimate, NetBenefit, Risk
 from calibrant.evidence.decisions import Above, lowest_reaching
 from calibrant.evidence.estimates import CHUNK, MAX_LEVELS, Levels, estimate_ranked
 from calibrant.evidence.intervals import t_quantile
-from calibrant.evidence.logistic import Outcomes, as_risk
+from calibrant.evidence.logistic import Outcomes
 from calibrant.evidence.risk import (
     TENTHS,
     curve_of,
@@ -29,7 +29,7 @@ from calibrant.evidence.risk import (
 from calibrant.metrics import Metric
 from calibrant.metrics.states import Cells, Ranked, RankedCells, TopStatistic, effective_number
 from calibrant.numerics.binning import bin_index, sums_by
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, as_risk
 
 _CELLS = RankedCells()
 _ROUNDING = 1e-9  # of the mean of a cell

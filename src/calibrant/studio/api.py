@@ -34,11 +34,10 @@ from calibrant.errors import (
 from calibrant.evaluation import evaluate as evaluate_predictions
 from calibrant.evaluation import metrics_for
 from calibrant.evidence import report_differences
-from calibrant.evidence.logistic import as_risk
 from calibrant.files import read_map_file, save, save_map
 from calibrant.files.choose import choose
 from calibrant.labels import Words
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, as_risk
 from calibrant.report import to_html, to_html_fragment, to_plain
 from calibrant.report.clamping import clamping_page
 from calibrant.report.comparison import comparison_page

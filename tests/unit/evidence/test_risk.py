@@ -15,8 +15,9 @@ from calibrant.calibrators import BetaCalibration, PlattScaling
 from calibrant.errors import InputError
 from calibrant.evidence import calibration_line, decision_curve, evaluate_risk
 from calibrant.evidence.intervals import wilson_interval
-from calibrant.evidence.logistic import Outcomes, as_risk
+from calibrant.evidence.logistic import Outcomes
 from calibrant.evidence.risk import curve_of
+from calibrant.predictions import as_risk
 from calibrant.report import comparison_page
 
 
