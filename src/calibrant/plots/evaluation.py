@@ -242,8 +242,8 @@ def plot_bins_sweep(
     ece, calibrated = percent(float(diagram.ece[usual])), percent(float(diagram.floor[usual]))
     size = layout.size_text(diagram.n, diagram.effective_n)
     detail = f"{ece} at {x[usual]} bins; a calibrated model: {calibrated}{DOT}{size}"
-    of = f" of {of_class}" if of_class else ""
-    layout.title(ax, colours, f"ECE{of} and the number of bins", without_middle(name, _LONGEST_NAME), detail)
+    source = DOT.join(filter(None, [of_class, without_middle(name, _LONGEST_NAME - len(of_class))]))
+    layout.title(ax, colours, "ECE and the number of bins", source, detail)
     return ax
 
 

@@ -92,7 +92,8 @@ def plot_reliability(
     second = other if other is None or isinstance(other, ReliabilityDiagram) else draw(other)
     ax, colours = layout.open_axes(ax, theme, width=5.2, height=6.3, lines=False)
     ax.plot([0, 1], [0, 1], zorder=2.5, **colours.dashes)
-    source, words = without_middle(name, _LONGEST_NAME), _words_of(of_class)
+    words = _words_of(of_class)
+    source = DOT.join(filter(None, [of_class, without_middle(name, _LONGEST_NAME - len(of_class))]))
     if second is None:
         _draw_corp(ax, first.corp, {"color": colours.ink, "linewidth": 2}, band=colours.muted)
         handles = [
@@ -108,7 +109,7 @@ def plot_reliability(
         numbers = f"{words.observed} {percent(first.accuracy)}{DOT}{words.claimed} {percent(first.confidence)}"
         size = layout.size_text(first.n, first.effective_n)
         size += "" if math.isnan(first.ece_low) else f"{DOT}in brackets: 95 % interval"
-        layout.title(ax, colours, f"Reliability{words.of}: ECE {ece}", source, numbers, size)
+        layout.title(ax, colours, f"Reliability: ECE {ece}", source, numbers, size)
     else:
         handles = _draw_two(ax, (first, second), set_names, colours)
         _draw_strip(ax, [first, second], colours, note="share of samples (first filled, second outlined)")
@@ -119,7 +120,7 @@ def plot_reliability(
         if any((diagram.bins.count < _FEW_SAMPLES).any() for diagram in (first, second)):
             notes += f"{DOT}faint: under {_FEW_SAMPLES} samples"
         heading = DOT.join(filter(None, [source, sizes]))
-        layout.title(ax, colours, f"Reliability{words.of} compared", heading, "bands: 95 % range if calibrated", notes)
+        layout.title(ax, colours, "Reliability compared", heading, "bands: 95 % range if calibrated", notes)
     ax.set(xlim=(0, 1), ylim=(_STRIP_FLOOR, 1), aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks(np.linspace(0, 1, 6))
@@ -254,7 +255,6 @@ class _Words(NamedTuple):
     curve: str = "accuracy, isotonic (CORP)"
     observed: str = "accuracy"
     claimed: str = "mean confidence"
-    of: str = ""
 
 
 _OF_CLASS = _Words("Probability of the class, %", "Samples of the class, %", "probability too high", "too low")
@@ -267,7 +267,7 @@ def _words_of(name: str) -> _Words:
         return _OF_CONFIDENCE
     x, y = f"Probability of {name}, %", f"Samples that are {name}, %"
     curve = "how often it occurs, isotonic (CORP)"
-    return _Words(x, y, *_OF_CLASS[2:4], curve, "observed", "predicted", f" of {name}")
+    return _Words(x, y, *_OF_CLASS[2:4], curve, "observed", "predicted")
 
 
 def plot_slices(
