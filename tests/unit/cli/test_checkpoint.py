@@ -11,7 +11,7 @@ from tests.unit.scale.test_state import predictions_of
 from calibrant import save
 from calibrant.scale import jobs
 
-SHARDS = 40
+SHARDS = 8
 # The command, which stops before it reads the shard that is named first.
 STOPPED = """
 import os, signal, sys
@@ -41,10 +41,10 @@ def tasks_done(monkeypatch):
 
 
 def test_a_killed_job_is_continued_by_the_next(tmp_path, calibrant, tasks_done):
-    samples, shards, job = predictions_of(40 * SHARDS, 3), tmp_path / "preds", tmp_path / "job"
+    samples, shards, job = predictions_of(200 * SHARDS, 3), tmp_path / "preds", tmp_path / "job"
     shards.mkdir()
     for number in range(SHARDS):
-        save(samples[40 * number : 40 * (number + 1)], shards / f"{number:02}.npz")
+        save(samples[200 * number : 200 * (number + 1)], shards / f"{number:02}.npz")
     report = tmp_path / "report.json"
     command = ["evaluate", shards, "--resamples", 100, "--json", report]
     assert calibrant(*command, "--stream")[0] == 0
