@@ -191,7 +191,7 @@ class TestFacts:
 
 @each_calibrator
 def test_the_laws_for_plugins_hold(calibrator):
-    check_calibrator(calibrator)
+    check_calibrator(calibrator, n=150)
 
 
 class TestMaps:
