@@ -21,7 +21,7 @@ from calibrant.evidence.clusters import effective_number_of, squares_at
 from calibrant.evidence.corp import CorpSplit, corp
 from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.intervals import is_like_guessing
-from calibrant.evidence.logistic import CalibrationLine, calibration_line, has_risk
+from calibrant.evidence.logistic import CalibrationLine, NoLine, calibration_line, has_risk, why_no_line
 from calibrant.evidence.risk import Risk, evaluate_risk
 from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
 from calibrant.metrics import (
@@ -47,7 +47,7 @@ _KERNEL_CLASSES = 10_000  # the kernel error keeps 128 numbers a class of every 
 _FOLDS = 5
 _PERMUTATION_SEED = 1973  # seed of the canonical order of the samples; not used elsewhere
 _NUMBERS = 1 << 20  # logits that are read at a time
-_LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the model is miscalibrated
+NOISE_LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the model is miscalibrated
 WORTHWHILE = 0.01  # least relative change of a proper score that is worth a step, as `smallest_effect` has it
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
 _RAREST = 0.001  # scale of errors where one of two classes is rarer than in half of this share
@@ -160,6 +160,7 @@ class Evaluation(HasReport):
     operating_points: tuple[OperatingPoint, ...] = ()  # by error rate: that of the estimate, and the guaranteed one
     majority: ClassShare | None = None  # None where only top labels are known
     line: CalibrationLine | None = None  # of two classes, or top labels
+    no_line: NoLine | None = None  # why top labels have none, where it is known
     positive: str | None = None  # name of the second of two classes, which the line and the risk are of
     risk: Risk | None = None  # of two classes: the probability of the second
     decisions: tuple[NetBenefit, ...] = ()  # by threshold of that risk, or of the confidence of top labels
@@ -286,6 +287,7 @@ def evaluate(
             "positive": samples.class_names[1] if samples.class_names and is_of_two else None,
             "majority": majority_of(torch.bincount(samples.labels, samples.weights), samples.class_names),
         }
+    line = calibration_line(samples)
     return Evaluation(
         n=len(samples),
         n_bins=n_bins,
@@ -299,7 +301,8 @@ def evaluate(
         effective_n=effective_number_of(samples),
         clusters=samples.n_clusters,
         operating_points=operating_points(ranked_trials(samples), rates) if rates else (),
-        line=calibration_line(samples),
+        line=line,
+        no_line=why_no_line(samples) if line is None and isinstance(samples, TopLabel) else None,
         risk=evaluate_risk(samples, n_bins=n_bins, **evidence) if is_of_two else None,
         decisions=decision_curve(samples, thresholds, **evidence) if thresholds else (),
         **of_classes,
@@ -410,7 +413,7 @@ def _largest_gaps(
 def is_beyond_noise(metrics: Mapping[str, Estimate], names: Sequence[str] = ("ece", "smece")) -> bool:
     """Return whether the binned or the bin-free error exceeds what a calibrated model would show."""
     p_values = [metrics[name].p for name in names]
-    return any(p is not None and p <= _LEVEL for p in p_values)
+    return any(p is not None and p <= NOISE_LEVEL for p in p_values)
 
 
 def advise(

@@ -7,8 +7,18 @@ from typing import Any
 
 from calibrant import catalogue
 from calibrant.errors import CHECK_LABELS, check_kind, counted, percent, samples_text
-from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, WorstClass, is_beyond_noise, smallest_visible
-from calibrant.evidence import Difference, Estimate, Side
+from calibrant.evaluation import (
+    NOISE_LEVEL,
+    WORTHWHILE,
+    Evaluation,
+    NextStep,
+    Reason,
+    WorstClass,
+    is_beyond_noise,
+    smallest_visible,
+)
+from calibrant.evidence import LEVEL, Difference, Estimate, Side
+from calibrant.evidence.logistic import NoLine
 from calibrant.evidence.risk import OF_RISK
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
@@ -79,6 +89,15 @@ _OF_RIGHT = (
     "Accuracy: how often “right” is true where its probability is at least 50 %, and “wrong” where it is less. The "
     "share of “right” is above."
 )
+_NO_LINES: dict[NoLine | None, str] = {
+    NoLine.all_right: "every prediction is right",
+    NoLine.all_wrong: "every prediction is wrong",
+    NoLine.extreme: "some confidences are 0 or 1",
+    NoLine.constant: "all confidences are the same",
+    NoLine.separable: "a threshold of the confidence separates right from wrong predictions",
+    None: "some confidences are 0 or 1, all are the same, or a threshold separates right from wrong predictions",
+}
+_POOR = 0.65  # AUROC below which the confidence is not to be relied on to choose predictions
 _COMMON = 0.9  # share of a class from which the other one of two is rare
 _COLUMNS = " --probs --positive confidence --labels correct"
 
@@ -497,7 +516,7 @@ def verdict(
         *_zeros(evaluation),
     ]
     steps = [_step(evaluation, to_calibrate)]
-    if risk is None and evaluation.metrics["auroc"].value < 0.65:
+    if risk is None and evaluation.metrics["auroc"].high < _POOR:  # of no interval it is NaN
         steps.append("Do not use confidence alone to decide which predictions to trust: it ranks them too poorly.")
     return Verdict(_headline(evaluation), findings, steps)
 
@@ -565,8 +584,11 @@ def _noise(metrics: Mapping[str, Estimate], samples: str, numbers: str) -> str:
     score = f"ECE {error_text(error.value)}{interval}; a calibrated model with these {numbers} would score {floor}"
     first, second = ("unknown" if p is None else "< .002" if p < 0.002 else f"= {p:.3f}" for p in (error.p, smooth.p))
     if is_beyond_noise(metrics, ["ece"]):
-        return f"{score} on {samples}, so this is beyond noise (p {first})."
-    explained = f"{score} on {samples}, so noise explains it (p {first})"
+        wide = ", although the interval, which is conservative, reaches down to 0" if error.low <= 0 else ""
+        return f"{score} on {samples}, so this is beyond noise (p {first}){wide}."
+    is_close = error.p is not None and error.p <= LEVEL
+    bound = f"; because two errors are tested, the bound is {NOISE_LEVEL:.3f}" if is_close else ""
+    explained = f"{score} on {samples}, so noise {'may explain' if is_close else 'explains'} it (p {first}{bound})"
     if is_beyond_noise(metrics):
         return f"{explained}; the error without bins, smECE {error_text(smooth.value)}, is beyond it (p {second})."
     return f"{explained}."
@@ -574,7 +596,7 @@ def _noise(metrics: Mapping[str, Estimate], samples: str, numbers: str) -> str:
 
 def _line(evaluation: Evaluation) -> list[str]:
     if evaluation.line is None and evaluation.classes is None:
-        return [f"There is no calibration slope: {_without_line(evaluation.metrics['accuracy'].value)}."]
+        return [f"There is no calibration slope: {_NO_LINES[evaluation.no_line]}."]
     if evaluation.line is None:
         zeros = evaluation.zeros.cells if evaluation.zeros and evaluation.classes == 2 else 0
         of = class_name(1, evaluation.positive)
@@ -585,13 +607,6 @@ def _line(evaluation: Evaluation) -> list[str]:
         texts.append(f"{estimated.value:.2f} ({interval}{right} if calibrated)")
     of = "" if evaluation.classes is None else f" of {class_name(1, evaluation.positive)}"
     return [f"On the scale of log-odds{of}: calibration slope {texts[0]}, calibration in the large {texts[1]}."]
-
-
-def _without_line(accuracy: float) -> str:
-    """Return why confidences have no calibration slope."""
-    if accuracy in (0.0, 1.0):
-        return f"every prediction is {'right' if accuracy else 'wrong'}"
-    return "some confidences are 0 or 1, all are the same, or a threshold separates right from wrong predictions"
 
 
 def _rare(evaluation: Evaluation) -> list[str]:
@@ -622,9 +637,9 @@ def _separation(auroc: Estimate, accuracy: float) -> str:
     if math.isnan(auroc.value):
         every = "right" if accuracy == 1 else "wrong"
         return f"Every prediction is {every}, so the separation of right from wrong is undefined."
-    words = separates(auroc, "right from wrong")
+    words = page.sentence(separates(auroc, "confidence", "right from wrong"))
     interval = "" if math.isnan(auroc.low) else f"{auroc.low:.3f} to {auroc.high:.3f}; "
-    return f"Confidence {words}: AUROC {auroc.value:.3f} ({interval}guessing is 0.5)."
+    return f"{words}: AUROC {auroc.value:.3f} ({interval}guessing is 0.5)."
 
 
 def _split(evaluation: Evaluation) -> list[str]:

@@ -11,7 +11,7 @@ from calibrant.evaluation import Advice, NextStep, Reason, advise, is_beyond_noi
 from calibrant.evidence import Estimate
 from calibrant.metrics import ScoreSplit
 from calibrant.report import evaluation_page, to_markdown, verdict
-from calibrant.report.evaluation import _removed
+from calibrant.report.evaluation import _noise, _removed
 from calibrant.testing import assert_calibrated
 
 
@@ -53,6 +53,20 @@ def test_calibrated_predictions_of_few_samples_call_for_more():
     assert found.advice.step is NextStep.more_samples
     assert found.advice.samples > 171
     assert f"about {found.advice.samples:,}" in verdict(found).next_steps[0]
+
+
+@pytest.mark.parametrize(
+    ("low", "p", "words"),
+    [
+        (0.0, 0.034, "so noise may explain it (p = 0.034; because two errors are tested, the bound is 0.025)."),
+        (0.0, 0.3, "so noise explains it (p = 0.300)."),
+        (0.01, 0.01, "so this is beyond noise (p = 0.010)."),
+        (0.0, 0.01, "so this is beyond noise (p = 0.010), although the interval, which is conservative, reaches down"),
+    ],
+)
+def test_noise_is_said_to_explain_an_error_only_where_the_tests_agree(low, p, words):
+    metrics = {"ece": Estimate(0.09, low, 0.14, 0.04, p), "smece": Estimate(0.05, 0.0, 0.1, 0.05, 0.4)}
+    assert words in _noise(metrics, "100 samples", "confidences")
 
 
 def test_overconfident_predictions_of_few_samples_are_not_advised_a_richer_map():
