@@ -60,6 +60,7 @@ def comparison_page(
     open_one = comparison.undecided if chosen.name == UNCALIBRATED else None
     main = {UNCALIBRATED, comparison.simplest, (open_one or chosen).name}
     shown = {name: own for name, own in of_decisions.items() if name in main}
+    is_advised = chosen.name != UNCALIBRATED and comparison.calibration_needed is None
     streamed = f", streamed from {counted(shards, 'file')}" if shards else ""
     return Page(
         title="Calibration methods compared",
@@ -67,7 +68,9 @@ def comparison_page(
         facts=held_out_facts(comparison) + streamed,
         verdict=comparison_verdict(comparison),
         brief_findings=tuple(_main_findings(comparison, chosen)),
-        tone="open" if comparison.cautions else _TONES.get(comparison.why_uncalibrated, "good"),
+        tone="open"
+        if comparison.cautions or comparison.calibration_needed
+        else _TONES.get(comparison.why_uncalibrated, "good"),
         number=_number(comparison, chosen),
         brief=(
             Section("", (_leaderboard(comparison, is_brief=True),), legend=_legend(comparison, is_brief=True)),
@@ -86,7 +89,7 @@ def comparison_page(
         settings=held_out_settings(comparison),
         footer="Differences are a method's number minus the baseline's; their intervals are those of the one "
         "difference, not corrected for the number of methods.",
-        commands=(command,) if calibration is not None and chosen.name != UNCALIBRATED else (),
+        commands=(command,) if calibration is not None and is_advised else (),
         data=lambda: _document(comparison, calibration, test),
     )
 
@@ -225,6 +228,7 @@ def _main_findings(comparison: Comparison, chosen: MethodResult) -> list[str]:
     failed = [method.name for method in comparison.methods if method.failure is not None]
     return [
         *map(sentence, comparison.cautions),
+        *_few_calibration(comparison),
         *_undecided(comparison, chosen),
         *_gains(comparison, chosen),
         *_brier(comparison, chosen),
@@ -233,11 +237,25 @@ def _main_findings(comparison: Comparison, chosen: MethodResult) -> list[str]:
     ]
 
 
+def _few_calibration(comparison: Comparison) -> list[str]:
+    """Return that the answer hangs on the draw of the calibration samples, where it does."""
+    if comparison.calibration_needed is None:
+        return []
+    samples = samples_text(comparison.n_calibration, comparison.effective_n_calibration, "calibration sample")
+    return [
+        f"Every method was fitted once, on {samples}: fitted on as many others, it may well help where it does not "
+        "here, or not where it does. The intervals are those of this one fit."
+    ]
+
+
 def _headline(comparison: Comparison, chosen: MethodResult) -> str:
     others = len(comparison.fitted) - 1
-    why = comparison.why_uncalibrated
+    why, is_few = comparison.why_uncalibrated, comparison.calibration_needed is not None
     if why is None:
-        gain = f"it lowers the log-loss from {comparison.uncalibrated.nll:.4f} to {chosen.nll:.4f}"
+        lowers = f"lowers the log-loss from {comparison.uncalibrated.nll:.4f} to {chosen.nll:.4f}"
+        gain = f"it {lowers}"
+        if is_few:
+            return f"Too few calibration samples to choose a method by: here {chosen.name} {lowers}."
         if chosen.name == comparison.simplest and others > 1:
             rest = "the other method is not" if others == 2 else f"none of {others - 1} others is"
             return f"{sentence(_NAMES[chosen.name])} is enough: {gain}, and {rest} clearly better."
@@ -246,6 +264,8 @@ def _headline(comparison: Comparison, chosen: MethodResult) -> str:
     none = f"{'no method' if others == 1 else f'none of {others} methods'} clearly lowers the log-loss."
     if comparison.cautions and others:
         return f"No advice can be based on these two sets, for the reasons below: {none}"
+    if is_few and why is Why.nothing_helps:
+        return f"Too few calibration samples to decide whether any method helps: {none}"
     return {
         Why.nothing_helps: f"Leave the model uncalibrated: {none}",
         Why.too_few_samples: f"Too few test samples to decide whether any method helps: {none}",
@@ -337,6 +357,9 @@ def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
     first = []
     if comparison.cautions:
         first = ["Resolve the warning above first, then compare again: the answer may change."]
+    if needed := comparison.calibration_needed:
+        until = "" if comparison.why_uncalibrated is None else "; until then use no calibration"
+        first.append(f"Gather about {needed:,} calibration samples and compare again{until}.")
     if comparison.why_uncalibrated is not None:
         steps = {
             Why.nothing_helps: "Leave the model uncalibrated: recalibrating could only add noise.",
@@ -344,6 +367,8 @@ def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
             Why.nothing_fitted: "Fit on other samples: the notes say what they must have.",
         }
         return first or [steps[comparison.why_uncalibrated]]
+    if comparison.calibration_needed is not None:
+        return first
     step = f"Fit {chosen.name} on the calibration samples and apply it to the outputs of the model."
     if len(comparison.fitted) > 2 and chosen.name not in {comparison.simplest, Auto.name}:
         step += " It was chosen on these test samples, so expect a little less on new ones; auto chooses without them."
