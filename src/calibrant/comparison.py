@@ -153,7 +153,7 @@ def _classes_of_one_set(calibration: Predictions, test: Predictions) -> list[Cau
         if len(missing):
             of_them = int(own.label_counts[missing].sum())
             consequence = (
-                f"{of_them:,} of {len(own):,} {name} samples are, so this is no chance. Check that both sets are random "
+                f"{of_them:,} of {len(own):,} {name} samples are, so this is no chance. Check that both are random "
                 "parts of the same data, and that their labels count the classes alike."
             )
             cautions.append(Caution(f"no {other_name} sample is of class {class_names(missing, own)}", consequence))
@@ -221,10 +221,10 @@ UNCALIBRATED, TEMPERATURE, PLATT = Uncalibrated.name, TemperatureScaling.name, P
 """The two baselines of every comparison; of confidences in being right, Platt scaling is the second."""
 
 # From so many calibration samples on, another draw of as many gives the same answer. In simulations of models of 2, 4
-# and 10 classes whose logits were .7 to 2.5 times those of a calibrated one, two temperatures fitted on other samples,
-# one of which lowers the log-loss by 1 % or more and one of which raises it by as much, were 5 % of pairs at most at 200
-# samples (17 % at 100, 44 % at 30), and a gain of 2 % was met again by 98 % of draws. Large gains need fewer: where the
-# share of the log-loss times the number of samples was 4, another draw gained, too, in 95 % of cases or more.
+# and 10 classes, whose logits were .7 to 2.5 times those of a calibrated one, two temperatures fitted on samples of
+# their own disagreed, one lowering the log-loss by 1 % or more and the other raising it by as much, in at most 5 % of
+# pairs at 200 samples (17 % at 100, 44 % at 30). Large gains need fewer: where the share of the log-loss that the first
+# removed, times the number of samples, was about 4, the second removed 1 % or more, too, in 95 % of cases.
 _ENOUGH_CALIBRATION = 200
 _CLEAR_GAIN = 4.0
 # With fewer test samples it stays open whether a method helps: the interval of a handful is narrow by luck.

@@ -51,6 +51,7 @@ NOISE_LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether t
 WORTHWHILE = 0.01  # least relative change of a proper score that is worth a step, as `smallest_effect` has it
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
 _RAREST = 0.001  # scale of errors where one of two classes is rarer than in half of this share
+_EXPECTED = 10.0  # samples of a class; that none occurs has then a chance of 1 in 20,000
 _HIGH_FLOOR = 0.02  # noise above this hides errors that would matter
 _WIDTH = 2 * 1.96  # of a 95 % interval, in standard deviations
 _POWER = 2.04  # factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)²
@@ -79,6 +80,7 @@ class Reason(StrEnum):
     floor_high = "floor_high"  # an error that would matter could hide in noise
     too_small = "too_small"  # miscalibrated beyond noise, but by too little to matter
     calibrated = "calibrated"  # no sign of miscalibration, and samples enough to have seen one that matters
+    classes_absent = "classes_absent"  # no sample is of a class that the probabilities expect many samples of
     like_guessing = "like_guessing"  # right about as often as guessing one of the classes, or less
 
 
@@ -125,6 +127,14 @@ class ClassShare(NamedTuple):
     share: float
 
 
+class AbsentClass(NamedTuple):
+    """A class of which there is no sample, although the probabilities expect many."""
+
+    label: int
+    name: str | None
+    expected: float  # sum of its probabilities
+
+
 @final
 @dataclass(frozen=True)
 class Streamed:
@@ -159,6 +169,7 @@ class Evaluation(HasReport):
     streamed: Streamed | None = None  # None: the samples were in memory
     operating_points: tuple[OperatingPoint, ...] = ()  # by error rate: that of the estimate, and the guaranteed one
     majority: ClassShare | None = None  # None where only top labels are known
+    absent_classes: tuple[AbsentClass, ...] = ()  # the most expected first; none of a streamed evaluation
     line: CalibrationLine | None = None  # of two classes, or top labels
     no_line: NoLine | None = None  # why top labels have none, where it is known
     positive: str | None = None  # name of the second of two classes, which the line and the risk are of
@@ -212,6 +223,8 @@ class Evaluation(HasReport):
     def advice(self) -> Advice:
         """The next step and its reason."""
         accuracy, n = self.metrics["accuracy"].value, self.effective_n or self.n
+        if self.absent_classes:
+            return Advice(NextStep.check_labels, Reason.classes_absent)
         # Of confidences in being right, which have no splits, any share may be right.
         if self.classes and (self.splits or not accuracy) and is_like_guessing(accuracy, n, self.classes):
             return Advice(NextStep.check_labels, Reason.like_guessing)
@@ -285,6 +298,7 @@ def evaluate(
             "worst_classes": worst_classes(samples),
             "zeros": samples.zero_cells,
             "positive": samples.class_names[1] if samples.class_names and is_of_two else None,
+            "absent_classes": absent_classes_of(samples),
             "majority": majority_of(torch.bincount(samples.labels, samples.weights), samples.class_names),
         }
     line = calibration_line(samples)
@@ -313,6 +327,29 @@ def majority_of(sums: Tensor, names: Sequence[str] | None) -> ClassShare:
     """Return the most frequent class, from the sums of all classes, (k,)."""
     label = int(sums.argmax())
     return ClassShare(label, names[label] if names else None, float(sums[label]) / float(sums.sum()))
+
+
+def absent_classes_of(samples: Predictions) -> tuple[AbsentClass, ...]:
+    """Return the classes without a sample of which the probabilities expect at least ten, the most expected first.
+
+    Example:
+        >>> samples = Predictions.from_probs([[0.5, 0.3, 0.2]] * 50, [0] * 25 + [1] * 25)
+        >>> [(absent.label, round(absent.expected)) for absent in absent_classes_of(samples)]
+        [(2, 10)]
+    """
+    absent = (torch.bincount(samples.labels, samples.weights, minlength=samples.n_classes) == 0).nonzero()[:, 0]
+    if not len(absent):
+        return ()
+    expected, names = torch.zeros(len(absent), dtype=torch.float64, device=absent.device), samples.class_names
+    for block in samples.blocks(max(1, _NUMBERS // samples.n_classes)):
+        probs = block.probs[:, absent].double()
+        expected += probs.sum(0) if block.weights is None else block.weights.double() @ probs
+    mass = len(samples) if samples.weights is None else float(samples.weights.sum())
+    expected *= (effective_number_of(samples) or len(samples)) / mass  # as many as there are effective samples
+    found = sorted(zip(expected.tolist(), absent.tolist(), strict=True), key=lambda one: (-one[0], one[1]))
+    return tuple(
+        AbsentClass(label, names[label] if names else None, count) for count, label in found if count >= _EXPECTED
+    )
 
 
 def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLabel:

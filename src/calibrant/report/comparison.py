@@ -60,6 +60,7 @@ def comparison_page(
     open_one = comparison.undecided if chosen.name == UNCALIBRATED else None
     main = {UNCALIBRATED, comparison.simplest, (open_one or chosen).name}
     shown = {name: own for name, own in of_decisions.items() if name in main}
+    is_open = bool(comparison.cautions) or comparison.calibration_needed is not None
     is_advised = chosen.name != UNCALIBRATED and comparison.calibration_needed is None
     streamed = f", streamed from {counted(shards, 'file')}" if shards else ""
     return Page(
@@ -68,9 +69,7 @@ def comparison_page(
         facts=held_out_facts(comparison) + streamed,
         verdict=comparison_verdict(comparison),
         brief_findings=tuple(_main_findings(comparison, chosen)),
-        tone="open"
-        if comparison.cautions or comparison.calibration_needed
-        else _TONES.get(comparison.why_uncalibrated, "good"),
+        tone="open" if is_open else _TONES.get(comparison.why_uncalibrated, "good"),
         number=_number(comparison, chosen),
         brief=(
             Section("", (_leaderboard(comparison, is_brief=True),), legend=_legend(comparison, is_brief=True)),
@@ -242,10 +241,8 @@ def _few_calibration(comparison: Comparison) -> list[str]:
     if comparison.calibration_needed is None:
         return []
     samples = samples_text(comparison.n_calibration, comparison.effective_n_calibration, "calibration sample")
-    return [
-        f"Every method was fitted once, on {samples}: fitted on as many others, it may well help where it does not "
-        "here, or not where it does. The intervals are those of this one fit."
-    ]
+    others = "fitted on as many others, it may well help where it does not here, or not where it does"
+    return [f"Every method was fitted once, on {samples}: {others}. The intervals are those of this one fit."]
 
 
 def _headline(comparison: Comparison, chosen: MethodResult) -> str:

@@ -30,6 +30,7 @@ from calibrant.report.risk import (
     class_name,
     decision_sections,
     decision_words,
+    either,
     error_text,
     highest_words,
     places_of,
@@ -97,6 +98,7 @@ _NO_LINES: dict[NoLine | None, str] = {
     NoLine.separable: "a threshold of the confidence separates right from wrong predictions",
     None: "some confidences are 0 or 1, all are the same, or a threshold separates right from wrong predictions",
 }
+_MOST_NAMED = 5  # of the classes that never occur
 _POOR = 0.65  # AUROC below which the confidence is not to be relied on to choose predictions
 _COMMON = 0.9  # share of a class from which the other one of two is rare
 _COLUMNS = " --probs --positive confidence --labels correct"
@@ -504,6 +506,7 @@ def verdict(
     risk = evaluation.risk
     findings = [
         *filter(None, [compared]),
+        *_absent(evaluation),
         _noise(evaluation.decisive, _size_text(evaluation), "confidences" if risk is None else "probabilities"),
         *_by_class(evaluation),
         *([] if risk is None else [highest_words(risk), separation_words(evaluation, risk)]),
@@ -515,8 +518,9 @@ def verdict(
         *_split(evaluation),
         *_zeros(evaluation),
     ]
-    steps = [_step(evaluation, to_calibrate)]
-    if risk is None and evaluation.metrics["auroc"].high < _POOR:  # of no interval it is NaN
+    steps = [_absent_step(evaluation) if evaluation.absent_classes else _step(evaluation, to_calibrate)]
+    is_poor = risk is None and evaluation.metrics["auroc"].high < _POOR
+    if is_poor and not evaluation.absent_classes:  # of no interval it is NaN
         steps.append("Do not use confidence alone to decide which predictions to trust: it ranks them too poorly.")
     return Verdict(_headline(evaluation), findings, steps)
 
@@ -677,6 +681,27 @@ def _removed(score: str, split: ScoreSplit) -> str:
     change = f"raise it by {-split.calibration:.{places}f}" if removed < 0 else "not change it"
     estimated = f"The {score} is {split.total:.{places}f}: one temperature would {change}, {doubt}"
     return f"{estimated} (95 % interval of what it removes {interval})."
+
+
+def _absent(evaluation: Evaluation) -> list[str]:
+    """Return the classes of which there is no sample, although the probabilities expect many."""
+    if not evaluation.absent_classes:
+        return []
+    fewest, *others = sorted(round(one.expected) for one in evaluation.absent_classes)
+    expected = f"at least {fewest:,} of each" if others else f"{fewest:,}"
+    return [f"No sample is {_absent_names(evaluation)}, though the probabilities expect {expected}."]
+
+
+def _absent_names(evaluation: Evaluation) -> str:
+    names = [class_name(one.label, one.name) for one in evaluation.absent_classes]
+    left = len(names) - len(shown := names[:_MOST_NAMED])
+    return either([*shown, *([counted(left, "other class", "other classes")] if left else [])])
+
+
+def _absent_step(evaluation: Evaluation) -> str:
+    has_option = evaluation.classes == 2 and evaluation.positive != OF_CORRECTNESS[1]
+    also = " and --positive-class" if has_option else ", and that they number the classes as the scores do"
+    return f"No sample is {_absent_names(evaluation)}: check the labels{also}."
 
 
 def _step(evaluation: Evaluation, to_calibrate: str) -> str:

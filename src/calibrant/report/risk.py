@@ -231,11 +231,12 @@ def decision_words(decisions: Sequence[NetBenefit], positive: str) -> list[str]:
     useful = [f"{100 * one.threshold:g} %" for one in decisions if one.is_useful]
     others = [f"{100 * one.threshold:g} %" for one in decisions if not one.is_useful]
     start = f"Acting from a probability of {positive} of"
-    words = [f"{start} {_listed(useful)} is better than acting on all samples, and than on none."] if useful else []
+    words = [f"{start} {either(useful)} is better than acting on all samples, and than on none."] if useful else []
     if others:
-        words.append(f"{start} {_listed(others)} is not clearly better than both acting on all samples and on none.")
+        words.append(f"{start} {either(others)} is not clearly better than both acting on all samples and on none.")
     return words
 
 
-def _listed(texts: Sequence[str]) -> str:
+def either(texts: Sequence[str]) -> str:
+    """Return ``a, b or c``."""
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"

@@ -361,3 +361,35 @@ def test_samples_in_clusters_are_to_be_more_clusters():
     assert "in clusters of the same size" in words
     assert "for independent clusters drawn alike" in words
     assert "clusters" not in str(evaluation_page(evaluate(draw(300), resamples=100, error_rates=[0.2])))
+
+
+@pytest.mark.parametrize("names", [None, ("fine", "fraud")])
+def test_a_positive_class_that_never_occurs_is_the_next_step(names):
+    p = torch.linspace(0.05, 0.91, 500)
+    words = verdict(judged(Predictions.from_binary_probs(p, torch.zeros(500).long(), class_names=names)))
+    shown = "“fraud”" if names else "class 1"
+    assert words.next_steps == [f"No sample is {shown}: check the labels and --positive-class."]
+    assert words.findings[0] == f"No sample is {shown}, though the probabilities expect 240."
+
+
+def test_classes_that_never_occur_are_named_a_few_of_them():
+    for k, named in ((3, "class 1 or class 2"), (9, "class 6, class 7, class 4, class 5, class 3 or 3 other classes")):
+        logits = torch.zeros(900, k, dtype=torch.float64)
+        if k > 3:
+            logits[:, 3:8] = torch.tensor([0.8, 1.0, 0.9, 1.2, 1.1], dtype=torch.float64)
+        found = judged(Predictions(logits, torch.zeros(900).long()))
+        assert found.advice == Advice(NextStep.check_labels, Reason.classes_absent)
+        assert [step.split(":")[0] for step in verdict(found).next_steps] == [f"No sample is {named}"]
+        assert evaluation_page(found).tone == "open"
+
+
+def test_a_rare_class_that_never_occurs_is_no_surprise():
+    found = judged(Predictions.from_probs([[0.985, 0.015]] * 600, [0] * 600))
+    assert not found.absent_classes
+    assert not any("No sample is class 1," in text and "expect" in text for text in verdict(found).findings)
+
+
+def test_no_sample_is_expected_of_a_class_by_samples_that_count_little():
+    weights = [1.0] * 12 + [1e-6] * 588
+    found = judged(Predictions.from_probs([[0.7, 0.3]] * 600, [0] * 600, weights=weights))
+    assert not found.absent_classes
