@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, final
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
+from calibrant.errors import Argument, InputError
 from calibrant.evidence.clusters import Clusters
 from calibrant.evidence.estimates import Estimate
 from calibrant.evidence.intervals import FEWEST, t_quantile
@@ -29,7 +29,8 @@ def as_risk(samples: Predictions | TopLabel) -> TopLabel:
     if samples.n_classes != 2:
         raise InputError(
             f"a risk must be the probability of one of two classes; got {samples.n_classes} classes. Evaluate one at a "
-            "time: TopLabel(probability of the class, is of the class)."
+            "time: a file with its probability and 0/1, read with ",
+            *(Argument("positive", "NAME", is_literal=False), "; for arrays, from_binary_probs."),
         )
     log_odds = samples.logits.double().diff(dim=1)[:, 0]
     top = TopLabel(log_odds.sigmoid(), samples.labels == 1, log_odds, weights=samples.weights)

@@ -1,5 +1,7 @@
 """The next step: missing evidence is not read as evidence, and what is too small is not recommended."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -393,3 +395,9 @@ def test_no_sample_is_expected_of_a_class_by_samples_that_count_little():
     weights = [1.0] * 12 + [1e-6] * 588
     found = judged(Predictions.from_probs([[0.7, 0.3]] * 600, [0] * 600, weights=weights))
     assert not found.absent_classes
+
+
+def test_a_log_loss_of_sure_and_right_predictions_is_0():
+    labels = torch.arange(50) % 3
+    sure = Predictions.from_probs(torch.nn.functional.one_hot(labels, 3).double(), labels)
+    assert not re.search(r"\d\.\d\de-[12345]", to_markdown(evaluation_page(judged(sure))))
