@@ -346,9 +346,9 @@ def absent_classes_of(samples: Predictions) -> tuple[AbsentClass, ...]:
         expected += probs.sum(0) if block.weights is None else block.weights.double() @ probs
     mass = len(samples) if samples.weights is None else float(samples.weights.sum())
     expected *= (effective_number_of(samples) or len(samples)) / mass  # as many as there are effective samples
-    found = sorted(zip(expected.tolist(), absent.tolist(), strict=True), key=lambda one: (-one[0], one[1]))
+    counts = sorted(zip(expected.tolist(), absent.tolist(), strict=True), key=lambda one: (-one[0], one[1]))
     return tuple(
-        AbsentClass(label, names[label] if names else None, count) for count, label in found if count >= _EXPECTED
+        AbsentClass(label, names[label] if names else None, count) for count, label in counts if count >= _EXPECTED
     )
 
 
