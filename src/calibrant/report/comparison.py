@@ -184,6 +184,7 @@ def _legend(comparison: Comparison, *, is_brief: bool = False) -> str:
 def _document(comparison: Comparison, calibration: PurePath | None, test: PurePath | None) -> dict[str, Any]:
     """Return the JSON report.
 
+    ``calibration_needed`` is about how many calibration samples would settle the answer, if those at hand are too few.
     ``methods[i]`` has ``name`` and ``title``, then ``failure`` with the reason why it was not fitted, or None and:
     ``metrics.<name>`` as in an evaluation; ``differences.<baseline>.<metric>`` with ``baseline`` and ``candidate`` (the
     two numbers), ``value`` (candidate minus baseline), ``low``, ``high``, ``p``, ``corrected_p`` and ``side``
@@ -194,7 +195,11 @@ def _document(comparison: Comparison, calibration: PurePath | None, test: PurePa
         method_fields(method) | ({} if method.failure is not None else {"to_best": method.to_best})
         for method in comparison.methods
     ]
-    words = {"verdict": comparison_verdict(comparison), "recommended": comparison.recommended.name}
+    words = {
+        "verdict": comparison_verdict(comparison),
+        "recommended": comparison.recommended.name,
+        "calibration_needed": comparison.calibration_needed,
+    }
     shared = held_out_fields(comparison, calibration=calibration, test=test)
     streamed = {} if comparison.streamed is None else {"streamed": comparison.streamed}
     return page.document("calibrant.comparison/1", {**shared, **streamed, **words, "methods": methods})
