@@ -120,6 +120,7 @@ class Caveat(StrEnum):
     path_cut_short = "path_cut_short"  # weaker penalties could not be tried
     delta_too_large = "delta_too_large"  # the network hardly sees its inputs any more
     no_better_than_guessing = "no_better_than_guessing"  # predictions as good as chance
+    floored_labels = "floored_labels"  # true classes of probability 0, which decide the log-loss
     rows_dropped = "rows_dropped"  # rows of a source without a score or label were left out
 
 

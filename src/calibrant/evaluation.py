@@ -21,7 +21,7 @@ from calibrant.evidence.clusters import effective_number_of, squares_at
 from calibrant.evidence.corp import CorpSplit, corp
 from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.intervals import is_like_guessing
-from calibrant.evidence.logistic import CalibrationLine, calibration_line
+from calibrant.evidence.logistic import CalibrationLine, NoLine, calibration_line, why_no_line
 from calibrant.evidence.risk import RISK_AUROC, Risk, is_of_risk, risk_with
 from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
 from calibrant.metrics import (
@@ -56,10 +56,11 @@ _KERNEL_CLASSES = 10_000  # the kernel error keeps 128 numbers a class of every 
 _FOLDS = 5
 _PERMUTATION_SEED = 1973  # seed of the canonical order of the samples; not used elsewhere
 _NUMBERS = 1 << 20  # logits that are read at a time
-_LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the model is miscalibrated
+NOISE_LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the model is miscalibrated
 WORTHWHILE = 0.01  # least relative change of a proper score that is worth a step, as `smallest_effect` has it
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
 _RAREST = 0.001  # scale of errors where one of two classes is rarer than in half of this share
+_EXPECTED = 10.0  # samples of a class; that none occurs has then a chance of 1 in 20,000
 _HIGH_FLOOR = 0.02  # noise above this hides errors that would matter
 _WIDTH = 2 * 1.96  # of a 95 % interval, in standard deviations
 _POWER = 2.04  # factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)²
@@ -88,6 +89,7 @@ class Reason(StrEnum):
     floor_high = "floor_high"  # an error that would matter could hide in noise
     too_small = "too_small"  # miscalibrated beyond noise, but by too little to matter
     calibrated = "calibrated"  # no sign of miscalibration, and samples enough to have seen one that matters
+    classes_absent = "classes_absent"  # no sample is of a class that the probabilities expect many samples of
     like_guessing = "like_guessing"  # right about as often as guessing one of the classes, or less
 
 
@@ -134,6 +136,14 @@ class ClassShare(NamedTuple):
     share: float
 
 
+class AbsentClass(NamedTuple):
+    """A class of which there is no sample, although the probabilities expect many."""
+
+    label: int
+    name: str | None
+    expected: float  # sum of its probabilities
+
+
 @final
 @dataclass(frozen=True)
 class Streamed:
@@ -168,7 +178,9 @@ class Evaluation(HasReport):
     streamed: Streamed | None = None  # None: the samples were in memory
     operating_points: tuple[OperatingPoint, ...] = ()  # by error rate: that of the estimate, and the guaranteed one
     majority: ClassShare | None = None  # None where only top labels are known
+    absent_classes: tuple[AbsentClass, ...] = ()  # the most expected first; none of a streamed evaluation
     line: CalibrationLine | None = None  # of two classes, or top labels
+    no_line: NoLine | None = None  # why top labels have none, where it is known
     positive: str | None = None  # name of the second of two classes, which the line and the risk are of
     risk: Risk | None = None  # of two classes: the probability of the second
     decisions: tuple[NetBenefit, ...] = ()  # by threshold of that risk, or of the confidence of top labels
@@ -217,6 +229,8 @@ class Evaluation(HasReport):
     def advice(self) -> Advice:
         """The next step and its reason."""
         accuracy, n = self.metrics["accuracy"].value, self.effective_n or self.n
+        if self.absent_classes:
+            return Advice(NextStep.check_labels, Reason.classes_absent)
         # Of confidences in being right, which have no splits, any share may be right.
         if self.classes and (self.splits or not accuracy) and is_like_guessing(accuracy, n, self.classes):
             return Advice(NextStep.check_labels, Reason.like_guessing)
@@ -297,8 +311,10 @@ def evaluate(
             "worst_classes": worst_classes(samples),
             "zeros": samples.zero_cells,
             "positive": samples.class_names[1] if samples.class_names and risk is not None else None,
+            "absent_classes": absent_classes_of(samples),
             "majority": majority_of(torch.bincount(samples.labels, samples.weights), samples.class_names),
         }
+    line = calibration_line(samples)
     return Evaluation(
         n=len(samples),
         n_bins=n_bins,
@@ -312,7 +328,8 @@ def evaluate(
         effective_n=effective_number_of(samples),
         clusters=samples.n_clusters,
         operating_points=operating_points(ranked_trials(samples), rates) if rates else (),
-        line=calibration_line(samples),
+        line=line,
+        no_line=why_no_line(samples) if line is None and isinstance(samples, TopLabel) else None,
         risk=risk,
         decisions=decision_curve(samples, thresholds, **evidence) if thresholds else (),
         **of_classes,
@@ -323,6 +340,29 @@ def majority_of(sums: Tensor, names: Sequence[str] | None) -> ClassShare:
     """Return the most frequent class, from the sums of all classes, (k,)."""
     label = int(sums.argmax())
     return ClassShare(label, names[label] if names else None, float(sums[label]) / float(sums.sum()))
+
+
+def absent_classes_of(samples: Predictions) -> tuple[AbsentClass, ...]:
+    """Return the classes without a sample of which the probabilities expect at least ten, the most expected first.
+
+    Example:
+        >>> samples = Predictions.from_probs([[0.5, 0.3, 0.2]] * 50, [0] * 25 + [1] * 25)
+        >>> [(absent.label, round(absent.expected)) for absent in absent_classes_of(samples)]
+        [(2, 10)]
+    """
+    absent = (torch.bincount(samples.labels, samples.weights, minlength=samples.n_classes) == 0).nonzero()[:, 0]
+    if not len(absent):
+        return ()
+    expected, names = torch.zeros(len(absent), dtype=torch.float64, device=absent.device), samples.class_names
+    for block in samples.blocks(max(1, _NUMBERS // samples.n_classes)):
+        probs = block.probs[:, absent].double()
+        expected += probs.sum(0) if block.weights is None else block.weights.double() @ probs
+    mass = len(samples) if samples.weights is None else float(samples.weights.sum())
+    expected *= (effective_number_of(samples) or len(samples)) / mass  # as many as there are effective samples
+    counts = sorted(zip(expected.tolist(), absent.tolist(), strict=True), key=lambda one: (-one[0], one[1]))
+    return tuple(
+        AbsentClass(label, names[label] if names else None, count) for count, label in counts if count >= _EXPECTED
+    )
 
 
 def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLabel:
@@ -423,7 +463,7 @@ def _largest_gaps(
 def is_beyond_noise(metrics: Mapping[str, Estimate], names: Sequence[str] = ("ece", "smece")) -> bool:
     """Return whether the binned or the bin-free error exceeds what a calibrated model would show."""
     p_values = [metrics[name].p for name in names]
-    return any(p is not None and p <= _LEVEL for p in p_values)
+    return any(p is not None and p <= NOISE_LEVEL for p in p_values)
 
 
 def advise(

@@ -58,8 +58,26 @@ class Gate:
             name, suffix = name[: -len(_DIFFERENCE)], _DIFFERENCE
         if name != _RISK_AUROC or prefix or suffix:
             name = catalogue.metrics.parse(name).name
-        quantity = f"{prefix}{name}{suffix}"
-        return cls(option, quantity, sign[0] == ">", float(bound), of_point, column, sign[1:] == "=")
+        gate = cls(
+            option, f"{prefix}{name}{suffix}", sign[0] == ">", float(bound), of_point, column, or_equal=sign[1:] == "="
+        )
+        gate._check_bound(1.0 if name == _RISK_AUROC else catalogue.metrics[name].largest)
+        return gate
+
+    def _check_bound(self, largest: float) -> None:
+        """Check that there are values on both sides of the bound, of a metric that has a largest one."""
+        smallest = -largest if self.needs_baseline else 0.0
+        is_within = smallest <= self.bound <= largest
+        if math.isinf(largest) or (
+            is_within and (self.or_equal or self.bound != (largest if self.above else smallest))
+        ):
+            return
+        percent = f" {self.bound:g} % is {self.bound / 100:g}." if 1 <= abs(self.bound) <= 100 and largest == 1 else ""
+        raise InputError(
+            Argument(self.option),
+            f" must have a bound that {self.quantity} can be beyond: it lies in {smallest:g}..{largest:g}; got "
+            f"{self.condition!r}.{percent}",
+        )
 
     @property
     def needs_baseline(self) -> bool:

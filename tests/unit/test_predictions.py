@@ -713,3 +713,11 @@ def test_logits_of_a_table_stay_by_columns_until_rows_are_asked_for():
         assert torch.equal(copied.logits, rows.logits)
     with pytest.raises(AttributeError, match="no attribute 'logit'"):
         given.logit  # noqa: B018
+
+
+def test_logits_of_one_class_that_are_probabilities_are_noticed():
+    p = torch.linspace(0.02, 0.98, 50)
+    with pytest.warns(CalibrantWarning, match="as probabilities do"):
+        Predictions.from_binary_logits(p, (p > 0.5).long())
+    Predictions.from_binary_logits(p - 0.5, (p > 0.5).long())
+    Predictions.from_binary_logits((p > 0.5).double(), (p > 0.5).long())  # decisions

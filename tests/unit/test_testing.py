@@ -1,5 +1,7 @@
 """Assertions for the tests of users."""
 
+import re
+
 import pytest
 import torch
 
@@ -51,14 +53,33 @@ def test_two_classes_are_tested_by_the_probability_of_the_second():
 @pytest.mark.parametrize(
     ("condition", "holds"),
     [
-        ("accuracy>=1", True),
-        ("accuracy>1", False),
-        ("accuracy<=1", True),
-        ("accuracy<1", False),
+        ("accuracy>=0.9", True),
+        ("accuracy>0.9", False),
+        ("accuracy<=0.9", True),
+        ("accuracy<0.9", False),
         ("accuracy>=0.5", True),
     ],
 )
 def test_a_condition_with_an_equals_sign_holds_where_both_sides_are_equal(condition, holds):
     gate = Gate.parse(condition, "fail_unless", of_point=True)
-    assert gate.holds({"accuracy": Estimate(1.0, 0.9, 1.0)}) == holds
+    assert gate.holds({"accuracy": Estimate(0.9, 0.8, 1.0)}) == holds
     assert ("=" in gate.condition) == ("=" in condition)
+
+
+@pytest.mark.parametrize(
+    ("condition", "hint"),
+    [
+        ("ece>5", "5 % is 0.05"), ("ece > 1", "1 % is 0.01"), ("accuracy>95", "95 % is 0.95"), ("risk_auroc>90", "0.9"),
+        ("auroc<80", "0.8"), ("worst(region).ece>10", "0.1"), ("brier>2.5", "0..2"), ("aurc<0", "0..1"),
+        ("ece_difference>2", "-1..1"), ("accuracy<-0.1", "0..1"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("option", ["fail_if", "fail_unless"])
+def test_a_bound_that_no_value_is_beyond_is_refused(condition, hint, option):
+    with pytest.raises(InputError, match=re.escape(hint)):
+        Gate.parse(condition, option)
+
+
+@pytest.mark.parametrize("condition", ["nll>3", "entropy>2", "brier>1.5", "accuracy>=1", "ece<=0", "nll_difference>-2"])
+def test_a_bound_that_values_can_be_beyond_is_not(condition):
+    Gate.parse(condition, "fail_if")

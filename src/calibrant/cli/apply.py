@@ -9,7 +9,7 @@ import typer
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
 from calibrant.cli.scale import Files, Scale, Source
-from calibrant.errors import InputError, counted, terminal_text, warn
+from calibrant.errors import Caveat, InputError, counted, terminal_text, warn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +65,7 @@ def apply(
     temperature = _given_temperature(map_file)
     options.check_output(out, [file] if temperature else [map_file, file])
     err = standard_error()
-    with print_warnings(err), spinner(err) as stage:
+    with print_warnings(err, except_for=Caveat.floored_labels), spinner(err) as stage:
         stage(f"reading {file}")
         saved = None if temperature else read_map_file(map_file)
         loaded = load_scores(file, _reading(given))

@@ -79,10 +79,13 @@ class _Lines:
 
 
 @contextmanager
-def print_warnings(console: Console, dropped: list[CalibrantWarning] | None = None) -> Iterator[list[str]]:
+def print_warnings(
+    console: Console, dropped: list[CalibrantWarning] | None = None, *, except_for: Caveat | None = None
+) -> Iterator[list[str]]:
     """Print every CalibrantWarning once, when it is issued; issue others after the block. Yield what was printed.
 
-    Those about rows that were left out are ``dropped`` into a list instead, if there is one, for a page.
+    Those about rows that were left out are ``dropped`` into a list instead, if there is one, for a page. Those of one
+    kind, which do not concern the command, are not printed.
     """
     printed: list[str] = []
     foreign: list[warnings.WarningMessage] = []
@@ -95,6 +98,8 @@ def print_warnings(console: Console, dropped: list[CalibrantWarning] | None = No
             if dropped is not None and warning.message.caveat is Caveat.rows_dropped:
                 if str(warning.message) not in map(str, dropped):
                     dropped.append(warning.message)
+                return
+            if except_for is not None and warning.message.caveat is except_for:
                 return
             printed.append(str(warning.message))
             note = f"note: {terminal_text(warning.message)}"  # one line, where it goes into a log

@@ -1,6 +1,7 @@
 """Logistic regression of outcomes on the log-odds of their probabilities: calibration slope, and smooth curves."""
 
 import math
+from enum import StrEnum
 from typing import NamedTuple, Protocol, final
 
 import torch
@@ -115,6 +116,31 @@ def calibration_line(samples: Predictions | TopLabel) -> CalibrationLine | None:
     if isinstance(samples, Predictions) and samples.n_classes != 2:
         return None
     return line_of(Outcomes.of(as_risk(samples)))
+
+
+class NoLine(StrEnum):
+    """Why top labels have no calibration line."""
+
+    all_right = "all_right"
+    all_wrong = "all_wrong"
+    extreme = "extreme"  # some confidences are 0 or 1
+    constant = "constant"
+    separable = "separable"  # by a threshold of the confidence
+
+
+def why_no_line(top: TopLabel) -> NoLine:
+    """Return why top labels, of which :func:`calibration_line` is None, have no line.
+
+    Example:
+        >>> print(why_no_line(TopLabel([0.8, 0.8], [True, False])))
+        constant
+    """
+    outcomes = Outcomes.of(top)
+    if (outcomes.occurred == outcomes.occurred[0]).all():
+        return NoLine.all_right if outcomes.occurred[0] else NoLine.all_wrong
+    if outcomes.have_line:
+        return NoLine.separable
+    return NoLine.constant if outcomes.log_odds.abs().max() < _MOST_LOG_ODDS else NoLine.extreme
 
 
 def line_of(outcomes: Outcomes) -> CalibrationLine | None:

@@ -14,6 +14,8 @@ from os import PathLike
 from os.path import commonprefix
 from typing import Any, Literal, TypeAlias, final, get_args
 
+from torch import Tensor
+
 from calibrant.errors import Argument, InputError, UnknownNameError
 from calibrant.files.source import CHAT_HINT, PREFIXES, Content, Kind
 from calibrant.labels import whole_number
@@ -106,6 +108,11 @@ def choose(content: Content, options: LoadOptions) -> ColumnChoice:
     """Decide what to read from a source; exactly one complete set of names must be there."""
     if content.path is not None and content.path.suffix.lower() == ".npy":
         options = _of_one_array(content, options)
+    if content.path is not None and content.noun == "column" and _are_data(content.names):
+        raise content.error(
+            f"{content.title} must begin with the names of the columns; its first row looks like data: "
+            f"{shown_names(content)}. Put a row of names above it, such as prob_0,prob_1,label."
+        )
     if options.positive is not None:
         return _choose_positive(content, options)
     kinds = _kinds(options)
@@ -129,6 +136,14 @@ def choose(content: Content, options: LoadOptions) -> ColumnChoice:
     raise _missing_columns_error(
         content, incomplete[:1] or kinds, labels_needed=options.labels_needed and not options.labels
     )
+
+
+def _are_data(names: Sequence[str]) -> bool:
+    """Return whether the names of columns are numbers, not all of them whole as the numbers of classes are."""
+    try:
+        return not all(float(name).is_integer() for name in names) if names else False
+    except (ValueError, OverflowError):
+        return False
 
 
 def _of_one_array(content: Content, options: LoadOptions) -> LoadOptions:
@@ -407,7 +422,9 @@ def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_ne
         likely, is_table = _like(content, "labels"), content.noun == "column"
         if len(kinds) > 1:
             options += [" and ", Argument("kind", "logits"), " (or ", Argument("kind", "probs"), ")"]
-        others = [name for name in content.names if name != likely]
+        others = [name for name in content.names if name != likely and name.strip()]
+        if is_table and len(others) <= _SHOWN:
+            others = _of_numbers(content, others)
         named = likely is not None and is_table and 1 < len(others) <= _SHOWN and "," not in "".join(others)
         scores = _scores_like(content) or (",".join(others) if named else None)
         unknown = ("FIRST:LAST" if len(others) > _SHOWN else "A,B,C") if is_table else "NAME"
@@ -421,6 +438,17 @@ def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_ne
     if any(re.fullmatch(r"(.*\.)?(choices|logprobs\.content|top_logprobs)", name) for name in content.names):
         return content.error(must + CHAT_HINT)
     return content.error(must, " Rename the intended one, or pass ", *options[1:], ".", *one_column)
+
+
+def _of_numbers(content: Content, names: Sequence[str]) -> list[str]:
+    """Return the columns that are not text and, where some have fractions, not of whole numbers either; for a hint."""
+    try:
+        columns = content.read(names, names)
+    except InputError:  # of a file with another fault, which is not the one of the message
+        return list(names)
+    numbers = {name: column for name, column in columns.items() if isinstance(column, Tensor)}
+    fractions = {name: bool((column.double() % 1 != 0).any()) for name, column in numbers.items()}
+    return [name for name in names if name in fractions and fractions[name] >= any(fractions.values())]
 
 
 def shown_names(content: Content) -> str:

@@ -473,6 +473,7 @@ def _record(columns: Arrays, content: Content, choice: ColumnChoice, options: Lo
     class_names = _class_names(content, choice, options)
     is_single = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
     is_positive = choice.positive or (is_single and choice.scores == ("predictions",))  # netcal's two-class records
+    _check_not_swapped(scores, labels, choice)
     if is_single and not is_positive and choice.kind == "probs":
         raise InputError(
             f"{choice.scores[0]!r} must hold the probability of every class; it has one a row. If that is the positive "
@@ -610,6 +611,28 @@ def _labels(column: Column, name: str, choice: ColumnChoice, class_names: tuple[
             *(Row(row), "."),
         )
     return order[places]
+
+
+def _check_not_swapped(scores: Tensor, labels: Column | None, choice: ColumnChoice) -> None:
+    """Check that scores of one column are not the labels, and the labels the scores."""
+    if labels is None or (scores.ndim == 2 and scores.shape[1] > 1):
+        return
+    first, second = choice.scores[0], str(choice.labels)
+    if isinstance(labels, Tensor) and labels.ndim == 2:
+        of_label = f"{second!r} must hold one label a row; it has {labels.shape[1]}"
+        raise InputError(f"{of_label}, and {first!r} has one number a row. They look swapped.")
+    try:
+        given = labels if isinstance(labels, Tensor) else torch.tensor(list(map(float, labels.distinct)))
+    except ValueError:
+        return
+    numbers, is_truth = given.double(), bool(((scores == 0) | (scores == 1)).all())
+    inside = numbers[(numbers > 0) & (numbers < 1)]
+    if choice.positive and is_truth and len(inside) and bool(((numbers >= 0) & (numbers <= 1)).all()):
+        raise InputError(
+            f"{second!r} must hold the labels; it has fractions, such as {float(inside[0]):.4g}, and {first!r} has "
+            "0 and 1 alone. They look swapped: pass ",
+            *(Argument("positive", second), " and ", Argument("labels", first), "."),
+        )
 
 
 def _two_classes(

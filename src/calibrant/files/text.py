@@ -83,6 +83,7 @@ def _csv_form(path: Path, separator: str | None) -> tuple[str, Any, Any]:
         # A block must hold a whole line, and those of many classes are long.
         header = file.readline(_LONGEST_HEADER)
         _check_text(path, header)
+        second = file.readline(_LONGEST_HEADER)
         block = max(_BLOCK, len(header) + _LONGEST_NUMBER * (header.count(mark.encode()) + 1))
         options = csv.ReadOptions(block_size=min(block, _MOST_BLOCK))
     if header.lower().startswith((b"sep=", b"\xef\xbb\xbfsep=")):  # Excel's
@@ -96,10 +97,22 @@ def _csv_form(path: Path, separator: str | None) -> tuple[str, Any, Any]:
             f"{_MARKS[others[0]]}. Pass ",
             *(Argument("separator", word), "."),
         )
+    if mark.encode() not in header and _has_spaced_columns(header, second):
+        raise FileError(
+            f"{path} must have its columns separated by {_MARKS.get(mark, repr(mark))}; its rows have none, but spaces "
+            "between words. Replace the spaces by commas, or, where there is one between any two, pass ",
+            *(Argument("separator", " "), "."),
+        )
     if mark.encode() + b" " in header and b'"' not in header:  # Arrow would keep the spaces of "a, b"
         options.column_names = [name.strip() for name in header.decode("utf-8-sig", "replace").split(mark)]
         options.skip_rows = 1
     return mark, options, csv.ParseOptions(delimiter=mark, newlines_in_values=True)
+
+
+def _has_spaced_columns(header: bytes, second: bytes) -> bool:
+    """Return whether both rows have as many words, several, of which those of the second are not all text."""
+    words = second.split()
+    return len(words) == len(header.split()) > 1 and b'"' not in header and any(word[-1:].isdigit() for word in words)
 
 
 def _check_text(path: Path, start: bytes) -> None:

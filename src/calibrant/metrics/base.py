@@ -3,6 +3,7 @@
 For ECE the statistic is ``Binned``, its state ``Bins`` holds sums per bin, and the metric averages their gaps.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import Field, dataclass, field
@@ -54,6 +55,7 @@ class Metric(ABC):
     paper: ClassVar[Paper]
     lower_is_better: ClassVar[bool | None] = True  # None: neither
     smallest_effect: ClassVar[float | None] = None  # smallest difference that matters; None: 1 % of the baseline
+    largest: ClassVar[float] = math.inf  # possible value; one that has it is at least 0
     may_be_negative: ClassVar[bool] = False  # for calibration errors: the others lie in 0..1
     noise: ClassVar[Literal["absolute", "positive", "largest", "subtracted"]] = "absolute"  # gaps that noise raises
     interval_method: ClassVar[IntervalMethod] = "bootstrap"
@@ -109,7 +111,7 @@ class MeanMetric(Metric):
 
 
 @dataclass(frozen=True)
-class BinMetric(Metric, family="calibration", smallest_effect=0.001):
+class BinMetric(Metric, family="calibration", smallest_effect=0.001, largest=1.0):
     """A calibration error over equal-width bins, of confidence unless ``bins`` says otherwise."""
 
     bins: ClassVar[type[BinStatistic]] = Binned
@@ -120,7 +122,7 @@ class BinMetric(Metric, family="calibration", smallest_effect=0.001):
         return self.bins(self.n_bins)
 
 
-class GridMetric(Metric, family="calibration", smallest_effect=0.001):
+class GridMetric(Metric, family="calibration", smallest_effect=0.001, largest=1.0):
     """A calibration error of smoothed confidences, on evenly spaced nodes."""
 
     statistic = Gridded()

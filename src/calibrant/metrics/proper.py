@@ -35,7 +35,8 @@ _GNEITING = Paper("Gneiting & Raftery", 2007, "Strictly Proper Scoring Rules, Pr
 _BRIER = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
                "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2")  # fmt: skip
 
-_SHARE: Facts = DESCRIPTION | {"lower_is_better": False, "smallest_effect": 0.001, "interval_method": "wilson"}
+_UNIT: Facts = DESCRIPTION | {"largest": 1.0}
+_SHARE: Facts = _UNIT | {"lower_is_better": False, "smallest_effect": 0.001, "interval_method": "wilson"}
 
 
 @final
@@ -57,7 +58,7 @@ class Accuracy(Metric, name="accuracy", title="Accuracy", paper=_GUO, **_SHARE):
 
 @final
 @dataclass(frozen=True)
-class Confidence(Metric, name="confidence", title="Mean confidence", paper=_GUO, **DESCRIPTION):
+class Confidence(Metric, name="confidence", title="Mean confidence", paper=_GUO, **_UNIT):
     """Mean confidence. Above the accuracy the model is overconfident on average, below it underconfident.
 
     Formula: 1/n Σ_i c_i
@@ -104,7 +105,7 @@ class NLL(MeanMetric, name="nll", title="Log-loss", family="proper", paper=_GNEI
 
 @final
 @dataclass(frozen=True)
-class Brier(MeanMetric, name="brier", title="Brier score", family="proper", paper=_BRIER):
+class Brier(MeanMetric, name="brier", title="Brier score", family="proper", paper=_BRIER, largest=2.0):
     """Brier score: squared distance between the probabilities and the one-hot truth, summed over the classes.
 
     In 0..2. Some libraries divide by the number of classes; the papers do not, and neither do we.
@@ -120,7 +121,7 @@ class Brier(MeanMetric, name="brier", title="Brier score", family="proper", pape
 
 @final
 @dataclass(frozen=True)
-class TopBrier(Metric, name="top_brier", title="Brier score, top label", family="proper", paper=_BRIER):
+class TopBrier(Metric, name="top_brier", title="Brier score, top label", family="proper", paper=_BRIER, largest=1.0):
     """Brier score of the statement "my prediction is right", made with the confidence as its probability.
 
     Formula: 1/n Σ_i (c_i − a_i)²

@@ -32,10 +32,12 @@ _GEIFMAN = Paper("Geifman et al.", 2019, "Bias-Reduced Uncertainty Estimation fo
 _TRAUB = Paper("Traub et al.", 2024, "Overcoming Common Flaws in the Evaluation of Selective Classification Systems",
                "arXiv:2407.01032")  # fmt: skip
 
-_ERROR: Facts = {"family": "calibration", "smallest_effect": 0.001}
-_DETECTION: Facts = {"lower_is_better": False, "smallest_effect": 0.005, "interval_method": "influence"}
-_THRESHOLD: Facts = {"smallest_effect": 0.005, "interval_method": "threshold"}
-_SELECTIVE: Facts = {"interval_method": "influence", "counts_all_samples": True}
+_ERROR: Facts = {"family": "calibration", "smallest_effect": 0.001, "largest": 1.0}
+_DETECTION: Facts = {
+    "lower_is_better": False, "smallest_effect": 0.005, "interval_method": "influence", "largest": 1.0,
+}  # fmt: skip
+_THRESHOLD: Facts = {"smallest_effect": 0.005, "interval_method": "threshold", "largest": 1.0}
+_SELECTIVE: Facts = {"interval_method": "influence", "counts_all_samples": True, "largest": 1.0}
 
 
 @final

@@ -20,7 +20,7 @@ from calibrant.checks import (
     check_weights,
     with_devices_of_inputs,
 )
-from calibrant.errors import InputError, warn
+from calibrant.errors import Argument, Caveat, InputError, warn
 from calibrant.labels import as_words, class_numbers
 from calibrant.numerics.softmax import TOP_LABEL, Normalised, SoftmaxRows, Wanted, is_by_class, working_dtype
 from calibrant.numerics.uniform_share import choose_share, floored
@@ -188,7 +188,7 @@ class Predictions(Samples):
             >>> Predictions.from_binary_probs([0.9, 0.2], ["spam", "ham"], class_names=["ham", "spam"]).labels.tolist()
             [1, 0]
         """
-        return cls._from_log_probs(*scores.read_binary_probs(probs), labels, class_names, weights)
+        return cls._from_log_probs(*scores.read_binary_probs(probs, labels), labels, class_names, weights)
 
     @classmethod
     def _from_log_probs(
@@ -201,7 +201,8 @@ class Predictions(Samples):
         if impossible:
             warn(
                 f"{impossible:,} of {len(made):,} true classes were given probability 0, so the log-loss without a "
-                f"floor is infinite. It counts each of them as {scores.LABEL_FLOOR:g}, and depends on that choice."
+                f"floor is infinite. It counts each of them as {scores.LABEL_FLOOR:g}, and depends on that choice.",
+                caveat=Caveat.floored_labels,
             )
         return made
 
@@ -213,6 +214,11 @@ class Predictions(Samples):
         single = scores.one_column(logits, "logits")
         both = torch.stack([torch.zeros_like(single), single], 1)
         made = cls.from_logits(both, labels, class_names=class_names, weights=weights)
+        if len(made) >= scores.FEW and single.min() >= 0 and single.max() <= 1 and len(single.unique()) > 2:
+            warn(
+                "The logits of class 1 all lie in 0..1, as probabilities do. If they are, give them as probabilities: "
+                "read as log-odds, none of them is below 50 %."
+            )
         if len(made) >= scores.FEW and single.max() <= 0 and made.labels.double().mean() > scores.NOT_RARE:
             warn(
                 f"The logits of class 1 are all at most 0, as log-probabilities are, and {int(made.labels.sum()):,} of "
@@ -494,7 +500,8 @@ def as_risk(samples: Predictions | TopLabel) -> TopLabel:
     if samples.n_classes != 2:
         raise InputError(
             f"a risk must be the probability of one of two classes; got {samples.n_classes} classes. Evaluate one at a "
-            "time: TopLabel(probability of the class, is of the class)."
+            "time: a file with its probability and 0/1, read with ",
+            *(Argument("positive", "NAME", is_literal=False), "; for arrays, from_binary_probs."),
         )
     log_odds = samples.logits.double().diff(dim=1)[:, 0]
     top = TopLabel(log_odds.sigmoid(), samples.labels == 1, log_odds, weights=samples.weights)

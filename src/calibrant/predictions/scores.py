@@ -104,6 +104,7 @@ def read_probs(probs: Any, labels: Any, *, normalise: bool) -> tuple[Tensor, Ten
         )
     check_rows(probs.shape[0])
     check_rows_are_samples(probs, labels)
+    _check_as_many_labels(probs, labels)
     probs = check_real(probs, "probs")
     if normalise:
         probs = _normalised(probs)
@@ -122,6 +123,12 @@ def read_probs(probs: Any, labels: Any, *, normalise: bool) -> tuple[Tensor, Ten
         )
     probs = probs.to(working_dtype(probs))
     return probs.clamp(min=PROB_FLOOR).log(), probs
+
+
+def _check_as_many_labels(probs: Tensor, labels: Any) -> None:
+    """Check that there is a label for each row of probabilities, before they are called logits."""
+    if hasattr(labels, "__len__") and getattr(labels, "ndim", 1) == 1 and len(labels) != len(probs):
+        raise InputError(f"probs and labels must have the same number of rows; got {len(probs)} and {len(labels)}.")
 
 
 def look_like_probs(logits: Tensor) -> bool:
@@ -147,10 +154,11 @@ def _normalised(probs: Tensor) -> Tensor:
     return (probs / sums[:, None]).to(probs.dtype)
 
 
-def read_binary_probs(given: Any) -> tuple[Tensor, Tensor]:
+def read_binary_probs(given: Any, labels: Any) -> tuple[Tensor, Tensor]:
     """Return log-probabilities with a floor and probabilities, (n, 2), from those of class 1, (n,) or (n, 1)."""
     single = one_column(given, "probs")
     check_rows(len(single))
+    _check_as_many_labels(single, labels)
     check_unit_interval(single, "probs", f"Divide percentages by 100. {_AS_LOGITS}")
     p = single.to(working_dtype(single))
     log_probs = torch.stack([(-p).log1p(), p.log()], 1).clamp(min=math.log(PROB_FLOOR))

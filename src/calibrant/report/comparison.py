@@ -61,6 +61,8 @@ def comparison_page(
     open_one = comparison.undecided if chosen.name == UNCALIBRATED else None
     main = {UNCALIBRATED, comparison.simplest, (open_one or chosen).name}
     shown = {name: own for name, own in of_decisions.items() if name in main}
+    is_open = bool(comparison.cautions) or comparison.calibration_needed is not None
+    is_advised = chosen.name != UNCALIBRATED and comparison.calibration_needed is None
     streamed = f", streamed from {counted(shards, 'file')}" if shards else ""
     return Page(
         title="Calibration methods compared",
@@ -68,7 +70,7 @@ def comparison_page(
         facts=held_out_facts(comparison) + streamed,
         verdict=comparison_verdict(comparison),
         brief_findings=tuple(_main_findings(comparison, chosen)),
-        tone="open" if comparison.cautions else _TONES.get(comparison.why_uncalibrated, "good"),
+        tone="open" if is_open else _TONES.get(comparison.why_uncalibrated, "good"),
         number=_number(comparison, chosen),
         brief=(
             Section("", (_leaderboard(comparison, is_brief=True),), legend=_legend(comparison, is_brief=True)),
@@ -87,7 +89,7 @@ def comparison_page(
         settings=held_out_settings(comparison),
         footer="Differences are a method's number minus the baseline's; their intervals are those of the one "
         "difference, not corrected for the number of methods.",
-        commands=(command,) if calibration is not None and chosen.name != UNCALIBRATED else (),
+        commands=(command,) if calibration is not None and is_advised else (),
         data=lambda: _document(comparison, calibration, test),
     )
 
@@ -183,6 +185,7 @@ def _legend(comparison: Comparison, *, is_brief: bool = False) -> str:
 def _document(comparison: Comparison, calibration: PurePath | None, test: PurePath | None) -> dict[str, Any]:
     """Return the JSON report.
 
+    ``calibration_needed`` is about how many calibration samples would settle the answer, if those at hand are too few.
     ``methods[i]`` has ``name`` and ``title``, then ``failure`` with the reason why it was not fitted, or None and:
     ``metrics.<name>`` as in an evaluation; ``differences.<baseline>.<metric>`` with ``baseline`` and ``candidate`` (the
     two numbers), ``value`` (candidate minus baseline), ``low``, ``high``, ``p``, ``corrected_p`` and ``side``
@@ -193,7 +196,11 @@ def _document(comparison: Comparison, calibration: PurePath | None, test: PurePa
         method_fields(method) | ({} if method.failure is not None else {"to_best": method.to_best})
         for method in comparison.methods
     ]
-    words = {"verdict": comparison_verdict(comparison), "recommended": comparison.recommended.name}
+    words = {
+        "verdict": comparison_verdict(comparison),
+        "recommended": comparison.recommended.name,
+        "calibration_needed": comparison.calibration_needed,
+    }
     shared = held_out_fields(comparison, calibration=calibration, test=test)
     streamed = {} if comparison.streamed is None else {"streamed": comparison.streamed}
     return page.document("calibrant.comparison/1", {**shared, **streamed, **words, "methods": methods})
@@ -226,6 +233,7 @@ def _main_findings(comparison: Comparison, chosen: MethodResult) -> list[str]:
     failed = [method.name for method in comparison.methods if method.failure is not None]
     return [
         *map(sentence, comparison.cautions),
+        *_few_calibration(comparison),
         *_undecided(comparison, chosen),
         *_gains(comparison, chosen),
         *_brier(comparison, chosen),
@@ -234,11 +242,23 @@ def _main_findings(comparison: Comparison, chosen: MethodResult) -> list[str]:
     ]
 
 
+def _few_calibration(comparison: Comparison) -> list[str]:
+    """Return that the answer hangs on the draw of the calibration samples, where it does."""
+    if comparison.calibration_needed is None:
+        return []
+    samples = samples_text(comparison.n_calibration, comparison.effective_n_calibration, "calibration sample")
+    others = "fitted on as many others, it may well help where it does not here, or not where it does"
+    return [f"Every method was fitted once, on {samples}: {others}. The intervals are those of this one fit."]
+
+
 def _headline(comparison: Comparison, chosen: MethodResult) -> str:
     others = len(comparison.fitted) - 1
-    why = comparison.why_uncalibrated
+    why, is_few = comparison.why_uncalibrated, comparison.calibration_needed is not None
     if why is None:
-        gain = f"it lowers the log-loss from {comparison.uncalibrated.nll:.4f} to {chosen.nll:.4f}"
+        lowers = f"lowers the log-loss from {comparison.uncalibrated.nll:.4f} to {chosen.nll:.4f}"
+        gain = f"it {lowers}"
+        if is_few:
+            return f"Too few calibration samples to choose a method by: here {chosen.name} {lowers}."
         if chosen.name == comparison.simplest and others > 1:
             rest = "the other method is not" if others == 2 else f"none of {others - 1} others is"
             return f"{sentence(_NAMES[chosen.name])} is enough: {gain}, and {rest} clearly better."
@@ -247,6 +267,8 @@ def _headline(comparison: Comparison, chosen: MethodResult) -> str:
     none = f"{'no method' if others == 1 else f'none of {others} methods'} clearly lowers the log-loss."
     if comparison.cautions and others:
         return f"No advice can be based on these two sets, for the reasons below: {none}"
+    if is_few and why is Why.nothing_helps:
+        return f"Too few calibration samples to decide whether any method helps: {none}"
     return {
         Why.nothing_helps: f"Leave the model uncalibrated: {none}",
         Why.too_few_samples: f"Too few test samples to decide whether any method helps: {none}",
@@ -338,6 +360,9 @@ def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
     first = []
     if comparison.cautions:
         first = ["Resolve the warning above first, then compare again: the answer may change."]
+    if needed := comparison.calibration_needed:
+        until = "" if comparison.why_uncalibrated is None else "; until then use no calibration"
+        first.append(f"Gather about {needed:,} calibration samples and compare again{until}.")
     if comparison.why_uncalibrated is not None:
         steps = {
             Why.nothing_helps: "Leave the model uncalibrated: recalibrating could only add noise.",
@@ -345,6 +370,8 @@ def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
             Why.nothing_fitted: "Fit on other samples: the notes say what they must have.",
         }
         return first or [steps[comparison.why_uncalibrated]]
+    if comparison.calibration_needed is not None:
+        return first
     step = f"Fit {chosen.name} on the calibration samples and apply it to the outputs of the model."
     if len(comparison.fitted) > 2 and chosen.name not in {comparison.simplest, Auto.name}:
         step += " It was chosen on these test samples, so expect a little less on new ones; auto chooses without them."

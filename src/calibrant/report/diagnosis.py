@@ -479,7 +479,7 @@ def _next_steps(record: Diagnosis) -> list[str]:
     }
     choose = (
         "A map can remove the ECE of a network. Choose by accuracy, by the ECE after a map and by AUROC; then "
-        "calibrant compare RUN/calibration.npz RUN/test.npz chooses the map."
+        "calibrant compare CALIBRATION TEST, on the two files of predictions of its run, chooses the map."
     )
     fewest = min(len(one.seeds) for one in record.candidates)
     return [*([by_seeds[fewest]] if fewest in by_seeds else []), choose]

@@ -7,8 +7,18 @@ from typing import Any
 
 from calibrant import catalogue
 from calibrant.errors import CHECK_LABELS, check_kind, counted, percent, samples_text
-from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, WorstClass, is_beyond_noise, smallest_visible
-from calibrant.evidence import Difference, Estimate, Side
+from calibrant.evaluation import (
+    NOISE_LEVEL,
+    WORTHWHILE,
+    Evaluation,
+    NextStep,
+    Reason,
+    WorstClass,
+    is_beyond_noise,
+    smallest_visible,
+)
+from calibrant.evidence import LEVEL, Difference, Estimate, Side
+from calibrant.evidence.logistic import NoLine
 from calibrant.evidence.risk import is_of_risk
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
@@ -20,6 +30,7 @@ from calibrant.report.risk import (
     class_name,
     decision_sections,
     decision_words,
+    either,
     error_text,
     highest_words,
     places_of,
@@ -79,6 +90,16 @@ _OF_RIGHT = (
     "Accuracy: how often “right” is true where its probability is at least 50 %, and “wrong” where it is less. The "
     "share of “right” is above."
 )
+_NO_LINES: dict[NoLine | None, str] = {
+    NoLine.all_right: "every prediction is right",
+    NoLine.all_wrong: "every prediction is wrong",
+    NoLine.extreme: "some confidences are 0 or 1",
+    NoLine.constant: "all confidences are the same",
+    NoLine.separable: "a threshold of the confidence separates right from wrong predictions",
+    None: "some confidences are 0 or 1, all are the same, or a threshold separates right from wrong predictions",
+}
+_MOST_NAMED = 5  # of the classes that never occur
+_POOR = 0.65  # AUROC below which the confidence is not to be relied on to choose predictions
 _COMMON = 0.9  # share of a class from which the other one of two is rare
 _COLUMNS = " --probs --positive confidence --labels correct"
 
@@ -491,6 +512,7 @@ def verdict(
     risk = evaluation.risk
     findings = [
         *filter(None, [compared]),
+        *_absent(evaluation),
         _noise(evaluation.metrics, _size_text(evaluation), "confidences" if risk is None else "probabilities"),
         *_by_class(evaluation),
         *([] if risk is None else [highest_words(risk), separation_words(evaluation, risk)]),
@@ -502,8 +524,9 @@ def verdict(
         *_split(evaluation),
         *_zeros(evaluation),
     ]
-    steps = [_step(evaluation, to_calibrate)]
-    if risk is None and evaluation.metrics["auroc"].value < 0.65:
+    steps = [_absent_step(evaluation) if evaluation.absent_classes else _step(evaluation, to_calibrate)]
+    is_poor = risk is None and evaluation.metrics["auroc"].high < _POOR
+    if is_poor and not evaluation.absent_classes:  # of no interval it is NaN
         steps.append("Do not use confidence alone to decide which predictions to trust: it ranks them too poorly.")
     return Verdict(_headline(evaluation), findings, steps)
 
@@ -571,8 +594,11 @@ def _noise(metrics: Mapping[str, Estimate], samples: str, numbers: str) -> str:
     score = f"ECE {error_text(error.value)}{interval}; a calibrated model with these {numbers} would score {floor}"
     first, second = ("unknown" if p is None else "< .002" if p < 0.002 else f"= {p:.3f}" for p in (error.p, smooth.p))
     if is_beyond_noise(metrics, ["ece"]):
-        return f"{score} on {samples}, so this is beyond noise (p {first})."
-    explained = f"{score} on {samples}, so noise explains it (p {first})"
+        wide = ", although the interval, which is conservative, reaches down to 0" if error.low <= 0 else ""
+        return f"{score} on {samples}, so this is beyond noise (p {first}){wide}."
+    is_close = error.p is not None and error.p <= LEVEL
+    bound = f"; because two errors are tested, the bound is {NOISE_LEVEL:.3f}" if is_close else ""
+    explained = f"{score} on {samples}, so noise {'may explain' if is_close else 'explains'} it (p {first}{bound})"
     if is_beyond_noise(metrics):
         return f"{explained}; the error without bins, smECE {error_text(smooth.value)}, is beyond it (p {second})."
     return f"{explained}."
@@ -580,7 +606,7 @@ def _noise(metrics: Mapping[str, Estimate], samples: str, numbers: str) -> str:
 
 def _line(evaluation: Evaluation) -> list[str]:
     if evaluation.line is None and evaluation.classes is None:
-        return [f"There is no calibration slope: {_without_line(evaluation.metrics['accuracy'].value)}."]
+        return [f"There is no calibration slope: {_NO_LINES[evaluation.no_line]}."]
     if evaluation.line is None:
         zeros = evaluation.zeros.cells if evaluation.zeros and evaluation.classes == 2 else 0
         of = class_name(1, evaluation.positive)
@@ -591,13 +617,6 @@ def _line(evaluation: Evaluation) -> list[str]:
         texts.append(f"{estimated.value:.2f} ({interval}{right} if calibrated)")
     of = "" if evaluation.classes is None else f" of {class_name(1, evaluation.positive)}"
     return [f"On the scale of log-odds{of}: calibration slope {texts[0]}, calibration in the large {texts[1]}."]
-
-
-def _without_line(accuracy: float) -> str:
-    """Return why confidences have no calibration slope."""
-    if accuracy in (0.0, 1.0):
-        return f"every prediction is {'right' if accuracy else 'wrong'}"
-    return "some confidences are 0 or 1, all are the same, or a threshold separates right from wrong predictions"
 
 
 def _rare(evaluation: Evaluation) -> list[str]:
@@ -628,9 +647,9 @@ def _separation(auroc: Estimate, accuracy: float) -> str:
     if math.isnan(auroc.value):
         every = "right" if accuracy == 1 else "wrong"
         return f"Every prediction is {every}, so the separation of right from wrong is undefined."
-    words = separates(auroc, "right from wrong")
+    words = page.sentence(separates(auroc, "confidence", "right from wrong"))
     interval = "" if math.isnan(auroc.low) else f"{auroc.low:.3f} to {auroc.high:.3f}; "
-    return f"Confidence {words}: AUROC {auroc.value:.3f} ({interval}guessing is 0.5)."
+    return f"{words}: AUROC {auroc.value:.3f} ({interval}guessing is 0.5)."
 
 
 def _split(evaluation: Evaluation) -> list[str]:
@@ -668,6 +687,27 @@ def _removed(score: str, split: ScoreSplit) -> str:
     change = f"raise it by {-split.calibration:.{places}f}" if removed < 0 else "not change it"
     estimated = f"The {score} is {split.total:.{places}f}: one temperature would {change}, {doubt}"
     return f"{estimated} (95 % interval of what it removes {interval})."
+
+
+def _absent(evaluation: Evaluation) -> list[str]:
+    """Return the classes of which there is no sample, although the probabilities expect many."""
+    if not evaluation.absent_classes:
+        return []
+    fewest, *others = sorted(round(one.expected) for one in evaluation.absent_classes)
+    expected = f"at least {fewest:,} of each" if others else f"{fewest:,}"
+    return [f"No sample is {_absent_names(evaluation)}, though the probabilities expect {expected}."]
+
+
+def _absent_names(evaluation: Evaluation) -> str:
+    names = [class_name(one.label, one.name) for one in evaluation.absent_classes]
+    left = len(names) - len(shown := names[:_MOST_NAMED])
+    return either([*shown, *([counted(left, "other class", "other classes")] if left else [])])
+
+
+def _absent_step(evaluation: Evaluation) -> str:
+    has_option = evaluation.classes == 2 and evaluation.positive != OF_CORRECTNESS[1]
+    also = " and --positive-class" if has_option else ", and that they number the classes as the scores do"
+    return f"No sample is {_absent_names(evaluation)}: check the labels{also}."
 
 
 def _step(evaluation: Evaluation, to_calibrate: str) -> str:

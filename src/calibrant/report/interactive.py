@@ -21,7 +21,7 @@ from calibrant.comparison import UNCALIBRATED, Comparison
 from calibrant.diagrams import comparison_diagram, confidence_density, risk_coverage
 from calibrant.errors import FitError, terminal_text
 from calibrant.evaluation import Evaluation
-from calibrant.evidence import Difference, corp, decision_curve
+from calibrant.evidence import Difference, NetBenefit, corp, decision_curve
 from calibrant.evidence.clusters import Clusters, effective_number_of
 from calibrant.evidence.logistic import Outcomes
 from calibrant.evidence.risk import curve_of, tenths_of
@@ -46,7 +46,7 @@ _EXACT = 1e-10  # unit of summed confidence for the bins of the predictions them
 _COARSE = 1e-8  # unit per sample at other temperatures: their calibration error is off by 1.6e-5 at the very most
 _TEMPERATURES, _REACH = 41, 4.0  # points of the grid, and how far it goes beyond 1 and the fitted temperature
 _DENSITY_STEP, _RISK_POINTS = 4, 200
-_DRAWS = 400  # behind the band of net benefits
+_DRAWS = 1000  # behind the band of net benefits, as many as behind those of an evaluation
 
 
 def evaluation_charts(
@@ -64,7 +64,7 @@ def evaluation_charts(
 
     ``other`` are the predictions of the ``baseline`` for the same samples, ``comparison`` the differences to them.
     """
-    views = [view_of(predictions, name or "predictions", "as given", temperatures=True)]
+    views = [view_of(predictions, name or "predictions", "as given", temperatures=True, decisions=evaluation.decisions)]
     compared = {}
     if other is not None and comparison is not None:
         title = terminal_text(baseline or "baseline")
@@ -139,9 +139,10 @@ def comparison_charts(comparison: Comparison, test: Predictions, *, shown: Itera
     chosen = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
     methods_shown = (chosen, *map(comparison.find, (comparison.baseline, *shown)))
     by_method = {method.name: method for method in methods_shown if method is not None}
-    views = [view_of(test, UNCALIBRATED, "uncalibrated", temperatures=True)]
+    own = comparison.uncalibrated.decisions
+    views = [view_of(test, UNCALIBRATED, "uncalibrated", temperatures=True, decisions=own)]
     views += [
-        view_of(method.map.transform(test), name, name)
+        view_of(method.map.transform(test), name, name, decisions=method.decisions)
         for name, method in by_method.items()
         if method.map is not None and name != UNCALIBRATED
     ]
@@ -190,9 +191,17 @@ def packed(charts: Mapping[str, Any]) -> str:
 
 
 def view_of(
-    predictions: Predictions | TopLabel, name: str, title: str, *, temperatures: bool = False
+    predictions: Predictions | TopLabel,
+    name: str,
+    title: str,
+    *,
+    temperatures: bool = False,
+    decisions: Sequence[NetBenefit] = (),
 ) -> dict[str, Any]:
-    """Return the numbers of one set of predictions; reliability is that of the second class where there are two."""
+    """Return the numbers of one set of predictions; reliability is that of the second class where there are two.
+
+    ``decisions`` are those of the report, whose numbers the chart has at their thresholds of whole percents.
+    """
     rows, has_weights, of_two = len(predictions), predictions.weights is not None, has_risk(predictions)
     predictions = _in_whole_samples(predictions)
     top = predictions.top
@@ -222,7 +231,7 @@ def view_of(
         },
         "temperatures": _temperatures(predictions) if temperatures and isinstance(predictions, Predictions) else None,
         "classes": _classes(predictions) if isinstance(predictions, Predictions) else None,
-        "positive": _positive(predictions) if of_two else None,
+        "positive": _positive(predictions, decisions) if of_two else None,
     }
 
 
@@ -237,10 +246,11 @@ def _claims(samples: TopLabel) -> dict[str, Any]:
     }
 
 
-def _positive(predictions: Predictions | TopLabel) -> dict[str, Any]:
+def _positive(predictions: Predictions | TopLabel, reported: Sequence[NetBenefit]) -> dict[str, Any]:
     """Return how often the second of two classes occurs at each probability of it, and what acting on it gains."""
     risks, names = as_risk(predictions), getattr(predictions, "class_names", None)
-    curve, decisions = curve_of(Outcomes.of(risks)), decision_curve(risks, resamples=_DRAWS)
+    curve, by_threshold = curve_of(Outcomes.of(risks)), {one.threshold: one for one in reported}
+    decisions = [by_threshold.get(one.threshold, one) for one in decision_curve(risks, resamples=_DRAWS)]
     tenths = [
         [one.predicted, one.observed.value, one.observed.low, one.observed.high, one.low, one.high, one.share]
         for one in tenths_of(risks)

@@ -238,11 +238,19 @@ def arrow(name: str, lower_is_better: bool | None) -> str:
     return name + {True: " ↓", False: " ↑", None: ""}[lower_is_better]
 
 
+_ROUNDING = 1e-15  # less than a probability of 1 can be off
+
+
 def number_text(value: float) -> str:
-    """Return four decimals, or the leading digits of a smaller number."""
+    """Return four decimals, or the leading digits of a smaller number, unless rounding may have made it.
+
+    Example:
+        >>> number_text(0.25), number_text(0.00012), number_text(2e-30)
+        ('0.2500', '1.20e-04', '0.0000')
+    """
     if math.isnan(value):
         return "undefined"
-    return f"{value:.2e}" if 0 < abs(value) < 0.0005 else f"{value:.4f}"
+    return f"{value:.2e}" if _ROUNDING <= abs(value) < 0.0005 else f"{value:.4f}"
 
 
 def interval_text(estimated: Estimate) -> str:

@@ -11,13 +11,14 @@ from calibrant.report import page
 from calibrant.report.page import Row, Section, code, number_text, table
 
 _SIZES = ((0.01, "very slightly"), (0.03, "slightly"), (0.07, "clearly"), (0.15, "strongly"))
-_SEPARATION = (
-    (0.6, "hardly separates {}"),
-    (0.7, "separates {} poorly"),
-    (0.8, "separates {} fairly well"),
-    (0.9, "separates {} well"),
-    (math.inf, "separates {} very well"),
+_SEPARATION = (  # from an AUROC, up to the next
+    (0.4, "hardly separates {}"),
+    (0.6, "separates {} poorly"),
+    (0.7, "separates {} fairly well"),
+    (0.8, "separates {} well"),
+    (0.9, "separates {} very well"),
 )
+_REACH = 0.1  # of an interval beyond the range of its words, as wide as most of the ranges
 _LEAST = 1e-8  # a number below is shown as 0
 
 HEADER = ("value", "95 % interval", "noise floor", "p")
@@ -65,11 +66,26 @@ def error_text(error: float) -> str:
     return f"{error:.{places_of(error, 3)}f}"
 
 
-def separates(auroc: Estimate, what: str) -> str:
-    """Return how well a number separates what, in which order, or that it hardly does."""
+def separates(auroc: Estimate, subject: str, what: str) -> str:
+    """Return how well something separates what, or that the samples cannot say it.
+
+    The words are those of the value, where the interval supports them: neither end is further outside of their range
+    than that of the next words is wide. The range around guessing is 0.4 to 0.6.
+
+    Example:
+        >>> separates(Estimate(0.85, 0.82, 0.88), "it", "spam from the rest")
+        'it separates spam from the rest well'
+        >>> separates(Estimate(0.85, 0.30, 0.99), "it", "spam from the rest")
+        'these samples cannot say how well it separates spam from the rest'
+    """
     if auroc.high < 0.5:
-        return f"separates {what} in the wrong order"
-    return next(text for bound, text in _SEPARATION if auroc.value < bound).format(what)
+        return f"{subject} separates {what} in the wrong order"
+    place = max(0, sum(auroc.value >= start for start, _ in _SEPARATION) - 1)
+    start, words = _SEPARATION[place]
+    end = _SEPARATION[place + 1][0] if place + 1 < len(_SEPARATION) else math.inf
+    if auroc.low >= start - _REACH and auroc.high < end + _REACH:
+        return f"{subject} {words.format(what)}"
+    return f"these samples cannot say how well {subject} separates {what}"
 
 
 def class_name(label: int, name: str | None) -> str:
@@ -115,8 +131,8 @@ def separation_words(evaluation: Evaluation, risk: Risk) -> str:
         which = "Every" if risk.observed.value == 1 else "No"
         return f"{which} sample is {of}, so how well the probability separates the classes is undefined."
     interval = "" if math.isnan(auroc.low) else f"{auroc.low:.3f} to {auroc.high:.3f}; "
-    words = separates(auroc, f"{of} from the rest")
-    words = f"It {words}: AUROC {auroc.value:.3f} ({interval}guessing is 0.5)."
+    words = page.sentence(separates(auroc, "it", f"{of} from the rest"))
+    words = f"{words}: AUROC {auroc.value:.3f} ({interval}guessing is 0.5)."
     if auroc.high < 0.5:
         words += " If it is the probability of the other class, say so by --positive-class or --positive."
     return words
@@ -215,11 +231,12 @@ def decision_words(decisions: Sequence[NetBenefit], positive: str) -> list[str]:
     useful = [f"{100 * one.threshold:g} %" for one in decisions if one.is_useful]
     others = [f"{100 * one.threshold:g} %" for one in decisions if not one.is_useful]
     start = f"Acting from a probability of {positive} of"
-    words = [f"{start} {_listed(useful)} is better than acting on all samples, and than on none."] if useful else []
+    words = [f"{start} {either(useful)} is better than acting on all samples, and than on none."] if useful else []
     if others:
-        words.append(f"{start} {_listed(others)} is not clearly better than both acting on all samples and on none.")
+        words.append(f"{start} {either(others)} is not clearly better than both acting on all samples and on none.")
     return words
 
 
-def _listed(texts: Sequence[str]) -> str:
+def either(texts: Sequence[str]) -> str:
+    """Return ``a, b or c``."""
     return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias, final
 
-from calibrant.errors import CalibrantError, FileError, InputError, caught_warnings, ours_in
+from calibrant.errors import CalibrantError, Caveat, FileError, InputError, caught_warnings, ours_in
 from calibrant.files.load import suffix_is
 from calibrant.files.save import WRITERS, Applied, Scores, known_source, load_score_batches, save_score_batches
 from calibrant.maps import Map
@@ -119,7 +119,8 @@ def _work(target: Target, *, plan: Plan, map_for: MapFor, identity: str) -> byte
         return b""
     with caught_warnings() as caught:
         applied = save_score_batches(_calibrated(shard, plan, map_for), out, made_from=made_from)
-    notes = tuple(dict.fromkeys(map(str, ours_in(caught))))
+    kept = [one for one in caught if getattr(one.message, "caveat", None) is not Caveat.floored_labels]
+    notes = tuple(dict.fromkeys(map(str, ours_in(kept))))
     return json.dumps(applied._replace(notes=notes)).encode()
 
 

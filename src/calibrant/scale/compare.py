@@ -147,6 +147,7 @@ def compare_streamed(  # noqa: PLR0913  # the options of the command line
         seed=seed,
         resamples=resamples,
         cautions=cautions,
+        effective_n_calibration=_accuracy(first)[1] if first.design.weighted else None,
         effective_n_test=_accuracy(state)[1] if design.weighted else None,
         simplest=simplest.name,
         streamed=StreamedSets(

@@ -390,3 +390,14 @@ def test_confidences_of_answers_that_are_mostly_wrong_are_calibrated_as_is_advis
     for method, is_noted in {"isotonic": True, "temperature": True, "isotonic_ovr": False, "platt": False}.items():
         _, out, _ = calibrant("fit", method, tmp_path / "answers.csv", *reading, tmp_path / "map.safetensors")
         assert ("cannot go below 50 %" in " ".join(out.split())) is is_noted
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_apply_has_no_log_loss_to_speak_of(calibrant, tmp_path, stream):
+    probs, labels = np.tile([[0.0, 0.2, 0.8], [0.5, 0.3, 0.2]], (20, 1)), np.tile([0, 2], 20)
+    np.savez(tmp_path / "zeros.npz", probs=probs, labels=labels)
+    code, out, err = calibrant(
+        "apply", "temperature(value=2)", tmp_path / "zeros.npz", "-o", tmp_path / "out.npz", *stream
+    )
+    assert code == 0, err
+    assert "floor" not in out + err

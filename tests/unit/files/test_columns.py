@@ -232,7 +232,9 @@ def test_decimal_commas_and_percent_signs_are_named(tmp_path):
         (b"prob_0,prob_1,y_true\n0.2,0.8,1\n", "Pass labels='y_true'."),
         (b"prob,label\n0.2,cat\n0.3,dog\n", "positive='prob'"),
         (b"score,label\n0.2,0\n0.3,1\n", "positive='score'"),
-        (b".2,.8,1\n.3,.7,0\n", "scores=A,B,C"),
+        (b".2,.8,1\n.3,.7,0\n", "its first row looks like data"),
+        (b"prob_0 prob_1 label\n.2 .8 1\n", "pass separator=' '"),
+        (b",cat,dog,fold,region,label\n0,.2,.8,1,north,dog\n1,.6,.4,2,south,cat\n", "scores='cat,dog'."),
         (b"prob_a,prob_b,label\n.2,.8,a|b\n", "(multi-label)"),
         (b"prob_0,prob_1,label\n.2,.8,0;1\n", "(multi-label)"),
         (b"id,conf,right\n7,.8,yes\n", "pass kind='top-label' and confidence='conf' and correct='right'."),
@@ -250,6 +252,8 @@ def test_decimal_commas_and_percent_signs_are_named(tmp_path):
         "prob",
         "score",
         "no header",
+        "spaces",
+        "columns without a name, of whole numbers and of text",
         "names",
         "numbers",
         "conf and right",
@@ -481,3 +485,19 @@ def test_a_cell_of_a_csv_may_be_longer_than_blocks_that_are_parsed(tmp_path, row
     loaded = load(tmp_path / "p.csv", normalise=True)
     np.testing.assert_allclose(loaded.probs, PROBS, atol=1e-5)
     assert loaded.labels.tolist() == [0, 1, 2]
+
+
+def test_scores_and_labels_that_look_swapped_are_named(tmp_path):
+    rows = "".join(f"{p},{int(p > 0.5)}\n" for p in (0.2, 0.9, 0.4, 0.7))
+    (tmp_path / "p.csv").write_text(f"p_fraud,is_fraud\n{rows}")
+    with refused("look swapped", "positive='p_fraud' and labels='is_fraud'", error=FileError):
+        load(tmp_path / "p.csv", positive="is_fraud", labels="p_fraud")
+    with refused("'labels' must hold one label a row; it has 3", "look swapped"):
+        load({"probs": np.array([0, 2]), "labels": np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])})
+
+
+def test_probabilities_are_called_so_where_the_labels_are_fewer():
+    with refused("probs and labels must have the same number of rows; got 3 and 2"):
+        load({"probs": np.full((3, 4), 0.25), "labels": np.array([0, 1])})
+    with refused("probs and labels must have the same number of rows; got 3 and 2"):
+        load({"p": np.full(3, 0.25), "labels": np.array([0, 1])}, positive="p")

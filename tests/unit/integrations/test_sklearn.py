@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, ShuffleSplit, cross_val_score, cross_validate
@@ -70,6 +71,33 @@ def test_platt_on_decision_values_of_two_classes_is_sigmoid_of_scikit_learn(two_
     np.testing.assert_allclose(ours.predict_proba(features), theirs.predict_proba(features), atol=1e-4)
 
 
+# The conditions that docs/use_with.md states, on samples of neither the training nor the fit.
+@pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning")  # of few and noisy samples
+@pytest.mark.parametrize(
+    ("estimator", "ours", "theirs", "is_alike"),
+    [
+        (LogisticRegression(C=0.1), "temperature", "temperature", True),
+        (LogisticRegression(C=0.1), "platt", "sigmoid", True),
+        (NAIVE, "temperature", "temperature", True),
+        (NAIVE, "platt", "sigmoid", False),
+        (RandomForestClassifier(5, random_state=0), "temperature", "temperature", False),  # gives probabilities 0
+    ],
+)
+def test_scikit_learn_is_met_by_decision_values_and_temperatures_of_positive_probabilities(
+    two_digits, estimator, ours, theirs, is_alike
+):
+    features, labels = two_digits[0], (two_digits[1] == 8).astype(int)
+    calibrated, expected = (
+        model.fit(features[::2], labels[::2]).predict_proba(features[1::2])
+        for model in (
+            CalibratedClassifier(estimator, method=ours, cv=3),
+            CalibratedClassifierCV(estimator, method=theirs, cv=3, ensemble=False),
+        )
+    )
+    largest = np.abs(calibrated - expected).max()
+    assert largest < 1e-6 if is_alike else largest > 1e-3
+
+
 def test_isotonic_on_decision_values_of_two_classes_is_that_of_scikit_learn_at_the_fitted_scores(two_digits):
     features, labels = two_digits
     fitted = LogisticRegression().fit(features[::2], labels[::2])
@@ -80,6 +108,11 @@ def test_isotonic_on_decision_values_of_two_classes_is_that_of_scikit_learn_at_t
     inside = (expected > 0).all(axis=1)  # ours gives no class probability 0
     assert inside.mean() > 0.5
     np.testing.assert_allclose(ours.predict_proba(held_out)[inside], expected[inside], atol=1e-6)
+    probs, expected = ours.predict_proba(features[::2]), theirs.predict_proba(features[::2])
+    assert (probs > 0).all()
+    between = np.abs(probs - expected)[(expected > 0).all(axis=1)]
+    assert between.max() > 1e-3  # scikit-learn interpolates
+    assert between.mean() < 0.01
 
 
 def test_any_expression_of_the_catalogue_and_any_calibrator_is_a_method(digits):

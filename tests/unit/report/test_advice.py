@@ -1,5 +1,7 @@
 """The next step: missing evidence is not read as evidence, and what is too small is not recommended."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from calibrant.evaluation import Advice, NextStep, Reason, advise, is_beyond_noi
 from calibrant.evidence import Estimate, estimate
 from calibrant.metrics import ECE, ScoreSplit, SmECE
 from calibrant.report import evaluation_page, to_markdown, verdict
-from calibrant.report.evaluation import _removed
+from calibrant.report.evaluation import _noise, _removed
 from calibrant.testing import assert_calibrated
 
 
@@ -53,6 +55,20 @@ def test_calibrated_predictions_of_few_samples_call_for_more():
     assert found.advice.step is NextStep.more_samples
     assert found.advice.samples > 171
     assert f"about {found.advice.samples:,}" in verdict(found).next_steps[0]
+
+
+@pytest.mark.parametrize(
+    ("low", "p", "words"),
+    [
+        (0.0, 0.034, "so noise may explain it (p = 0.034; because two errors are tested, the bound is 0.025)."),
+        (0.0, 0.3, "so noise explains it (p = 0.300)."),
+        (0.01, 0.01, "so this is beyond noise (p = 0.010)."),
+        (0.0, 0.01, "so this is beyond noise (p = 0.010), although the interval, which is conservative, reaches down"),
+    ],
+)
+def test_noise_is_said_to_explain_an_error_only_where_the_tests_agree(low, p, words):
+    metrics = {"ece": Estimate(0.09, low, 0.14, 0.04, p), "smece": Estimate(0.05, 0.0, 0.1, 0.05, 0.4)}
+    assert words in _noise(metrics, "100 samples", "confidences")
 
 
 def test_overconfident_predictions_of_few_samples_are_not_advised_a_richer_map():
@@ -348,3 +364,41 @@ def test_samples_in_clusters_are_to_be_more_clusters():
     assert "in clusters of the same size" in words
     assert "for independent clusters drawn alike" in words
     assert "clusters" not in str(evaluation_page(evaluate(draw(300), resamples=100, error_rates=[0.2])))
+
+
+@pytest.mark.parametrize("names", [None, ("fine", "fraud")])
+def test_a_positive_class_that_never_occurs_is_the_next_step(names):
+    p = torch.linspace(0.05, 0.91, 500)
+    words = verdict(judged(Predictions.from_binary_probs(p, torch.zeros(500).long(), class_names=names)))
+    shown = "“fraud”" if names else "class 1"
+    assert words.next_steps == [f"No sample is {shown}: check the labels and --positive-class."]
+    assert words.findings[0] == f"No sample is {shown}, though the probabilities expect 240."
+
+
+def test_classes_that_never_occur_are_named_a_few_of_them():
+    for k, named in ((3, "class 1 or class 2"), (9, "class 6, class 7, class 4, class 5, class 3 or 3 other classes")):
+        logits = torch.zeros(900, k, dtype=torch.float64)
+        if k > 3:
+            logits[:, 3:8] = torch.tensor([0.8, 1.0, 0.9, 1.2, 1.1], dtype=torch.float64)
+        found = judged(Predictions(logits, torch.zeros(900).long()))
+        assert found.advice == Advice(NextStep.check_labels, Reason.classes_absent)
+        assert [step.split(":")[0] for step in verdict(found).next_steps] == [f"No sample is {named}"]
+        assert evaluation_page(found).tone == "open"
+
+
+def test_a_rare_class_that_never_occurs_is_no_surprise():
+    found = judged(Predictions.from_probs([[0.985, 0.015]] * 600, [0] * 600))
+    assert not found.absent_classes
+    assert not any("No sample is class 1," in text and "expect" in text for text in verdict(found).findings)
+
+
+def test_no_sample_is_expected_of_a_class_by_samples_that_count_little():
+    weights = [1.0] * 12 + [1e-6] * 588
+    found = judged(Predictions.from_probs([[0.7, 0.3]] * 600, [0] * 600, weights=weights))
+    assert not found.absent_classes
+
+
+def test_a_log_loss_of_sure_and_right_predictions_is_0():
+    labels = torch.arange(50) % 3
+    sure = Predictions.from_probs(torch.nn.functional.one_hot(labels, 3).double(), labels)
+    assert not re.search(r"\d\.\d\de-[12345]", to_markdown(evaluation_page(judged(sure))))

@@ -7,6 +7,7 @@ import sys
 import warnings
 import weakref
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import ClassVar
 
 import numpy as np
@@ -512,3 +513,48 @@ def test_an_entry_beats_only_what_it_was_compared_with():
     settings = {"n_calibration": 1, "n_test": 1, "n_classes": 2, "n_bins": 15, "seed": 0, "resamples": 100}
     assert Comparison((entry, nothing), **settings).recommended is entry
     assert Uncalibrated.name == "uncalibrated"
+
+
+def some(predictions, kept):
+    return predictions[kept.nonzero()[:, 0]]
+
+
+def test_an_answer_from_a_handful_of_calibration_samples_is_open():
+    test, many = rows(2000, scale=2.5, seed=3), rows(400, scale=2.5, seed=4)
+    calibrated = rows(2000, seed=3)
+    for n, needed, shown in ((12, 200, "open"), (100, None, "good")):
+        made = compare(many[:n], test, [], resamples=100)
+        page = comparison_page(made, calibration=PurePath("c.npz"), test=PurePath("t.npz"))
+        assert (made.calibration_needed, page.tone) == (needed, shown)
+        assert any("Gather about 200 calibration samples" in step for step in page.verdict.next_steps) is bool(needed)
+        assert bool(page.commands) is not bool(needed)
+    for n, needed in ((12, 200), (150, 200), (250, None)):
+        nothing = compare(rows(n, seed=5), calibrated, [], resamples=100)
+        assert nothing.recommended.name == "uncalibrated"
+        assert nothing.calibration_needed == needed
+        words = comparison_verdict(nothing)
+        assert any("could only add noise" in step for step in words.next_steps) is not bool(needed)
+        assert ("Too few calibration samples" in words.headline) is bool(needed)
+
+
+def test_calibration_samples_count_by_their_weights():
+    calibration, test = rows(400, seed=5), rows(1000, seed=3)
+    made = compare(calibration.with_weights([1000.0] * 20 + [0.01] * 380), test, [], resamples=100)
+    assert made.effective_n_calibration == pytest.approx(20, rel=0.01)
+    assert made.calibration_needed == 200
+
+
+def test_a_class_that_only_one_of_the_two_sets_has_is_a_caution():
+    first = rows(400, seed=6, class_names=("ant", "bee", "cat", "dog"))
+    second = rows(400, seed=7, class_names=("ant", "bee", "cat", "dog"))
+    without = some(first, first.labels != 2)
+    for sets, lacking in (((without, second), "calibration"), ((second, without), "test")):
+        with pytest.warns(CalibrantWarning, match=f"no {lacking} sample is of class cat"):
+            made = compare(*sets, [], resamples=100)
+        assert comparison_page(made).tone == "open"
+
+
+def test_a_rare_class_that_one_set_lacks_by_chance_is_none():
+    first, second = rows(300, k=60, seed=8), rows(10, k=60, seed=9)
+    assert not compare(first, second, [], resamples=100).cautions
+    assert not compare(second, first, [], resamples=100).cautions

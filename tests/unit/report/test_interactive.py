@@ -303,3 +303,20 @@ def test_slices_of_two_classes_are_drawn_by_the_probability_of_the_second():
         assert (entry["subject"], entry["of_class"]) == ("probability of “fraud”", True)
         assert (entry["confidence"], entry["accuracy"]) == (one.risk.predicted.value, one.risk.observed.value)
         assert error_of(*bins_of(entry["cells"], 15)) == pytest.approx(one.risk.ece.value, abs=1e-6)
+
+
+def test_net_benefits_are_those_of_the_report_at_its_thresholds():
+    samples, asked = made(600, 2, names=["fine", "fraud"]), (0.1, 0.125, 0.5)
+    evaluation = evaluate(samples, resamples=100, thresholds=asked)
+    compared = compare(samples[:300], samples[300:], [], resamples=100, thresholds=asked)
+    after = comparison_charts(compared, samples[300:])["views"]
+    pairs = [(evaluation_charts(evaluation, samples)["views"][0], evaluation.decisions)]
+    pairs += [(view, compared.find(view["name"]).decisions) for view in after]
+    assert len(pairs) == 3
+    for view, decisions in pairs:
+        drawn = view["positive"]["decisions"]
+        assert drawn["threshold"] == [percent / 100 for percent in range(1, 100)]  # those of all views are alike
+        for one in (decisions[0], decisions[2]):
+            place, benefit = drawn["threshold"].index(one.threshold), one.net_benefit
+            shown = [drawn[name][place] for name in ("benefit", "low", "high")]
+            assert shown == pytest.approx([benefit.value, benefit.low, benefit.high], abs=1e-5)

@@ -1,5 +1,6 @@
 """The words and tables of a risk and of decisions, where the golden pages of test_pages.py do not show them."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -57,12 +58,33 @@ def test_the_decimals_of_net_benefit_are_those_of_its_size():
 @pytest.mark.parametrize(
     ("auroc", "words"),
     [
-        (0.55, "hardly separates it"), (0.65, "separates it poorly"), (0.75, "separates it fairly well"),
-        (0.85, "separates it well"), (0.95, "separates it very well"), (0.2, "separates it in the wrong order"),
+        (0.55, "one hardly separates it"), (0.65, "one separates it poorly"), (0.75, "one separates it fairly well"),
+        (0.85, "one separates it well"), (0.95, "one separates it very well"),
+        (0.2, "one separates it in the wrong order"),
     ],
 )  # fmt: skip
 def test_the_adverb_stands_where_english_has_it(auroc, words):
-    assert separates(Estimate(auroc, auroc - 0.01, auroc + 0.01), "it") == words
+    assert separates(Estimate(auroc, auroc - 0.01, auroc + 0.01), "one", "it") == words
+
+
+@pytest.mark.parametrize(
+    ("auroc", "low", "high", "is_known"),
+    [
+        (0.851, 0.303, 0.987, False), (0.413, 0.186, 0.685, False), (0.5, math.nan, math.nan, False),
+        (0.85, 0.71, 0.99, True), (0.85, 0.69, 0.94, False), (0.55, 0.45, 0.68, True), (0.95, 0.79, 0.99, False),
+    ],
+)  # fmt: skip
+def test_the_adverb_is_left_out_where_the_interval_has_room_for_others(auroc, low, high, is_known):
+    words = separates(Estimate(auroc, low, high), "one", "it")
+    assert ("cannot say" in words) is not is_known
+
+
+def test_only_an_interval_below_the_bound_advises_against_choosing_by_confidence():
+    made = made_evaluation()
+    for low, high, is_advised in ((0.55, 0.64, True), (0.4, 0.66, False), (math.nan, math.nan, False)):
+        auroc = Estimate(0.6, low, high)
+        steps = verdict(replace(made, metrics=made.metrics | {"auroc": auroc})).next_steps
+        assert any("ranks them too poorly" in step for step in steps) is is_advised
 
 
 def test_a_reversed_probability_is_suspected_to_be_that_of_the_other_class():
@@ -74,14 +96,14 @@ def test_a_reversed_probability_is_suspected_to_be_that_of_the_other_class():
     assert "--positive-class" in text
     assert "hardly" not in text
     too_few = replace(reversed_one.risk, auroc=Estimate(0.2, float("nan"), float("nan")))
-    assert "hardly separates class 1" in separation_words(reversed_one, too_few)
+    assert "cannot say how well it separates class 1" in separation_words(reversed_one, too_few)
 
 
 @pytest.mark.parametrize(
     ("confidence", "correct", "reason"),
     [
-        ([1.0, 0.8, 0.6, 0.7] * 10, [True, False, True, True] * 10, "some confidences are 0 or 1"),
-        ([0.8] * 40, [True, False] * 20, "all are the same"),
+        ([1.0, 0.8, 0.6, 0.7] * 10, [True, False, True, True] * 10, "some confidences are 0 or 1."),
+        ([0.8] * 40, [True, False] * 20, "all confidences are the same."),
         ([0.8, 0.9] * 20, [True] * 40, "every prediction is right"),
         ([0.8, 0.9] * 20, [False] * 40, "every prediction is wrong"),
         ([0.6, 0.9] * 20, [False, True] * 20, "separates right from wrong predictions"),

@@ -99,6 +99,14 @@ def test_a_handful_of_streamed_test_samples_shows_no_difference(sets, tmp_path):
     assert all(math.isnan(one.low) and math.isnan(one.p) for one in temperature.values())
 
 
+def test_a_handful_of_streamed_calibration_samples_leaves_the_answer_open(sets, tmp_path):
+    save(SAMPLES[:6], tmp_path / "few.parquet")
+    shards = find_shards([tmp_path / "few.parquet"])
+    few = ShardSet(shards, Plan.of(shards[0], LoadOptions()))
+    assert compare_streamed(few, sets[1], (), resamples=20).comparison.calibration_needed == 200
+    assert compare_streamed(*sets, (), resamples=20).comparison.calibration_needed is None
+
+
 def test_a_sample_is_fitted_on_where_a_method_does_not_stream(sets, monkeypatch):
     monkeypatch.setattr(state, "_SAMPLE", 2000)
     monkeypatch.setattr(state, "_FEWEST_SAMPLED", 2000)
