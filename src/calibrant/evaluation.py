@@ -21,7 +21,7 @@ from calibrant.evidence.clusters import effective_number_of, squares_at
 from calibrant.evidence.corp import CorpSplit, corp
 from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.intervals import is_like_guessing
-from calibrant.evidence.logistic import CalibrationLine, NoLine, calibration_line, why_no_line
+from calibrant.evidence.logistic import CalibrationLine, NoLine, Outcomes, calibration_line, why_no_line
 from calibrant.evidence.risk import RISK_AUROC, Risk, is_of_risk, risk_with
 from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
 from calibrant.metrics import (
@@ -329,7 +329,7 @@ def evaluate(
         clusters=samples.n_clusters,
         operating_points=operating_points(ranked_trials(samples), rates) if rates else (),
         line=line,
-        no_line=why_no_line(samples) if line is None and isinstance(samples, TopLabel) else None,
+        no_line=why_no_line(Outcomes.of(samples)) if line is None and isinstance(samples, TopLabel) else None,
         risk=risk,
         decisions=decision_curve(samples, thresholds, **evidence) if thresholds else (),
         **of_classes,
@@ -350,18 +350,27 @@ def absent_classes_of(samples: Predictions) -> tuple[AbsentClass, ...]:
         >>> [(absent.label, round(absent.expected)) for absent in absent_classes_of(samples)]
         [(2, 10)]
     """
-    absent = (torch.bincount(samples.labels, samples.weights, minlength=samples.n_classes) == 0).nonzero()[:, 0]
+    observed = torch.bincount(samples.labels, samples.weights, minlength=samples.n_classes).double()
+    absent = (observed == 0).nonzero()[:, 0]
     if not len(absent):
         return ()
-    expected, names = torch.zeros(len(absent), dtype=torch.float64, device=absent.device), samples.class_names
+    expected = torch.zeros_like(observed)
     for block in samples.blocks(max(1, _NUMBERS // samples.n_classes)):
         probs = block.probs[:, absent].double()
-        expected += probs.sum(0) if block.weights is None else block.weights.double() @ probs
-    mass = len(samples) if samples.weights is None else float(samples.weights.sum())
-    expected *= (effective_number_of(samples) or len(samples)) / mass  # as many as there are effective samples
-    counts = sorted(zip(expected.tolist(), absent.tolist(), strict=True), key=lambda one: (-one[0], one[1]))
+        expected[absent] += probs.sum(0) if block.weights is None else block.weights.double() @ probs
+    return absent_classes(observed, expected, effective_number_of(samples) or len(samples), samples.class_names)
+
+
+def absent_classes(
+    observed: Tensor, expected: Tensor, effective_n: float, names: Sequence[str] | None
+) -> tuple[AbsentClass, ...]:
+    """Return the same from the mass of every class, (k,), and that of its probabilities."""
+    counts = (expected * (effective_n / float(observed.sum()))).tolist()
+    absent = sorted((observed == 0).nonzero()[:, 0].tolist(), key=lambda label: -counts[label])
     return tuple(
-        AbsentClass(label, names[label] if names else None, count) for count, label in counts if count >= _EXPECTED
+        AbsentClass(label, names[label] if names else None, counts[label])
+        for label in absent
+        if counts[label] >= _EXPECTED
     )
 
 

@@ -128,14 +128,13 @@ class NoLine(StrEnum):
     separable = "separable"  # by a threshold of the confidence
 
 
-def why_no_line(top: TopLabel) -> NoLine:
-    """Return why top labels, of which :func:`calibration_line` is None, have no line.
+def why_no_line(outcomes: Outcomes) -> NoLine:
+    """Return why outcomes, of which :func:`line_of` is None, have no line.
 
     Example:
-        >>> print(why_no_line(TopLabel([0.8, 0.8], [True, False])))
+        >>> print(why_no_line(Outcomes.of(TopLabel([0.8, 0.8], [True, False]))))
         constant
     """
-    outcomes = Outcomes.of(top)
     if (outcomes.occurred == outcomes.occurred[0]).all():
         return NoLine.all_right if outcomes.occurred[0] else NoLine.all_wrong
     if outcomes.have_line:

@@ -15,6 +15,7 @@ from calibrant.evaluation import (
     Evaluation,
     Streamed,
     WorstClass,
+    absent_classes,
     majority_of,
     score_splits,
     worst_of_bins,
@@ -23,7 +24,7 @@ from calibrant.evaluation import (
 from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.decisions import decision_curve
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
-from calibrant.evidence.logistic import calibration_line, line_of
+from calibrant.evidence.logistic import Outcomes, line_of, why_no_line
 from calibrant.evidence.risk import Risk, evaluate_risk, is_of_risk
 from calibrant.evidence.thresholds import operating_points, ranked_trials
 from calibrant.metrics import Metric
@@ -39,6 +40,7 @@ from calibrant.metrics.states import (
     Cells,
     ClassBins,
     Ranked,
+    Sums,
     TopStatistic,
 )
 from calibrant.predictions import Predictions, TopLabel, as_risk
@@ -93,9 +95,18 @@ def evaluate_state(
         effective_n=float(exact.effective_n) if design.weighted else None,
         streamed=Streamed(*(shards, len(sample), sampled, float(state.cells.auroc_error)), missing=tuple(missing)),
         operating_points=operating_points(exact, error_rates, edges=state.cells.edges) if error_rates else (),
-        majority=majority_of(classwise.hits.sum(-1), design.class_names) if isinstance(classwise, ClassBins) else None,
+        **_of_classes(classwise, exact, design.class_names),
         **_risk(state, sample, thresholds, resamples=resamples, progress=progress),
     )
+
+
+def _of_classes(classwise: Sums | None, exact: Ranked, names: Sequence[str] | None) -> dict[str, Any]:
+    """Return what an evaluation says of how often classes occur; nothing of top labels."""
+    if not isinstance(classwise, ClassBins):
+        return {}
+    observed, expected = classwise.hits.sum(-1), classwise.probability.sum(-1)
+    absent = absent_classes(observed, expected, float(exact.effective_n), names)
+    return {"majority": majority_of(observed, names), "absent_classes": absent}
 
 
 def _risk(
@@ -118,10 +129,16 @@ def _risk(
         evaluated["risk"] = risk_of_state(state, resamples=resamples)
     if len(sample) == state.n:
         decisions = decision_curve(sample, thresholds, **evidence) if thresholds else ()
-        return {**evaluated, "line": calibration_line(sample), "decisions": decisions}
+        return {**evaluated, **_line(Outcomes.of(as_risk(sample)), design.classes), "decisions": decisions}
     ranked = state.ranked() if design.classes is None else state.ranked_risks()
     decisions = decisions_of(ranked, thresholds, dtype=getattr(torch, design.dtype)) if thresholds else ()
-    return {**evaluated, "line": line_of(outcomes_of(ranked)), "decisions": decisions}
+    return {**evaluated, **_line(outcomes_of(ranked), design.classes), "decisions": decisions}
+
+
+def _line(outcomes: Outcomes, classes: int | None) -> dict[str, Any]:
+    """Return the calibration line, or why top labels have none."""
+    line = line_of(outcomes)
+    return {"line": line, "no_line": why_no_line(outcomes) if line is None and classes is None else None}
 
 
 def risk_of_state(state: EvaluationState, *, resamples: int) -> Risk:

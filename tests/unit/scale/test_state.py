@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from calibrant import Predictions, catalogue, evaluate
 from calibrant.errors import FileError, InputError
+from calibrant.evidence.logistic import NoLine
 from calibrant.metrics import Metric
 from calibrant.metrics.states import EXACT
 from calibrant.predictions import TopLabel
 from calibrant.scale import EvaluationState, evaluate_state
+from calibrant.scale import state as state_module
 from calibrant.scale.state import FORMAT, GROUPS, Design, Sample, sample_keys
 from calibrant.scale.trend import measure_trend
 
@@ -276,3 +278,15 @@ def test_a_metric_of_exact_ranks_from_another_package_is_streamed_in_cells(monke
     exact = evaluate(samples, resamples=200).metrics["sure_and_wrong"]
     assert found.value == pytest.approx(exact.value, abs=1e-3)
     assert (found.low, found.high) == pytest.approx((exact.low, exact.high), abs=0.01)
+
+
+@pytest.mark.parametrize("kept", [state_module._SAMPLE, 300])
+def test_streams_tell_absent_classes_and_why_there_is_no_line(monkeypatch, kept):
+    monkeypatch.setattr(state_module, "_SAMPLE", kept)
+    probs = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3]], dtype=torch.float64).repeat(300, 1)
+    found = evaluate_state(state_of(Predictions.from_probs(probs, [0, 1] * 300), [200]), resamples=20)
+    ((label, expected),) = [(one.label, one.expected) for one in found.absent_classes]
+    assert (label, round(expected)) == (2, 150)
+    same = evaluate_state(state_of(TopLabel([0.8] * 600, [True, False] * 300), [200]), resamples=20)
+    assert same.line is None
+    assert same.no_line == NoLine.constant
