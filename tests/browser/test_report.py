@@ -16,6 +16,7 @@ from calibrant.evaluation import metrics_for
 from calibrant.evidence import corp, report_differences
 from calibrant.metrics import ACE, ECE, NLL
 from calibrant.metrics.states import Binned
+from calibrant.predictions import as_risk
 from calibrant.report import clamping_page, comparison_page, diagnosis_page, evaluation_page, to_html_of_several, write
 from calibrant.report.interactive import comparison_charts, evaluation_charts
 from calibrant.report.network_charts import clamping_charts, diagnosis_charts
@@ -142,6 +143,23 @@ def test_the_temperature_slider_shows_the_scores_of_divided_logits(open_report, 
         expect(value(page, "ece-at")).to_have_text(near(ECE(15)(divided)))
     page.get_by_role("button", name="1 (uncalibrated)").click()
     expect(value(page, "ece-at")).to_have_text(number_text(ECE(15)(predictions)))
+
+
+def test_reliability_of_two_classes_is_that_of_the_second(open_report, tmp_path):
+    samples = made(3000, 2, names=("fine", "fraud"))
+    page = open_report(write_report(samples, tmp_path / "two.html"))
+    risks = as_risk(samples)
+    expect(value(page, "ece")).to_have_text(number_text(ECE(15)(risks)))
+    expect(page.locator(".controls .value", has_text="ECE")).to_contain_text("ECE of “fraud”")
+    page.get_by_role("radio", name="equal mass").check()
+    expect(value(page, "ece")).to_have_text(number_text(ACE(15)(risks)))
+    page.get_by_role("radio", name="bin-free").check()
+    expect(value(page, "miscalibration")).to_have_text(number_text(corp(risks).brier.miscalibration))
+    page.get_by_role("button", name="1 (uncalibrated)").click()
+    expect(value(page, "ece-at")).to_have_text(number_text(ECE(15)(risks)))
+    page.get_by_label("Answer above").fill("90")  # of the predicted class
+    answered = float((samples.top.confidence > 0.9).double().mean())
+    expect(value(page, "coverage")).to_have_text(f"{100 * answered:.1f} %")
 
 
 def test_the_threshold_says_how_many_samples_are_answered_and_how_many_are_wrong(open_report, report, predictions):

@@ -26,7 +26,7 @@ from calibrant.evidence import difference
 from calibrant.files import load, load_map, save
 from calibrant.metrics import ECE, NLL, ece
 from calibrant.models import DigitsCNN
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, as_risk
 from calibrant.report import clamping_page
 from calibrant.report.network_charts import clamping_charts, clamping_record
 from calibrant.training import train_on_digits
@@ -458,6 +458,23 @@ def test_picking_a_bar_or_a_class_shows_its_samples(studio, tmp_path, arrays):
     name = studio.locator(".classes td button").first.inner_text()
     predicted = int((load(path).predicted == int(name.removeprefix("class "))).sum())
     studio.wait_for_selector(f"text={predicted} samples predicted as {name}")
+
+
+def test_picking_a_bar_of_two_classes_shows_the_samples_of_that_probability(studio, tmp_path, arrays):
+    probs, labels = arrays
+    two = np.stack([probs[:, :2].sum(1), probs[:, 2:].sum(1)], 1), (labels >= 2).astype(int)
+    path = saved(tmp_path / "two.npz", two)
+    upload(studio, path)
+    evaluate(studio)
+    chart = studio.locator("[data-chart=reliability] .hit")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    place = (box["x"] + box["width"] * 0.03, box["y"] + box["height"] / 2)  # in the first of fifteen bins
+    studio.mouse.move(*place)
+    expect(studio.locator("[data-chart=reliability] .reading")).to_contain_text("Probability 0.0 % to 6.7 %")
+    studio.mouse.click(*place)
+    count = int((as_risk(load(path)).confidence <= 1 / 15).sum())
+    studio.wait_for_selector(f"text={count} samples with probability of class 1 above 0.0 % and up to 6.7 %")
 
 
 def test_the_walk_explains_calibration_with_the_reader_s_own_numbers(studio, tmp_path, arrays):
