@@ -30,10 +30,11 @@ function Film({ answer }: { answer: Answer }) {
 export function Learn({ answer, onCalibrate }: { answer: Answer; onCalibrate: () => void }) {
   const view = answer.charts.views[0], { corp, density } = view, words = wordsOf(view), sums = useMemo(() => runningSums(view.cells), [view]);
   const fullest = equalWidth(sums, 10).reduce((most, bin) => (bin.count > most.count ? bin : most));
+  const separated = answer.document.risk ? answer.document.risk.auroc.value : density.auroc;
   const error = answer.document.metrics.ece, gap = fullest.confidence - fullest.accuracy;
   return (
     <section class="learn">
-      <h2>{words.of ? "1. A probability is a claim about how often" : "1. Confidence is a claim about accuracy"}</h2>
+      <h2>{words.of ? "1. A probability is a claim about a frequency" : "1. Confidence is a claim about accuracy"}</h2>
       <div class="columns"><div>
         <p>{words.of
           ? <>Of {whole(view.n)} samples, {whole(fullest.count)} have a probability{words.of} between {share(fullest.low, 0)} and {share(fullest.high, 0)}. It is {share(fullest.confidence)} on average, and {share(fullest.accuracy)} of them are{words.of.slice(3)}</>
@@ -44,7 +45,7 @@ export function Learn({ answer, onCalibrate }: { answer: Answer; onCalibrate: ()
       <p>Even a perfectly calibrated model with these {words.of ? "probabilities" : "confidences"} would not score 0 on {whole(view.n)} samples: by chance alone its ECE in {answer.charts.n_bins} bins would be about <output>{number(error.floor)}</output>. Here it is <output>{number(error.value)}</output>, with a 95 % interval from {number(error.low)} to {number(error.high)}. {(error.p ?? 1) <= 0.05 ? `Chance would reach that in ${error.p! < 0.002 ? "fewer than 2 of 1,000" : `${share(error.p!)} of`} such samples: the error is real.` : "That is no more than chance explains."} An ECE without such a floor cannot be read.</p>
       <h2>3. Calibrated does not mean useful</h2>
       <div class="columns"><div>
-        <p>A model that always says “{share(view.accuracy)}” is calibrated on these samples, and useless: it does not separate {words.of ? "the classes" : "right from wrong predictions"}. Yours does{density.auroc !== null && <>: a right prediction has the higher confidence than a wrong one in <output>{share(density.auroc)}</output> of pairs (AUROC; 50 % is guessing)</>}.</p>
+        <p>A model that always says “{share(view.accuracy)}” is calibrated on these samples, and useless: it does not separate {words.of ? "the classes" : "right from wrong predictions"}. Yours does{separated !== null && <>: {words.of ? `a sample that is${words.of.slice(3)} has the higher probability than one that is not` : "a right prediction has the higher confidence than a wrong one"} in <output>{share(separated)}</output> of pairs (AUROC; 50 % is guessing)</>}.</p>
         <p>The {words.score}, {number(corp.uncertainty - corp.discrimination + corp.miscalibration)}, has both parts: uncertainty {number(corp.uncertainty)}, that of the useless model; less discrimination <output>{number(corp.discrimination)}</output>, what separating gains; plus miscalibration <output>{number(corp.miscalibration)}</output>, what wrong claims lose. Calibration can remove the last part only. A method that lowers it and the discrimination too has made the model worse.</p></div>
         <Densities density={density} /></div>
       <h2>4. What to do</h2>
