@@ -269,7 +269,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 def test_memory_does_not_grow_with_the_number_of_pictures(tmp_path):
     pytest.importorskip("resource", reason="not on Windows")
-    few, many = write(tmp_path / "few", train=300, test=260), write(tmp_path / "many", train=2000, test=260)
+    few, many = write(tmp_path / "few", train=300, test=260), write(tmp_path / "many", train=1200, test=260)
 
     def peak(folder):
         command = [sys.executable, "-c", MEMORY, __file__, str(folder), str(folder / "run")]
@@ -278,7 +278,7 @@ def test_memory_does_not_grow_with_the_number_of_pictures(tmp_path):
         done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | returned)
         return int(done.stdout)
 
-    in_memory = 1700 * 3 * 128 * 128 / 1024  # of the other pictures, 82 MB
+    in_memory = 900 * 3 * 128 * 128 / 1024  # of the other pictures, 43 MB
     assert (peak(many) - peak(few)) * (1 if sys.platform == "linux" else 1 / 1024) < in_memory / 2
 
 

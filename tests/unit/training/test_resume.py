@@ -32,7 +32,7 @@ torch.set_num_threads(1)
 all_of = DigitsReader().read()
 scale = all_of.pixel_scale
 digits = Dataset("few digits", all_of.class_names, all_of.training[:320], all_of.test[:200], pixel_scale=scale)
-recipe = Recipe(epochs=10, batch_size=32, augmentation="crop")
+recipe = Recipe(epochs=6, batch_size=32, augmentation="crop")
 run = Run(Path(sys.argv[1]), "digits_cnn", catalogue.losses.parse("crl"), recipe)
 runtime = RuntimeOptions(traced=True, checkpoint_seconds=0)
 wait = lambda _run, record: record.epoch < 9 or signal.pause()
@@ -116,13 +116,13 @@ def test_without_a_checkpoint_yet_a_run_starts_from_the_beginning(train_in, tmp_
 
 def test_a_run_killed_twice_ends_with_the_weights_of_one_that_was_not(digits, tmp_path):
     killed = tmp_path / "killed"
-    for records in (2, 5):
+    for records in (1, 3):
         _kill_once_recorded(killed, records)
         assert not RunFolder(killed).is_finished
     straight = tmp_path / "straight"
     for folder in (straight, killed):
         run = Run(
-            folder, "digits_cnn", catalogue.losses.parse("crl"), Recipe(epochs=10, batch_size=32, augmentation="crop")
+            folder, "digits_cnn", catalogue.losses.parse("crl"), Recipe(epochs=6, batch_size=32, augmentation="crop")
         )
         train_runs([run], digits, split="half-test", device=torch.device("cpu"), runtime=TRACED)
     assert (killed / "weights.safetensors").read_bytes() == (straight / "weights.safetensors").read_bytes()
