@@ -60,9 +60,8 @@ INTRODUCTION = """
 Every method of the paper's Tables 1 to 3 behind every network, fitted as the paper fits it and to its optimum, and maps
 that the paper does not have. Accuracy, ECE and adaptive ECE in percent, classwise ECE (SCE) times 100, 15 bins. In
 brackets the 95 % interval: of the test images, and of the seeds where there are several. That of a difference in a
-calibration error is one of the true errors, which noise raises, so the difference of the plain ones can lie outside it;
-the earliest records have intervals of the plain ones. Neural Clamping behind ResNet-110 has [a study of its
-own](neural-clamping-study.md).
+calibration error is one of the true errors, which noise raises, so the difference of the plain ones can lie outside it.
+Neural Clamping behind ResNet-110 has [a study of its own](neural-clamping-study.md).
 """
 DECISIONS = """
 ## What the paper leaves open, and what is done here
