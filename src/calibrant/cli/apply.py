@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options
+from calibrant.cli.inputs import Files, Source
 from calibrant.cli.options import argument, option
-from calibrant.cli.scale import Files, Scale, Source
+from calibrant.cli.scale import Scale
 from calibrant.errors import Caveat, InputError, counted, terminal_text, warn
 
 if TYPE_CHECKING:

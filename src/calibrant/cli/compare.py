@@ -7,8 +7,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from calibrant.cli import options
+from calibrant.cli.inputs import Source, threads_for
 from calibrant.cli.options import argument, option
-from calibrant.cli.scale import Scale, Source, threads_for
+from calibrant.cli.scale import Scale
 from calibrant.errors import CalibrantWarning, InputError, warn
 
 if TYPE_CHECKING:

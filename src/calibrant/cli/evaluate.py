@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from calibrant.cli import options
+from calibrant.cli.inputs import Files, Slicing, Source, threads_for
 from calibrant.cli.options import check_output, flag, option
-from calibrant.cli.scale import Files, Scale, Slicing, Source, threads_for
+from calibrant.cli.scale import Scale
 from calibrant.errors import CalibrantWarning, InputError, terminal_text
 from calibrant.gates import Gate, Quantity, quantities_of, reported_names
 
@@ -147,9 +148,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         differences, baseline_name = None, None if baseline is None else baseline.name
         if baseline is not None:
             stage(f"comparing with {baseline}")
-            differences = opened.differences(metrics, resamples=resamples, seed=seed)
+            differences = opened.differences(resamples=resamples)
         with threads_for(predictions):
-            evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed, "error_rates": rates}
+            evidence: dict[str, Any] = {"resamples": resamples, "error_rates": rates}
             evaluation = opened.evaluate(**evidence, thresholds=thresholds, progress=stage)
             slices = opened.slices(**evidence, progress=stage)
 

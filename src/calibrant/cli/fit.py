@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from calibrant.cli import options
+from calibrant.cli.inputs import Files, Source, threads_for
 from calibrant.cli.options import argument, option
-from calibrant.cli.scale import Files, Scale, Source, threads_for
+from calibrant.cli.scale import Scale
 from calibrant.errors import InputError, counted, terminal_text
 
 if TYPE_CHECKING:

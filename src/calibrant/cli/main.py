@@ -25,8 +25,8 @@ from calibrant.cli import (
     export,
     fit,
     listing,
-    scale,
     serve,
+    state,
     train,
     trend,
 )
@@ -90,7 +90,7 @@ for _name, _command, _examples in (
     ("train", train.train, train.EXAMPLES),
     ("confidence", confidence.confidence, confidence.EXAMPLES),
     ("diagnose", diagnose.diagnose, diagnose.EXAMPLES),
-    ("state", scale.state, scale.STATE_EXAMPLES),
+    ("state", state.state, state.EXAMPLES),
     ("trend", trend.trend, trend.EXAMPLES),
     ("serve", serve.serve, serve.EXAMPLES),
     ("list", listing.list_catalogue, listing.EXAMPLES),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli import options
+from calibrant.cli.inputs import Source, find_states
 from calibrant.cli.options import argument, flag, option
-from calibrant.cli.scale import Source, find_states
 from calibrant.errors import CalibrantWarning, FileError, InputError
 
 if TYPE_CHECKING:

@@ -407,7 +407,8 @@ def test_engines_that_do_not_exist_are_named():
 
 
 def test_shards_below_the_limit_are_evaluated_in_memory(folder, monkeypatch):
-    from calibrant.cli.scale import Scale, Source
+    from calibrant.cli.inputs import Source
+    from calibrant.cli.scale import Scale
 
     source = Source.find([folder])
     assert not Scale().streams(source)
