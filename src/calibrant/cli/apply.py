@@ -10,7 +10,8 @@ from calibrant.cli import options
 from calibrant.cli.inputs import Files, Source
 from calibrant.cli.options import argument, option
 from calibrant.cli.scale import Scale
-from calibrant.errors import Caveat, InputError, counted, terminal_text, warn
+from calibrant.errors import Caveat, InputError, warn
+from calibrant.text import counted, terminal_text
 
 if TYPE_CHECKING:
     from rich.console import Console

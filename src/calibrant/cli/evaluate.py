@@ -11,8 +11,9 @@ from calibrant.cli import options
 from calibrant.cli.inputs import Files, Slicing, Source, threads_for
 from calibrant.cli.options import check_output, flag, option
 from calibrant.cli.scale import Scale
-from calibrant.errors import CalibrantWarning, InputError, terminal_text
+from calibrant.errors import CalibrantWarning, InputError
 from calibrant.gates import Gate, Quantity, quantities_of, reported_names
+from calibrant.text import terminal_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,8 @@ from calibrant.cli import options
 from calibrant.cli.inputs import Files, Source, threads_for
 from calibrant.cli.options import argument, option
 from calibrant.cli.scale import Scale
-from calibrant.errors import InputError, counted, terminal_text
+from calibrant.errors import InputError
+from calibrant.text import counted, terminal_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -124,7 +124,7 @@ def run() -> None:
             _exit_unwritable(error)
         if not isinstance(error, CalibrantError):
             raise
-        from calibrant.errors import terminal_text
+        from calibrant.text import terminal_text
 
         message = f"calibrant: {terminal_text(error.message(_as_option))}"
         if sys.stderr.isatty():

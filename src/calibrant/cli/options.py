@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, final
 import typer
 from typer.core import TyperCommand
 
-from calibrant.errors import FileError, InputError, terminal_text
+from calibrant.errors import FileError, InputError
+from calibrant.text import terminal_text
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,8 @@ from calibrant.cli import options
 from calibrant.cli.inputs import Files, Slicing
 from calibrant.cli.options import check_output, option
 from calibrant.cli.scale import Scale
-from calibrant.errors import CalibrantWarning, InputError, counted, terminal_text
+from calibrant.errors import CalibrantWarning, InputError
+from calibrant.text import counted, terminal_text
 
 EXAMPLES = """\
 calibrant state monday.parquet -o monday.state

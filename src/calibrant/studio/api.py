@@ -21,16 +21,7 @@ from calibrant.checks import check_known
 from calibrant.clamping import NetworkPredictions, NeuralClamping, evaluate_clamping, save_clamped
 from calibrant.comparison import compare as compare_methods
 from calibrant.comparison import default_methods
-from calibrant.errors import (
-    CalibrantError,
-    Caveat,
-    FileError,
-    InputError,
-    caught_warnings,
-    ours_in,
-    reading,
-    terminal_text,
-)
+from calibrant.errors import CalibrantError, Caveat, FileError, InputError, caught_warnings, ours_in, reading
 from calibrant.evaluation import evaluate as evaluate_predictions
 from calibrant.evaluation import metrics_for
 from calibrant.evidence import report_differences
@@ -62,6 +53,7 @@ from calibrant.studio.sources import (
     reading_of,
 )
 from calibrant.studio.workers import Progress
+from calibrant.text import terminal_text
 from calibrant.training import DIGITS, DIGITS_EPOCHS, train_on_digits
 
 _SHOWN_ROWS, _SHOWN_COLUMNS, _MOST_SAMPLES, _TOP = 5, 12, 200, 3
