@@ -10,7 +10,7 @@ import typer
 from calibrant.cli import options
 from calibrant.cli.inputs import Files, Slicing, Source, threads_for
 from calibrant.cli.options import check_output, flag, option
-from calibrant.cli.scale import Scale
+from calibrant.cli.scale import ScaleOptions
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.gates import Gate, Quantity, quantities_of, reported_names
 from calibrant.text import terminal_text
@@ -109,11 +109,11 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     bins: options.Bins = 15,
     resamples: options.Resamples = 1000,
     seed: options.Seed = 0,
-    given: options.Scores = options.Scores(),
-    confidences: options.Confidences = options.Confidences(),
+    given: options.ScoreOptions = options.ScoreOptions(),
+    confidences: options.ConfidenceOptions = options.ConfidenceOptions(),
     split: options.SplitColumn = None,
-    scale: Scale = Scale(),
-    reports: options.Reports = options.Reports(),
+    scale: ScaleOptions = ScaleOptions(),
+    reports: options.ReportOptions = options.ReportOptions(),
 ) -> "Page":
     """Measure how far the confidence of a classifier can be trusted.
 
@@ -127,7 +127,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
 
     rates = options.check_shares(error_rate, "--error-rate", "0.05")
     reading = confidences.as_options(given)
-    parts = options.Split.parse(split)
+    parts = options.SplitOption.parse(split)
     reports.check(files)  # before files are searched for in folders, and again with those that were found
     source, other = Source.find(files), None if baseline is None else Source.find([baseline])
     thresholds = options.check_thresholds(threshold)

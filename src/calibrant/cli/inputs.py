@@ -74,7 +74,7 @@ class LoadedPart(NamedTuple):
     complete: "Tensor"  # whether each of all rows has every value, bool
 
 
-def _load_file(path: Path, reading: "LoadOptions", split: options.Split | None, part: "Part") -> LoadedPart:
+def _load_file(path: Path, reading: "LoadOptions", split: options.SplitOption | None, part: "Part") -> LoadedPart:
     """Load predictions from a file, with ``--split`` those of one part."""
     import torch
 
@@ -130,7 +130,7 @@ class Source:
         pairs = zip(self.shards, other.shards, strict=True)
         return Source(self.paths, [replace(mine, name=theirs.name) for mine, theirs in pairs])
 
-    def load(self, reading: "LoadOptions", split: options.Split | None, part: "Part") -> LoadedPart:
+    def load(self, reading: "LoadOptions", split: options.SplitOption | None, part: "Part") -> LoadedPart:
         """Load the predictions of all files, or of one part of them, into memory."""
         import torch
 
@@ -151,7 +151,9 @@ class Source:
         complete = torch.cat([one.complete for one in loaded])
         return LoadedPart(join([one.predictions for one in loaded]), columns, rows, complete)
 
-    def load_classes(self, given: options.Scores, split: options.Split | None, part: "Part") -> "Predictions":
+    def load_classes(
+        self, given: options.ScoreOptions, split: options.SplitOption | None, part: "Part"
+    ) -> "Predictions":
         """Load the scores of every class; a FileError if the files have only those of the predicted one."""
         from calibrant.predictions import TopLabel
 
@@ -271,7 +273,7 @@ def read_in_memory(
     source: Source,
     baseline: Source | None,
     reading: "LoadOptions",
-    split: options.Split | None,
+    split: options.SplitOption | None,
     slicing: Slicing,
     *,
     n_bins: int,

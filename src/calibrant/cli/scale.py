@@ -32,7 +32,7 @@ _MOST_NUMBERS = 1 << 26
 
 @final
 @dataclass(frozen=True)
-class Scale:
+class ScaleOptions:
     """Options for files that are too many or too large for memory."""
 
     stream: Annotated[
@@ -48,13 +48,13 @@ class Scale:
 
     def streams(self, source: Source) -> bool:
         """Return whether files are streamed: if an option says so, or they are too large for memory."""
-        return source.are_states or self != Scale() or _numbers_in(source.shards) > _MOST_NUMBERS
+        return source.are_states or self != ScaleOptions() or _numbers_in(source.shards) > _MOST_NUMBERS
 
     def read(
         self,
         source: Source,
         reading: "LoadOptions",
-        split: options.Split | None,
+        split: options.SplitOption | None,
         *,
         slicing: Slicing,
         baseline: Source | None,
@@ -86,7 +86,7 @@ class Scale:
         self,
         sources: Sequence[Source],
         reading: "LoadOptions",
-        split: options.Split | None,
+        split: options.SplitOption | None,
         slicing: Slicing,
         engine: "Engine",
     ) -> "tuple[list[Plan], int]":
@@ -112,7 +112,7 @@ class Scale:
         self,
         shards: "Sequence[Shard]",
         reading: "LoadOptions",
-        split: options.Split | None,
+        split: options.SplitOption | None,
         part: "Part",
         *,
         by_class: bool = False,
@@ -149,7 +149,7 @@ class Scale:
         calibrator: "AnyCalibrator",
         source: Source,
         reading: "LoadOptions",
-        split: options.Split | None,
+        split: options.SplitOption | None,
         *,
         progress: Progress,
     ) -> "StreamedFit":

@@ -7,7 +7,7 @@ from typing import Annotated
 from calibrant.cli import options
 from calibrant.cli.inputs import Files, Slicing
 from calibrant.cli.options import check_output, option
-from calibrant.cli.scale import Scale
+from calibrant.cli.scale import ScaleOptions
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.text import counted, terminal_text
 
@@ -22,10 +22,10 @@ def state(  # noqa: PLR0913, PLR0917  # a command line has many options
     slicing: Slicing = Slicing(),
     bins: options.Bins = 15,
     seed: options.Seed = 0,
-    given: options.Scores = options.Scores(),
-    confidences: options.Confidences = options.Confidences(),
+    given: options.ScoreOptions = options.ScoreOptions(),
+    confidences: options.ConfidenceOptions = options.ConfidenceOptions(),
     split: options.SplitColumn = None,
-    scale: Scale = Scale(),
+    scale: ScaleOptions = ScaleOptions(),
 ) -> None:
     """Write a state of predictions, which adds up with others.
 
@@ -44,7 +44,7 @@ def state(  # noqa: PLR0913, PLR0917  # a command line has many options
     dropped: list[CalibrantWarning] = []
     with print_warnings(err, dropped), spinner(err) as stage, scale.started() as engine:
         reading = replace(confidences.as_options(given), extra=slicing.wanted)
-        plan = scale.plan(shards, reading, options.Split.parse(split), "test", by_class=slicing.classes)
+        plan = scale.plan(shards, reading, options.SplitOption.parse(split), "test", by_class=slicing.classes)
         warn_of_missing(shards, plan, engine=engine, allow_missing=scale.allow_missing)
         gathered = scale.gather(shards, plan, engine, n_bins=bins, seed=seed, progress=stage)
     if gathered is None:
