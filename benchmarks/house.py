@@ -42,14 +42,14 @@ class Bound:
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way:
 # the history of this file says which.
 BOUNDS = {
-    "modules": Bound("modules", 210, 240),
+    "modules": Bound("modules", 214, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 49_680, 38_000),
-    "studio": Bound("lines of studio/", 1_434, 1_500),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 49_800, 38_000),
+    "studio": Bound("lines of studio/", 1_425, 1_500),
     "integrations": Bound("lines of integrations/", 2_439, 2_500),
-    "scale": Bound("lines of scale/", 3_585, 2_700),
-    "imports": Bound("import lines, percent", 6.72, 6.5),
+    "scale": Bound("lines of scale/", 3_588, 2_700),
+    "imports": Bound("import lines, percent", 6.77, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),
     "stubs": Bound('"Args" entries that begin with "Of"', 0, 0),
@@ -57,10 +57,10 @@ BOUNDS = {
     "dialect": Bound("lines with words that the style guide rules out", 2, 0),
 }
 COMMAND_BOUNDS = {
-    "evaluate": Bound("files entered by evaluate", 36, 40),
-    "fit": Bound("files entered by fit", 28, 30),
-    "compare": Bound("files entered by compare", 41, 50),
-    "diagnose": Bound("files entered by diagnose", 49, 70),
+    "evaluate": Bound("files entered by evaluate", 39, 40),
+    "fit": Bound("files entered by fit", 31, 30),
+    "compare": Bound("files entered by compare", 43, 50),
+    "diagnose": Bound("files entered by diagnose", 51, 70),
 }
 
 _DIALECT = re.compile(

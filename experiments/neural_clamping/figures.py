@@ -11,7 +11,6 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from calibrant.checks import check_known
-from calibrant.errors import percent
 from calibrant.evidence import Side
 from calibrant.plots.comparison import Panel, dot_look, draw_dots
 from calibrant.plots.layout import (
@@ -27,6 +26,7 @@ from calibrant.plots.layout import (
     percent_ticks,
     theme_named,
 )
+from calibrant.text import percent
 from experiments.neural_clamping.ablation import AblationDiagram, AblationPanel
 from experiments.neural_clamping.sweeps import GammaSweep, StartSpread
 

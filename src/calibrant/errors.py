@@ -11,15 +11,15 @@
 
 Messages state what must hold, what was received, and what to do. Code never parses a message: an error has the
 ``argument`` it is about, as an ``Argument`` of its message or by keyword, and a ``CalibrantWarning`` its ``Caveat``. A
-``Row`` of a message is shown as the line of a file of text.
+``Row`` of a message is shown as the line of a file of text. The module also collects warnings, turns errors of other
+libraries into ours, and checks the memory that files need.
 """
 
 import re
 import sys
 import threading
-import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
@@ -150,97 +150,6 @@ def one_line(error: BaseException) -> str:
     line = lines[-1 if lines[0].startswith("Caught ") else 0].rstrip(".")
     kind = type(error).__name__
     return f"{kind}: {line}" if line and not line.startswith(f"{kind}:") else line or kind
-
-
-# Control characters, direction marks, line and paragraph separators, surrogates.
-_HIDDEN = {"Cc", "Cf", "Zl", "Zp", "Cs"}
-_JOINERS = "\u200c\u200d"  # inside words of some languages, and inside emoji
-
-# Characters with a meaning in Markdown or HTML anywhere; others have one only at the start of a line or a word.
-_MARKS = re.compile(r"[\\`*\[\]|~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)")
-_ENTITY = re.compile(r"&(?=#?\w+;)")
-_LINE_START = re.compile(r"^(\s*)([#>+=-]|\d+(?=[.)](?:\s|$)))")
-
-
-def terminal_text(text: object, *, lines: bool = False) -> str:
-    """Return text with control characters and invisible characters escaped; ``lines`` keeps line breaks."""
-    shown = str(text)
-    if shown.isprintable():
-        return shown
-    kept = f"{_JOINERS}\n" if lines else _JOINERS
-    return "".join(
-        char if char in kept or unicodedata.category(char) not in _HIDDEN else char.encode("unicode_escape").decode()
-        for char in shown
-    )
-
-
-def without_middle(name: str, longest: int) -> str:
-    """Replace the middle of a name that is too long by an ellipsis; its end, where names often differ, is kept.
-
-    Example:
-        >>> without_middle("label_smoothing(smoothing=0.05)", 20)
-        'label_smoo…ing=0.05)'
-    """
-    if len(name) <= longest:
-        return name
-    tail = (longest - 1) // 2
-    return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
-
-
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun.
-
-    Example:
-        >>> counted(1, "sample"), counted(2000, "sample"), counted(3, "class", "classes")
-        ('1 sample', '2,000 samples', '3 classes')
-    """
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
-
-
-def samples_text(n: int, effective_n: float | None, noun: str = "sample", clusters: int | None = None) -> str:
-    """Return the number of samples, of their clusters if they have some, and the effective number if it differs."""
-    within = "" if clusters is None else f" in {counted(clusters, 'cluster')}"
-    is_as_many = effective_n is None or round(effective_n) == n
-    return counted(n, noun) + within + ("" if is_as_many else f" (effective {effective_n:,.0f})")
-
-
-def percent(share: float, decimals: int = 1) -> str:
-    """Return a share in percent.
-
-    Example:
-        >>> percent(0.1234), percent(0.1234, 0)
-        ('12.3 %', '12 %')
-    """
-    return f"{100 * share:.{decimals}f} %"
-
-
-def listed(names: Iterable[object], most: int) -> str:
-    """Return names with commas between them, of more than so many only the first.
-
-    Example:
-        >>> listed("abc", 3), listed("abcd", 3)
-        ('a, b, c', 'a, b, c, ...')
-    """
-    texts = list(map(str, names))
-    return ", ".join(texts if len(texts) <= most else [*texts[:most], "..."])
-
-
-def markdown_text(text: object) -> str:
-    """Return text escaped for Markdown: it contains no markup, link, picture, heading, table cell or HTML."""
-    shown = _ENTITY.sub("&amp;", terminal_text(text))
-    shown = _MARKS.sub(lambda mark: f"\\{mark[0]}", shown).replace("://", "&#58;//")
-    return _LINE_START.sub(
-        lambda start: start[1] + (f"&#{ord(start[2][0])};{start[2][1:]}" if start[2][0].isdigit() else f"\\{start[2]}"),
-        shown,
-    )
-
-
-def markdown_code(text: object) -> str:
-    """Return a name as code on a Markdown page, also in a table."""
-    shown = terminal_text(text)
-    ticks = max(re.findall("`+", shown), key=len, default="") + "`"
-    pad = " " if shown[:1] == "`" or shown[-1:] == "`" else ""
-    return f"{ticks}{pad}{shown}{pad}{ticks}".replace("|", "\\|")
 
 
 _ALWAYS_FREE = 1 << 26  # bytes for which free memory is not checked

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import MULTI_LABEL, Argument, InputError, Row, listed
+from calibrant.errors import MULTI_LABEL, Argument, InputError, Row
+from calibrant.text import listed
 
 _WHOLE = re.compile(r"[-+]?\d{1,15}(\.0*)?", re.ASCII)
 TRUTHS = dict.fromkeys(("true", "yes", "correct", "right", "1", "1.0"), True)

@@ -10,7 +10,7 @@ and its mean minus how often the class occurs.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Unpack, final
 
@@ -196,8 +196,17 @@ def predicted_classes(predictions: Predictions) -> list[str]:
 
 def samples_of(slices: Sequence[Slice], by: Mapping[str, Any]) -> list[Tensor]:
     """Return which samples each slice holds, bool (n,), given the columns that they were made from."""
-    words = {column: np.array(_words(values)) for column, values in by.items()}
-    return [torch.from_numpy(words[slice_.column] == slice_.value) for slice_ in slices]
+    inside = {
+        column: samples_with(values, {slice_.value for slice_ in slices if slice_.column == column})
+        for column, values in by.items()
+    }
+    return [inside[slice_.column][slice_.value] for slice_ in slices]
+
+
+def samples_with(column: Any, values: Iterable[str]) -> dict[str, Tensor]:
+    """Return which samples have each of some values of a column, bool (n,), by value."""
+    words = np.array(_words(column))
+    return {value: torch.from_numpy(words == value) for value in values}
 
 
 def worst_slices(slices: Sequence[Slice]) -> dict[str, Estimate]:

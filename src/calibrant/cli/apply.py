@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrant.cli import options
+from calibrant.cli.inputs import Files, Source
 from calibrant.cli.options import argument, option
-from calibrant.cli.scale import Files, Scale, Source
-from calibrant.errors import Caveat, InputError, counted, terminal_text, warn
+from calibrant.cli.scale import ScaleOptions
+from calibrant.errors import Caveat, InputError, warn
+from calibrant.text import counted, terminal_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,8 +40,8 @@ def apply(
     files: Files,
     out: Annotated[Path, option("PATH", _OUT, names=("--out", "-o"))],
     features: options.Features = None,
-    given: options.Scores = options.Scores(),
-    scale: Scale = Scale(),
+    given: options.ScoreOptions = options.ScoreOptions(),
+    scale: ScaleOptions = ScaleOptions(),
 ) -> None:
     """Calibrate predictions with a map.
 
@@ -92,8 +94,8 @@ def _apply_to_many(
     files: list[Path],
     out: Path,
     features: str | None,
-    given: options.Scores,
-    scale: Scale,
+    given: options.ScoreOptions,
+    scale: ScaleOptions,
     *,
     is_one: bool,
 ) -> None:
@@ -156,7 +158,7 @@ def _apply_to_many(
     console.print(f"Wrote {terminal_text(out)}", style="dim")
 
 
-def _reading(given: options.Scores) -> "LoadOptions":
+def _reading(given: options.ScoreOptions) -> "LoadOptions":
     return replace(replace(given, missing="refuse").as_options(), missing=given.missing)  # type: ignore[arg-type]
 
 
@@ -182,12 +184,12 @@ def _map_for(
     """Return the map for the scores of a file, checked against them."""
     import torch
 
-    from calibrant.maps import Scale as ScaleMap
+    from calibrant.maps import Scale
 
     if saved is None:
         assert temperature is not None
         number = torch.tensor(temperature.value, dtype=torch.float64)
-        return ScaleMap(number, n_classes=loaded.predictions.n_classes)
+        return Scale(number, n_classes=loaded.predictions.n_classes)
     _check_map(saved, loaded, map_file=map_file, file=file)
     return saved.map
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         NeuralClamping,
         Start,
     )
-    from calibrant.cli.networks import Network
+    from calibrant.cli.networks import LoadedNetwork
     from calibrant.datasets import Samples
     from calibrant.inference import LabelledInputs
     from calibrant.plots import ThemeName
@@ -83,7 +83,7 @@ class Inputs:
     mean: Annotated[str | None, option("NUMBERS", _MEAN, _INPUTS)] = None
     std: Annotated[str | None, option("NUMBERS", _STD, _INPUTS)] = None
 
-    def space(self, network: "Network", *, clip: bool = False) -> "InputSpace | None":
+    def space(self, network: "LoadedNetwork", *, clip: bool = False) -> "InputSpace | None":
         """Return the range and normalisation of the network's inputs; None if they are neither known nor needed."""
         from calibrant.clamping import InputSpace
 
@@ -177,7 +177,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     bins: options.Bins = 15,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
-    reports: options.Reports = options.Reports(),
+    reports: options.ReportOptions = options.ReportOptions(),
 ) -> "Page":
     """Calibrate a frozen network by Neural Clamping.
 
@@ -332,7 +332,7 @@ def _of_run(paths: Sequence[Path], data: Path | None) -> "tuple[Path, Path, Samp
 
 
 def _runs(
-    network: "Network",
+    network: "LoadedNetwork",
     method: "NeuralClamping",
     paths: Sequence[Path],
     data: Path | None,
@@ -370,7 +370,7 @@ def _runs(
 
 
 def _settings(
-    network: "Network", calibration: "NetworkPredictions", test: "NetworkPredictions", method: "NeuralClamping"
+    network: "LoadedNetwork", calibration: "NetworkPredictions", test: "NetworkPredictions", method: "NeuralClamping"
 ) -> dict[str, Any]:
     """Return the settings and digests that decide the result, as plain data for JSON."""
     from calibrant.clamping import samples_digest
@@ -382,7 +382,7 @@ def _settings(
 
 
 def _clamped(
-    network: "Network",
+    network: "LoadedNetwork",
     calibration: "NetworkPredictions",
     method: "NeuralClamping",
     folder: "ClampFolder",
@@ -445,7 +445,7 @@ def _with_charts(
 
 def _figures(
     evaluation: "ClampingEvaluation",
-    network: "Network",
+    network: "LoadedNetwork",
     test: "NetworkPredictions",
     clamped: "ClampedModel",
     n_bins: int,

@@ -7,8 +7,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from calibrant.cli import options
+from calibrant.cli.inputs import Source, threads_for
 from calibrant.cli.options import argument, option
-from calibrant.cli.scale import Scale, Source, threads_for
+from calibrant.cli.scale import ScaleOptions
 from calibrant.errors import CalibrantWarning, InputError, warn
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     bins: options.Bins = 15,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
-    given: options.Scores = options.Scores(),
+    given: options.ScoreOptions = options.ScoreOptions(),
     split: options.SplitColumn = None,
-    scale: Scale = Scale(),
-    reports: options.Reports = options.Reports(),
+    scale: ScaleOptions = ScaleOptions(),
+    reports: options.ReportOptions = options.ReportOptions(),
 ) -> "Page":
     """Compare calibration methods on held-out predictions.
 
@@ -62,7 +63,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.comparison import default_methods
     from calibrant.report.comparison import comparison_page
 
-    named, parts = parse_methods(methods), options.Split.parse(split)
+    named, parts = parse_methods(methods), options.SplitOption.parse(split)
     if (test_file is None) == (parts is None):
         received = "both" if parts else "one file"
         raise InputError(f"calibrant compare must be given two files, or one with --split; got {received}.")
@@ -122,9 +123,9 @@ def _warn_of_shared_clusters(calibration: "Predictions", test: "Predictions") ->
 
 def _compare_streamed(
     sets: list[Source],
-    scale: Scale,
-    given: options.Scores,
-    split: options.Split | None,
+    scale: ScaleOptions,
+    given: options.ScoreOptions,
+    split: options.SplitOption | None,
     methods: "tuple[Calibrator, ...]",
     *,
     progress: Callable[[str, int, int], None],

@@ -13,7 +13,7 @@ from calibrant.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from calibrant.cli.networks import Network
+    from calibrant.cli.networks import LoadedNetwork
     from calibrant.confidence import LearnedConfidence
     from calibrant.inference import LabelledInputs
     from calibrant.plots import ThemeName
@@ -69,7 +69,7 @@ def confidence(  # noqa: PLR0913, PLR0917  # a command line has many options
     full: options.Full = False,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
-    reports: options.Reports = options.Reports(),
+    reports: options.ReportOptions = options.ReportOptions(),
 ) -> "Page":
     """Compare other confidences with the softmax of a network.
 
@@ -133,7 +133,7 @@ def confidence(  # noqa: PLR0913, PLR0917  # a command line has many options
 
 def _fit(
     chosen: MethodOptions,
-    network: "Network",
+    network: "LoadedNetwork",
     samples: "LabelledInputs",
     training: "LabelledInputs",
     seed: int,

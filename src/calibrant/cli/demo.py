@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from calibrant.cli.clamp import ClampFolder, Method, clamp
 from calibrant.cli.compare import compare
 from calibrant.cli.evaluate import evaluate
-from calibrant.cli.options import Reports, Seed, option
+from calibrant.cli.options import ReportOptions, Seed, option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,11 +88,11 @@ def _shown(console: "Console", out: Path, calibration: Path, test: Path, seed: i
     """Evaluate the test predictions, and compare calibration methods on them."""
     command = f"calibrant evaluate {test}"
     console.print(f"Evaluate it: {command}", style="bold")
-    reports = Reports(out / "report.json", out / "report.md", figures=out)
+    reports = ReportOptions(out / "report.json", out / "report.md", figures=out)
     evaluated = _with_origin(evaluate([test], seed=seed, reports=reports), command, test)
     command = f"calibrant compare {calibration} {test}"
     console.print(f"\nCompare calibration methods: {command}", style="bold")
-    reports = Reports(out / "comparison.json", out / "comparison.md", figures=out)
+    reports = ReportOptions(out / "comparison.json", out / "comparison.md", figures=out)
     compared = _with_origin(compare(calibration, test, seed=seed, reports=reports), command, calibration, test)
     return {"evaluation": evaluated, "methods": compared}
 
@@ -107,7 +107,7 @@ def _clamped(console: "Console", out: Path, seed: int) -> "Page":
     )
     console.print(f"\nThe digits again, calibrated inside the network: {command}", style="bold")
     ClampFolder(folder).delete_results()  # the fit of another seed, or another version
-    chosen, reports = Method(strength=_STRENGTHS), Reports(figures=folder / "figures")
+    chosen, reports = Method(strength=_STRENGTHS), ReportOptions(figures=folder / "figures")
     network = ("calibrant.models:DigitsCNN", folder, images, test_images, weights)
     page = clamp(*network, chosen=chosen, seed=seed, device="cpu", reports=reports)
     return _with_origin(page, command, images, test_images, weights)

@@ -52,7 +52,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
         option("NAME", "The loss that the others are compared with, named as in the tables.", show_default="plain ce"),
     ] = None,
     maps: Annotated[str | None, option("NAMES", _MAPS, show_default="temperature,histogram,svs")] = None,
-    source: options.Scores = options.Scores(),
+    source: options.ScoreOptions = options.ScoreOptions(),
     full: options.Full = False,
     bins: options.Bins = 15,
     draws: Annotated[int, option("N", _DRAWS, min=0)] = 3,
@@ -66,7 +66,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
         bool, flag("--unchecked", "Accept data files that differ from the published ones.", _SHIFT)
     ] = False,
     device: options.Device = None,
-    reports: options.Reports = options.Reports(),
+    reports: options.ReportOptions = options.ReportOptions(),
 ) -> None:
     """Compare trained networks over losses and seeds.
 
@@ -95,7 +95,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
         progress("reading the runs", 0, len(folders))
         if source.missing != "refuse":
             raise InputError("--missing must be left out of diagnose, whose runs have the same samples.")
-        loaded = read_runs(folders, source.as_options() if source != options.Scores() else None)
+        loaded = read_runs(folders, source.as_options() if source != options.ScoreOptions() else None)
         predictions = [file for run in loaded for file in (run.calibration_file, run.test_file)]
         reports.check(predictions)
         if baseline is not None:

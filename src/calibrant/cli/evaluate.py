@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from calibrant.cli import options
+from calibrant.cli.inputs import Files, Slicing, Source, threads_for
 from calibrant.cli.options import check_output, flag, option
-from calibrant.cli.scale import Files, Scale, Slicing, Source, threads_for
-from calibrant.errors import CalibrantWarning, InputError, terminal_text
+from calibrant.cli.scale import ScaleOptions
+from calibrant.errors import CalibrantWarning, InputError
 from calibrant.gates import Gate, Quantity, quantities_of, reported_names
+from calibrant.text import terminal_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,11 +109,11 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     bins: options.Bins = 15,
     resamples: options.Resamples = 1000,
     seed: options.Seed = 0,
-    given: options.Scores = options.Scores(),
-    confidences: options.Confidences = options.Confidences(),
+    given: options.ScoreOptions = options.ScoreOptions(),
+    confidences: options.ConfidenceOptions = options.ConfidenceOptions(),
     split: options.SplitColumn = None,
-    scale: Scale = Scale(),
-    reports: options.Reports = options.Reports(),
+    scale: ScaleOptions = ScaleOptions(),
+    reports: options.ReportOptions = options.ReportOptions(),
 ) -> "Page":
     """Measure how far the confidence of a classifier can be trusted.
 
@@ -125,7 +127,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
 
     rates = options.check_shares(error_rate, "--error-rate", "0.05")
     reading = confidences.as_options(given)
-    parts = options.Split.parse(split)
+    parts = options.SplitOption.parse(split)
     reports.check(files)  # before files are searched for in folders, and again with those that were found
     source, other = Source.find(files), None if baseline is None else Source.find([baseline])
     thresholds = options.check_thresholds(threshold)
@@ -147,9 +149,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         differences, baseline_name = None, None if baseline is None else baseline.name
         if baseline is not None:
             stage(f"comparing with {baseline}")
-            differences = opened.differences(metrics, resamples=resamples, seed=seed)
+            differences = opened.differences(resamples=resamples)
         with threads_for(predictions):
-            evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed, "error_rates": rates}
+            evidence: dict[str, Any] = {"resamples": resamples, "error_rates": rates}
             evaluation = opened.evaluate(**evidence, thresholds=thresholds, progress=stage)
             slices = opened.slices(**evidence, progress=stage)
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
-from calibrant.errors import InputError, terminal_text
+from calibrant.errors import InputError
+from calibrant.text import terminal_text
 
 if TYPE_CHECKING:
     from calibrant.clamping import ClampedModel

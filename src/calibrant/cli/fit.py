@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from calibrant.cli import options
+from calibrant.cli.inputs import Files, Source, threads_for
 from calibrant.cli.options import argument, option
-from calibrant.cli.scale import Files, Scale, Source, threads_for
-from calibrant.errors import InputError, counted, terminal_text
+from calibrant.cli.scale import ScaleOptions
+from calibrant.errors import InputError
+from calibrant.text import counted, terminal_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,9 +37,9 @@ def fit(
     files: Files,
     out: Annotated[Path, option("FILE", "Map to write (.safetensors).", names=("--out", "-o"))],
     features: options.Features = None,
-    given: options.Scores = options.Scores(),
+    given: options.ScoreOptions = options.ScoreOptions(),
     split: options.SplitColumn = None,
-    scale: Scale = Scale(),
+    scale: ScaleOptions = ScaleOptions(),
 ) -> None:
     """Fit a calibrator and save it as a map.
 
@@ -53,7 +55,7 @@ def fit(
     from calibrant.files import load_features, read_map_file, save_map
     from calibrant.files.map_file import MAP_CONTAINER
 
-    calibrator, parts = parse_any_calibrator(method), options.Split.parse(split)
+    calibrator, parts = parse_any_calibrator(method), options.SplitOption.parse(split)
     if isinstance(calibrator, Calibrator):
         options.refuse_features(features, method)
     MAP_CONTAINER.check_path(out)
@@ -104,7 +106,7 @@ def fit(
 
 
 def _check_rows_are_those_of_features(
-    method: str, source: Source, given: options.Scores, parts: options.Split | None
+    method: str, source: Source, given: options.ScoreOptions, parts: options.SplitOption | None
 ) -> None:
     """Raise if predictions are not all the rows of one file, as features are."""
     if len(source.paths) > 1:

@@ -25,8 +25,8 @@ from calibrant.cli import (
     export,
     fit,
     listing,
-    scale,
     serve,
+    state,
     train,
     trend,
 )
@@ -90,7 +90,7 @@ for _name, _command, _examples in (
     ("train", train.train, train.EXAMPLES),
     ("confidence", confidence.confidence, confidence.EXAMPLES),
     ("diagnose", diagnose.diagnose, diagnose.EXAMPLES),
-    ("state", scale.state, scale.STATE_EXAMPLES),
+    ("state", state.state, state.EXAMPLES),
     ("trend", trend.trend, trend.EXAMPLES),
     ("serve", serve.serve, serve.EXAMPLES),
     ("list", listing.list_catalogue, listing.EXAMPLES),
@@ -124,7 +124,7 @@ def run() -> None:
             _exit_unwritable(error)
         if not isinstance(error, CalibrantError):
             raise
-        from calibrant.errors import terminal_text
+        from calibrant.text import terminal_text
 
         message = f"calibrant: {terminal_text(error.message(_as_option))}"
         if sys.stderr.isatty():

@@ -34,7 +34,7 @@ _PEAK = 255  # largest value of a pixel in eight bits
 
 @final
 @dataclass(frozen=True, eq=False)
-class Network:
+class LoadedNetwork:
     """A network in evaluation mode, with the range of its inputs and its class names, if known."""
 
     model: nn.Module
@@ -57,7 +57,7 @@ class Network:
         return next((tensor.dtype for tensor in held if tensor.is_floating_point()), torch.float32)
 
 
-def read_network(text: str, weights: Path | None, device: torch.device) -> Network:
+def read_network(text: str, weights: Path | None, device: torch.device) -> LoadedNetwork:
     """Read the network that a text names: ``package.module:factory``, a ``.pt2`` archive, or the folder of a run."""
     path = Path(text)
     is_archive = path.suffix.lower() == ".pt2"
@@ -81,14 +81,14 @@ def read_network(text: str, weights: Path | None, device: torch.device) -> Netwo
             hint = f" Name the function in it that makes the network: {path.stem}:NAME."
         raise InputError(f"--model must be {_KINDS}; got {text!r}, which is none of them.{hint}")
     set_evaluating(model)
-    return Network(model)
+    return LoadedNetwork(model)
 
 
-def _of_run(folder: Path, model: nn.Module, device: torch.device) -> Network:
+def _of_run(folder: Path, model: nn.Module, device: torch.device) -> LoadedNetwork:
     settings = RunFolder(folder).settings()
     scale = settings.pixel_scale
     space = None if scale is None else InputSpace(high=scale.peak)
-    return Network(model.to(device), True, space, settings.class_names)
+    return LoadedNetwork(model.to(device), True, space, settings.class_names)
 
 
 def network_factory(text: str) -> Callable[[], nn.Module]:
@@ -224,7 +224,7 @@ def error_context(path: Path, *, unless: str | None = None) -> Iterator[None]:
 
 
 def read_samples(
-    path: Path, network: Network, *, inputs: str, labels: str, pixels: bool, space: InputSpace | None
+    path: Path, network: LoadedNetwork, *, inputs: str, labels: str, pixels: bool, space: InputSpace | None
 ) -> LabelledInputs:
     """Read inputs (n, ...) and labels (n,) from an ``.npz`` file, in the type that the network takes.
 
@@ -249,12 +249,12 @@ def read_samples(
         return LabelledInputs.of((_as_taken(values, network, pixels=pixels, space=space), classes))
 
 
-def run_samples(samples: Samples, network: Network) -> LabelledInputs:
+def run_samples(samples: Samples, network: LoadedNetwork) -> LabelledInputs:
     """Return samples of the data set of a run, in the type that its network takes."""
     return LabelledInputs.of((_as_taken(samples.tensor, network, pixels=False, space=None), samples.labels))
 
 
-def _as_taken(inputs: Tensor, network: Network, *, pixels: bool, space: InputSpace | None) -> Tensor:
+def _as_taken(inputs: Tensor, network: LoadedNetwork, *, pixels: bool, space: InputSpace | None) -> Tensor:
     """Return inputs as the network takes them; LabelledInputs refuses whole numbers that are not pixels."""
     are_stored = inputs.dtype == torch.uint8
     if pixels and not are_stored:

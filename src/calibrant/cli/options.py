@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, final
 import typer
 from typer.core import TyperCommand
 
-from calibrant.errors import FileError, InputError, terminal_text
+from calibrant.errors import FileError, InputError
+from calibrant.text import terminal_text
 
 if TYPE_CHECKING:
     import torch
@@ -104,7 +105,7 @@ def check_thresholds(thresholds: Sequence[float] | None) -> list[float]:
 
 @final
 @dataclass(frozen=True)
-class Scores:
+class ScoreOptions:
     """The scores and labels in a file of predictions."""
 
     logits: Annotated[bool, flag("--logits", "The scores are logits.", INPUT)] = False
@@ -164,7 +165,7 @@ class Scores:
 
     def as_arguments(self, *, missing: str = "drop") -> str:
         """Return the options that were given, as they stand on a command line; ``missing`` if rows may lack values."""
-        usual = asdict(Scores())
+        usual = asdict(ScoreOptions())
         given = {name: value for name, value in asdict(self).items() if value != usual[name]}
         given |= {"missing": missing} if "missing" in given else {}
         words = [
@@ -176,7 +177,7 @@ class Scores:
 
 @final
 @dataclass(frozen=True)
-class Confidences:
+class ConfidenceOptions:
     """The confidences in a file that may have no more of the predictions."""
 
     top_label: Annotated[bool, flag("--top-label", _TOP_LABEL, INPUT)] = False
@@ -185,7 +186,7 @@ class Confidences:
         str | None, option("NAME", "Column of whether the prediction is correct, with --top-label.", INPUT)
     ] = None
 
-    def as_options(self, given: Scores) -> "LoadOptions":
+    def as_options(self, given: ScoreOptions) -> "LoadOptions":
         """Return the options for :func:`calibrant.files.load.load_detailed`, with those of all scores."""
         options = given.as_options(top_label=self.top_label)
         return replace(options, confidence=self.confidence, correct=self.correct)
@@ -193,7 +194,7 @@ class Confidences:
 
 @final
 @dataclass(frozen=True)
-class Split:
+class SplitOption:
     """A column that divides the samples of a file, and its values for the two parts; None where their names decide."""
 
     column: str
@@ -201,7 +202,7 @@ class Split:
     test: str | None = None
 
     @classmethod
-    def parse(cls, text: str | None) -> "Split | None":
+    def parse(cls, text: str | None) -> "SplitOption | None":
         """Read ``fold`` or ``fold=cal,test``."""
         if text is None:
             return None
@@ -214,7 +215,7 @@ class Split:
 
 @final
 @dataclass(frozen=True)
-class Reports:
+class ReportOptions:
     """The reports to write, and how figures look."""
 
     json: Annotated[Path | None, option("FILE", _JSON, REPORT)] = None

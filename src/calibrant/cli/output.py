@@ -11,7 +11,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
-from calibrant.errors import CalibrantWarning, Caveat, terminal_text
+from calibrant.errors import CalibrantWarning, Caveat
+from calibrant.text import terminal_text
 
 
 @final

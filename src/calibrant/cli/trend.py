@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibrant.cli import options
+from calibrant.cli.inputs import Source, find_states
 from calibrant.cli.options import argument, flag, option
-from calibrant.cli.scale import Source, find_states
 from calibrant.errors import CalibrantWarning, FileError, InputError
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
     bins: options.Bins = 15,
     resamples: options.Resamples = 1000,
     seed: options.Seed = 0,
-    given: options.Scores = options.Scores(),
-    confidences: options.Confidences = options.Confidences(),
-    reports: options.Reports = options.Reports(),
+    given: options.ScoreOptions = options.ScoreOptions(),
+    confidences: options.ConfidenceOptions = options.ConfidenceOptions(),
+    reports: options.ReportOptions = options.ReportOptions(),
 ) -> "Page":
     """Follow metrics over time, and test whether they changed.
 
@@ -74,7 +74,7 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
             plan = Plan.of(source.shards[0], replace(confidences.as_options(given), extra=(by,)))
             warn_of_missing(source.shards, plan, engine=LOCAL)
             states = states_by(by, source.shards, plan, n_bins=bins, seed=seed)
-        elif (bins, seed, given, confidences) != (15, 0, options.Scores(), options.Confidences()):
+        elif (bins, seed, given, confidences) != (15, 0, options.ScoreOptions(), options.ConfidenceOptions()):
             raise InputError("options of reading must come with --by; states were gathered with their own.")
         else:
             states = _load(paths)

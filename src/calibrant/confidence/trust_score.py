@@ -19,13 +19,14 @@ from calibrant.checks import (
     check_same_length,
 )
 from calibrant.confidence.learned import FeatureConfidence, LearnedConfidence, feature_batches
-from calibrant.errors import InputError, Row, listed, warn
+from calibrant.errors import InputError, Row, warn
 from calibrant.inference import sample_source
 from calibrant.maps import FitSummary
 from calibrant.numerics.neighbours import blocks_of, nearest_distances
 from calibrant.numerics.softmax import sigmoid
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel, check_predictions
+from calibrant.text import listed
 
 
 def dense_samples(points: Tensor, *, neighbours: int, alpha: float) -> Tensor:

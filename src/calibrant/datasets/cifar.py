@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import existing_file, read_npy
+from calibrant.checks import existing_file
 from calibrant.datasets.dataset import PixelScale, RemoteFile
 from calibrant.datasets.publisher_files import FileLayout, ImageArrays, Member, PublishedImages
 from calibrant.errors import FileError, reading
+from calibrant.npy import read_npy
 from calibrant.paper import Paper
 
 CIFAR10_CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())  # noqa: SIM905  # as below

@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least, check_known, existing_file, numpy_archive, read_npy
+from calibrant.checks import check_at_least, check_known, existing_file
 from calibrant.datasets.dataset import Samples
 from calibrant.datasets.image_folder import read_class_folders
-from calibrant.errors import FileError, InputError, listed
+from calibrant.errors import FileError, InputError
+from calibrant.npy import numpy_archive, read_npy
+from calibrant.text import listed
 
 ImageLayout: TypeAlias = Literal["auto", "channels_first", "channels_last"]
 

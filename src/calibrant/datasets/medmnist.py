@@ -8,12 +8,14 @@ from typing import final
 import torch
 from torch import Tensor
 
-from calibrant.checks import NumpyArchive, check_known, numpy_archive
+from calibrant.checks import check_known
 from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.datasets.image_arrays import as_images, as_labels
 from calibrant.datasets.publisher_files import FileLayout, check_file, find_files, missing_files
-from calibrant.errors import FileError, InputError, listed
+from calibrant.errors import FileError, InputError
+from calibrant.npy import NumpyArchive, numpy_archive
 from calibrant.paper import Paper
+from calibrant.text import listed
 
 
 @final

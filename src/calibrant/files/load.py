@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import as_features, as_whole_numbers, existing_file, text_outside, with_devices_of_inputs
-from calibrant.errors import Argument, Caveat, FileError, InputError, Row, UnknownNameError, check_kind, listed, warn
+from calibrant.errors import Argument, Caveat, FileError, InputError, Row, UnknownNameError, check_kind, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose, shown_names
 from calibrant.files.source import (
     PERCENT,
@@ -32,6 +32,7 @@ from calibrant.files.source import (
 )
 from calibrant.labels import TRUTHS, Words, class_numbers, nearest, truths, whole_number, words_of
 from calibrant.predictions import OF_CORRECTNESS, Predictions, TopLabel
+from calibrant.text import listed
 
 
 def in_module(module: str, name: str) -> Callable[..., Any]:

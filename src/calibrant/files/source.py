@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import as_tensor, existing_file, npy_rows, npy_shape, numpy_archive, read_npy, text_outside
+from calibrant.checks import as_tensor, existing_file, text_outside
 from calibrant.errors import Argument, FileError, InputError, Row, caught_warnings, check_expansion, reading
 from calibrant.labels import NOTHING, Words, encode
+from calibrant.npy import npy_rows, npy_shape, numpy_archive, read_npy
 
 Column = Tensor | Words
 Arrays = dict[str, Column]

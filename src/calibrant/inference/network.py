@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from calibrant.checks import check_labels
-from calibrant.errors import Argument, CalibrantError, InputError, listed, one_line, warn
+from calibrant.errors import Argument, CalibrantError, InputError, one_line, warn
 from calibrant.inference.samples import LabelledInputs
+from calibrant.text import listed
 
 if TYPE_CHECKING:
     from calibrant.models import Network

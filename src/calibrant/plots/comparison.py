@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from calibrant.comparison import UNCALIBRATED, Comparison
 from calibrant.diagrams import ComparisonDiagram, Dot, comparison_diagram, reliability
-from calibrant.errors import check_kind, percent, samples_text, without_middle
+from calibrant.errors import check_kind
 from calibrant.evidence import Side
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
@@ -21,6 +21,7 @@ from calibrant.plots.reliability import plot_reliability
 from calibrant.plots.risk import name_of, plot_decisions, plot_risk
 from calibrant.predictions import Predictions, as_risk
 from calibrant.scale.trend import Trend
+from calibrant.text import percent, samples_text, without_middle
 
 # Dots worse than a good one (a third of the way down) by more than this many times its distance from the best are
 # shown at the edge, so that differences between the good ones are visible.

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from calibrant.diagrams import DeltaPicture
-from calibrant.errors import percent
 from calibrant.plots.layout import DOT, SIZES, Theme, ThemeName, draw_head, open_figure, theme_named
+from calibrant.text import percent
 
 # Inches: least width of an input; title; colour scale of δ with its numbers; a line of text.
 _SIDE, _HEAD, _SCALE, _WORDS = 1.3, 0.55, 0.75, 0.25

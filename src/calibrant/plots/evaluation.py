@@ -16,13 +16,14 @@ from torch import Tensor
 
 from calibrant import diagrams
 from calibrant.diagrams import BinsSweep, ConfidenceDensity, RiskCoverage
-from calibrant.errors import InputError, percent, without_middle
+from calibrant.errors import InputError
 from calibrant.evidence import Estimate, Risk, evaluate_risk
 from calibrant.plots import layout
 from calibrant.plots.layout import DASHED, DOT, Corner, Look, Theme, ThemeName
 from calibrant.plots.reliability import diagram_of, plot_classwise, plot_reliability
 from calibrant.plots.risk import name_of, plot_decisions, plot_risk
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_risk
+from calibrant.text import percent, without_middle
 
 _LONGEST_NAME, _LONGEST_LABEL = 56, 24
 _LINE = 0.06  # height of a line of a label, as a share of the axes

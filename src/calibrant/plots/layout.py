@@ -25,16 +25,8 @@ from matplotlib.transforms import ScaledTranslation
 from calibrant.atomic import atomic_path
 from calibrant.calibrators import Chain
 from calibrant.catalogue import parse_any_calibrator
-from calibrant.errors import (
-    CalibrantError,
-    FileError,
-    InputError,
-    UnknownNameError,
-    caught_warnings,
-    ours_in,
-    percent,
-    warn,
-)
+from calibrant.errors import CalibrantError, FileError, InputError, UnknownNameError, caught_warnings, ours_in, warn
+from calibrant.text import percent
 
 ThemeName: TypeAlias = Literal["light", "dark"]
 Corner: TypeAlias = Literal["upper left", "upper right", "lower left", "lower right"]

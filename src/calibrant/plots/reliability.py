@@ -16,12 +16,12 @@ from matplotlib.patches import Patch
 
 from calibrant import diagrams
 from calibrant.diagrams import ClassReliability, ClasswiseDiagram, ReliabilityBins, ReliabilityDiagram
-from calibrant.errors import counted, percent, without_middle
 from calibrant.evidence import Corp
 from calibrant.plots import layout
 from calibrant.plots.layout import DOT, SIZES, Look, Theme, ThemeName
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions, as_risk, has_risk
 from calibrant.slices import Slice, samples_of
+from calibrant.text import counted, percent, without_middle
 
 _FEW_SAMPLES = 10  # bins of fewer are drawn faint
 _FAINT, _BAND = 0.35, 0.2  # opacity

@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from calibrant.errors import percent, without_middle
 from calibrant.evidence import NetBenefit, Risk, decision_curve, evaluate_risk
 from calibrant.plots import layout
 from calibrant.plots.layout import DASHED, DOT, Look, ThemeName
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
+from calibrant.text import percent, without_middle
 
 DecisionCurve: TypeAlias = Sequence[NetBenefit]
 _LONGEST_NAME = 52

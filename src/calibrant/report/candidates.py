@@ -17,9 +17,9 @@ from calibrant.diagnosis import (
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.over_seeds import RunSide
 from calibrant.diagnosis.shift import CLEAN
-from calibrant.errors import counted
 from calibrant.evidence import Difference, Side
 from calibrant.report.page import Cell, Row, Section, Table, bounds_text, code, sentence, table
+from calibrant.text import counted
 
 _LONGEST_NAME = 40  # characters of a baseline's name in sentences
 _MOST_DIGITS = 5

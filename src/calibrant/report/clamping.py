@@ -7,13 +7,14 @@ from typing import Any
 
 from calibrant.clamping import CLAMPED, REFITTED, ClampingEvaluation, ClampingOutcome, ClampingSummary, clamping_metrics
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED
-from calibrant.errors import Caveat, counted
+from calibrant.errors import Caveat
 from calibrant.evidence import Difference
 from calibrant.maps import Scale
 from calibrant.report import comparison, page
 from calibrant.report.comparison import difference_words, method_fields, points_words
 from calibrant.report.page import Cell, Page, Row, Section, Table, Tone, Verdict, code, table
 from calibrant.report.risk import share_text
+from calibrant.text import counted
 
 _BRIEF = ("accuracy", "nll", "ece", "auroc")
 _LEGEND = (

@@ -21,12 +21,13 @@ from calibrant.comparison import (
     comparison_metrics,
 )
 from calibrant.comparison import WhyUncalibrated as Why
-from calibrant.errors import check_kind, counted, percent, samples_text
+from calibrant.errors import check_kind
 from calibrant.evidence import Difference
 from calibrant.report import page
 from calibrant.report.evaluation import plain_estimates
 from calibrant.report.page import Cell, Page, Row, Section, Table, Verdict, code, sentence, table
 from calibrant.report.risk import decision_sections, share_text
+from calibrant.text import counted, percent, samples_text
 
 if TYPE_CHECKING:
     from calibrant.confidence import ConfidenceComparison

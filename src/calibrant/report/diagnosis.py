@@ -9,7 +9,6 @@ from calibrant.diagnosis import Calibratability, CandidateVerdict, CoefficientCu
 from calibrant.diagnosis.curves import Band, EpochCurves, LearnedGroup, SizePoint
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import NOT_AN_IDENTITY, ORACLE, SEPARATION, Refinement, RefinementRow
-from calibrant.errors import counted, samples_text
 from calibrant.evidence import Side
 from calibrant.report import candidates, page
 from calibrant.report.candidates import (
@@ -22,6 +21,7 @@ from calibrant.report.candidates import (
     spread_text,
 )
 from calibrant.report.page import Page, Row, Section, Table, Verdict, code, sentence, table
+from calibrant.text import counted, samples_text
 
 _DRAWN = ("confidence", "right", "wrong")  # fields of a density with hundreds of points, which only a figure needs
 _ALL_EPOCHS, _MOST_EPOCHS = 10, 7  # most epochs that are all shown, and columns where there are more

@@ -14,8 +14,9 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
-from calibrant.errors import check_kind, markdown_code, markdown_text, terminal_text
+from calibrant.errors import check_kind
 from calibrant.report.page import Cell, Column, Figure, Page, Section, Table, Tone
+from calibrant.text import markdown_code, markdown_text, terminal_text
 
 
 def to_markdown(page: Page) -> str:

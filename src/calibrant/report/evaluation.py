@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from calibrant import catalogue
-from calibrant.errors import CHECK_LABELS, check_kind, counted, percent, samples_text
+from calibrant.errors import CHECK_LABELS, check_kind
 from calibrant.evaluation import (
     NOISE_LEVEL,
     WORTHWHILE,
@@ -42,6 +42,7 @@ from calibrant.report.risk import (
     tenths_section,
 )
 from calibrant.slices import FEW, Slice
+from calibrant.text import counted, percent, samples_text
 
 FAMILIES: dict[Family, str] = {
     "description": "What the predictions look like",

@@ -19,7 +19,7 @@ from torch import Tensor
 from calibrant import catalogue
 from calibrant.comparison import UNCALIBRATED, Comparison
 from calibrant.diagrams import comparison_diagram, confidence_density, risk_coverage
-from calibrant.errors import FitError, terminal_text
+from calibrant.errors import FitError
 from calibrant.evaluation import Evaluation
 from calibrant.evidence import Difference, NetBenefit, corp, decision_curve
 from calibrant.evidence.clusters import Clusters, effective_number_of
@@ -39,6 +39,7 @@ from calibrant.report.evaluation import (
 )
 from calibrant.report.page import to_plain
 from calibrant.slices import Slice, samples_of
+from calibrant.text import terminal_text
 
 MOST_BINS = 100
 _SLOTS = 1 << 14  # more than 100 · 99

@@ -14,13 +14,13 @@ from calibrant.clamping import CLAMPED, ClampedModel, ClampingEvaluation, Networ
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis import Diagnosis, EpochCurves, RefinementRow, ShiftPanel, Spread
 from calibrant.diagrams import delta_picture
-from calibrant.errors import terminal_text
 from calibrant.evidence import estimate
 from calibrant.maps import Scale
 from calibrant.predictions import Predictions
 from calibrant.report.diagnosis import group_name, in_order
 from calibrant.report.interactive import charts_of, view_of
 from calibrant.report.page import Page, sentence, to_plain
+from calibrant.text import terminal_text
 
 CLAMPING_RECORD = "calibrant.clamping_charts/1"
 _WRONG, _RIGHT = 6, 6  # samples shown

@@ -18,8 +18,9 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, Self, TypeAlias, final
 
 from calibrant import __version__
-from calibrant.errors import CalibrantWarning, counted, without_middle
+from calibrant.errors import CalibrantWarning
 from calibrant.evidence import Difference, Estimate, Side
+from calibrant.text import counted, without_middle
 
 Tone: TypeAlias = Literal["good", "bad", "open", "neutral"]
 

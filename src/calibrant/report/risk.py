@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from calibrant.comparison import UNCALIBRATED
-from calibrant.errors import percent
 from calibrant.evaluation import Evaluation, is_beyond_noise
 from calibrant.evidence import Estimate, NetBenefit, Risk
 from calibrant.report import page
 from calibrant.report.page import Row, Section, code, number_text, table
+from calibrant.text import percent
 
 _SIZES = ((0.01, "very slightly"), (0.03, "slightly"), (0.07, "clearly"), (0.15, "strongly"))
 _SEPARATION = (  # from an AUROC, up to the next

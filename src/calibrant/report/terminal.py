@@ -13,9 +13,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from calibrant.errors import check_kind, terminal_text
+from calibrant.errors import check_kind
 from calibrant.evidence import Side
 from calibrant.report.page import Cell, Column, Page, Section, Table, Tone
+from calibrant.text import terminal_text
 
 _WIDEST, _NARROWEST = 120, 60
 _STYLES: dict[Side, str] = {"better": "green", "worse": "red", "alike": ""}

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from calibrant.errors import counted, terminal_text
 from calibrant.evidence import Side
 from calibrant.metrics.states import TopStatistic
 from calibrant.report import page
 from calibrant.report.risk import class_name
 from calibrant.scale.trend import Period, Trend
+from calibrant.text import counted, terminal_text
 
 _SCHEMA = "calibrant.trend/1"
 _LEGEND = (

@@ -18,7 +18,7 @@ from torch import Tensor
 from calibrant.calibrators import Calibrator, Chain, affine, base, ensembles, logistic
 from calibrant.calibrators.base import Fitted, floored_log_odds, gathered_warnings, top_label, with_scores
 from calibrant.calibrators.binning import equal_mass_shares, hit_shares
-from calibrant.errors import FitError, InputError, counted
+from calibrant.errors import FitError, InputError
 from calibrant.maps import Affine, ChainMap, Map, Scale, Steps, TopLabelMap
 from calibrant.metrics.states import RankedCells
 from calibrant.numerics import softmax_regression as softmax
@@ -33,6 +33,7 @@ from calibrant.predictions import Predictions
 from calibrant.scale.jobs import LOCAL, Engine, first_design
 from calibrant.scale.passes import Passes, Sums, leading
 from calibrant.scale.shards import Plan, Shard
+from calibrant.text import counted
 
 
 class StreamedFit(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import torch
 
-from calibrant.errors import Argument, FileError, InputError, listed, reading, warn
+from calibrant.errors import Argument, FileError, InputError, reading, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose
 from calibrant.files.load import (
     MOST_ROWS,
@@ -37,6 +37,7 @@ from calibrant.labels import Words, words_of
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.scale.state import Keys, sample_keys
 from calibrant.slices import PREDICTED, slice_words
+from calibrant.text import listed
 
 _MOST_ROWS, _FEWEST_ROWS, _BATCH_NUMBERS = 1 << 18, 1 << 12, 1 << 20  # in a batch, and scores
 # In what one worker reads of a file at a time: many enough that its answer, a state, is small beside them.

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from calibrant import catalogue
 from calibrant.checks import existing_file
-from calibrant.errors import FileError, InputError, listed, reading
+from calibrant.errors import FileError, InputError, reading
 from calibrant.evaluation import metrics_for
 from calibrant.files.map_file import Container
 from calibrant.labels import Words
@@ -54,6 +54,7 @@ from calibrant.numerics.softmax import Normalised, Wanted
 from calibrant.predictions import Predictions, TopLabel, ZeroCells, counted_samples
 from calibrant.scale.risk import ranked_risks, sums_of_risk
 from calibrant.scale.slices import SliceSums
+from calibrant.text import listed
 
 Keys: TypeAlias = NDArray[np.uint64]
 

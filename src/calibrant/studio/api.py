@@ -4,7 +4,6 @@ Files and their options are *sources*: see :mod:`calibrant.studio.sources`. An e
 """
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -21,16 +20,7 @@ from calibrant.checks import check_known
 from calibrant.clamping import NetworkPredictions, NeuralClamping, evaluate_clamping, save_clamped
 from calibrant.comparison import compare as compare_methods
 from calibrant.comparison import default_methods
-from calibrant.errors import (
-    CalibrantError,
-    Caveat,
-    FileError,
-    InputError,
-    caught_warnings,
-    ours_in,
-    reading,
-    terminal_text,
-)
+from calibrant.errors import CalibrantError, Caveat, FileError, InputError, caught_warnings, ours_in, reading
 from calibrant.evaluation import evaluate as evaluate_predictions
 from calibrant.evaluation import metrics_for
 from calibrant.evidence import report_differences
@@ -45,7 +35,7 @@ from calibrant.report.evaluation import evaluation_page
 from calibrant.report.interactive import comparison_charts, evaluation_charts
 from calibrant.report.network_charts import CLAMPING_RECORD, clamping_charts, clamping_record
 from calibrant.report.page import Page, sentence, short
-from calibrant.slices import GapToRest, Slice, evaluate_slices, samples_of
+from calibrant.slices import Slice, evaluate_slices, samples_with
 from calibrant.studio.sources import (
     CONTROLS,
     EXAMPLES,
@@ -62,6 +52,7 @@ from calibrant.studio.sources import (
     reading_of,
 )
 from calibrant.studio.workers import Progress
+from calibrant.text import terminal_text
 from calibrant.training import DIGITS, DIGITS_EPOCHS, train_on_digits
 
 _SHOWN_ROWS, _SHOWN_COLUMNS, _MOST_SAMPLES, _TOP = 5, 12, 200, 3
@@ -268,7 +259,7 @@ def samples(  # noqa: PLR0913  # each is one way to choose samples
         column, value = within["column"], within["value"]
         if column not in parts.columns:
             raise InputError(f"the samples must be sliced by {column!r} to be selected by it; they are not.")
-        chosen &= samples_of([Slice(column, value, 0, {}, math.nan, GapToRest())], parts.columns)[0]
+        chosen &= samples_with(parts.columns[column], [value])[value]
     places = chosen.nonzero()[:, 0]
     confidence, occurred = claims.confidence[places], claims.correct[places]
     surprise = torch.where(occurred, 1 - confidence, confidence if of_class else 1 + confidence)

@@ -28,10 +28,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calibrant import __version__
-from calibrant.errors import CalibrantError, terminal_text
+from calibrant.errors import CalibrantError
 from calibrant.files.load import suffix_of
 from calibrant.studio.sources import EXAMPLES
 from calibrant.studio.workers import Workers
+from calibrant.text import terminal_text
 
 _HEADERS = {
     "content-security-policy": (

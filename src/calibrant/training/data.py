@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import Positive, check_known, check_labels, check_options, existing_file, numpy_archive
+from calibrant.checks import Positive, check_known, check_labels, check_options, existing_file
 from calibrant.datasets.dataset import Augmentation, Dataset, PixelScale, Samples, Split
 from calibrant.datasets.image_arrays import ImageLayout, as_images
 from calibrant.datasets.pictures import Pictures
 from calibrant.errors import FileError, InputError, Row, reading
 from calibrant.losses import Loss
+from calibrant.npy import numpy_archive
 from calibrant.paper import Paper
 from calibrant.training.stores import PADDING, InputStore, PictureStore, reading_threads, seeded_generator, store_of
 

@@ -45,12 +45,13 @@ from safetensors.torch import save_file
 from calibrant import errors
 from calibrant.confidence import ConfidenceHead, NeighbourConfidence, load_confidence, save_confidence
 from calibrant.diagnosis.runs import read_runs
-from calibrant.errors import FileError, markdown_code, markdown_text, terminal_text
+from calibrant.errors import FileError
 from calibrant.files import load, save, save_map, text
 from calibrant.files.map_file import contents_metadata
 from calibrant.files.save import load_scores
 from calibrant.maps import Scale
 from calibrant.predictions import Predictions
+from calibrant.text import markdown_code, markdown_text, terminal_text
 from calibrant.training import load_network
 from calibrant.training.folder import RunFolder
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from calibrant.clamping import InputSpace, samples_digest
 from calibrant.cli.clamp import ClampFolder, Inputs
-from calibrant.cli.networks import Network, read_samples
+from calibrant.cli.networks import LoadedNetwork, read_samples
 from calibrant.errors import FileError, InputError
 from calibrant.inference import LabelledInputs
 
@@ -19,7 +19,7 @@ LABELS = np.array([0, 1])
 def read(tmp_path):
     def rows_of(inputs, model=None, *, is_run=False, pixels=False, space=None, labels=LABELS):
         np.savez(tmp_path / "rows.npz", inputs=inputs, labels=labels)
-        network = Network(model or nn.Linear(2, 2), is_run)
+        network = LoadedNetwork(model or nn.Linear(2, 2), is_run)
         rows = read_samples(
             tmp_path / "rows.npz", network, inputs="inputs", labels="labels", pixels=pixels, space=space
         )
@@ -57,13 +57,13 @@ def test_whole_numbers_that_may_be_pixels_are_not_guessed_to_be(read):
 
 
 def test_the_space_is_what_the_options_say_or_what_a_run_knows():
-    network = Network(nn.Linear(2, 2))
+    network = LoadedNetwork(nn.Linear(2, 2))
     assert Inputs().space(network) is None
     assert Inputs(pixels=True).space(network) == InputSpace()
     assert Inputs().space(network, clip=True) == InputSpace(clips=True)
     given = Inputs(high=255, mean="125.3", std="63,62.1,66.7").space(network)
     assert given == InputSpace(high=255, mean=(125.3,), std=(63, 62.1, 66.7))
-    run = Network(nn.Linear(2, 2), True, InputSpace(high=16))
+    run = LoadedNetwork(nn.Linear(2, 2), True, InputSpace(high=16))
     assert Inputs().space(run, clip=True) == InputSpace(high=16, clips=True)
     with pytest.raises(InputError, match="must be left out with a folder of calibrant train"):
         Inputs(low=0.0).space(run)

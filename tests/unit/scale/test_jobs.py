@@ -407,10 +407,11 @@ def test_engines_that_do_not_exist_are_named():
 
 
 def test_shards_below_the_limit_are_evaluated_in_memory(folder, monkeypatch):
-    from calibrant.cli.scale import Scale, Source
+    from calibrant.cli.inputs import Source
+    from calibrant.cli.scale import ScaleOptions
 
     source = Source.find([folder])
-    assert not Scale().streams(source)
-    assert Scale(stream=True).streams(source)
+    assert not ScaleOptions().streams(source)
+    assert ScaleOptions(stream=True).streams(source)
     monkeypatch.setattr("calibrant.cli.scale._MOST_NUMBERS", 100)
-    assert Scale().streams(source)
+    assert ScaleOptions().streams(source)

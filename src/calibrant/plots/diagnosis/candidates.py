@@ -15,11 +15,11 @@ from matplotlib.transforms import Bbox
 from calibrant.diagnosis import Calibratability, Diagnosis, Refinement, RefinementRow
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
-from calibrant.errors import counted, percent
 from calibrant.plots import layout
 from calibrant.plots.comparison import dot_look
 from calibrant.plots.diagnosis import panels
 from calibrant.plots.layout import DOT, SIZES, Look, Theme, ThemeName
+from calibrant.text import counted, percent
 
 # Calibratability, in inches: a mark's lane, between candidates, the head, below; names, and an entry of the legend.
 _LANE, _GAP, _HEAD, _FOOT, _NAMES, _KEY = 0.115, 0.16, 0.8, 0.95, 2.5, 1.62

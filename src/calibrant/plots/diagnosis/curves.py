@@ -14,11 +14,12 @@ from matplotlib.transforms import ScaledTranslation
 from calibrant.diagnosis import CoefficientCurve, Diagnosis, EpochCurves, LearnedEpochs, ValidationSize
 from calibrant.diagnosis.evaluated import UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
-from calibrant.errors import InputError, counted, percent
+from calibrant.errors import InputError
 from calibrant.plots import layout
 from calibrant.plots.diagnosis import panels
 from calibrant.plots.diagnosis.panels import BAND, MapLook
 from calibrant.plots.layout import DASHED, DOT, Look, Theme, ThemeName
+from calibrant.text import counted, percent
 
 _WIDE, _TALL = 3.4, 2.4  # inches of a large panel
 _SIZE = 1.6  # inches: height of a panel over calibration samples

@@ -17,9 +17,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocat
 from calibrant.diagnosis import Band, Diagnosis, Spread
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
-from calibrant.errors import samples_text, without_middle
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme
+from calibrant.text import samples_text, without_middle
 
 TS = "TS: temperature scaling"
 BAND = 0.16  # opacity of a range over runs

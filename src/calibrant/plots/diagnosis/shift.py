@@ -11,11 +11,12 @@ from matplotlib.ticker import FixedLocator
 from calibrant.diagnosis import ShiftLevel, ShiftPanel, Spread
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.shift import ShiftSource
-from calibrant.errors import InputError, counted
+from calibrant.errors import InputError
 from calibrant.plots import layout
 from calibrant.plots.diagnosis import panels
 from calibrant.plots.diagnosis.panels import MapLook
 from calibrant.plots.layout import DOT, Look, ThemeName
+from calibrant.text import counted
 
 _HEIGHTS = {"ece": 1.1, "accuracy": 0.85, "auroc": 0.85}  # inches of the three panels over severity
 _ROOM = 0.08  # margin at both ends, as a share of the span of an axis
