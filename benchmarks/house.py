@@ -48,7 +48,7 @@ BOUNDS = {
     "lines": Bound("lines, without studio/, integrations/ and scale/", 49_800, 38_000),
     "studio": Bound("lines of studio/", 1_425, 1_500),
     "integrations": Bound("lines of integrations/", 2_439, 2_500),
-    "scale": Bound("lines of scale/", 3_588, 2_700),
+    "scale": Bound("lines of scale/", 3_602, 2_700),
     "imports": Bound("import lines, percent", 6.77, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),
