@@ -442,9 +442,9 @@ def compare(  # noqa: PLR0913  # the options of the command line
     same resamples of the same samples. The second baseline against the uncalibrated model is one planned test: its
     p-value is not corrected, so that trying more methods cannot change the answer. Those of all other methods are
     corrected for their number (Holm), one metric and baseline at a time. Together the two can thus err in up to 10 % of
-    cases, not 5 %. Of two classes the ECE is that of the probability of the positive one, as in reports of evaluations.
-    A method that cannot be fitted is listed with the reason; warnings of a fit become its notes. Sets that share
-    samples, or differ in accuracy beyond noise, are a warning.
+    cases, not 5 %. Of two classes calibration errors are those of the probability of the positive one, as in reports of
+    evaluations. A method that cannot be fitted is listed with the reason; warnings of a fit become its notes. Sets that
+    share samples, or differ in accuracy beyond noise, are a warning.
 
     Args:
         calibration: Samples to fit on, which the model was not trained on.

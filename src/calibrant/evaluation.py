@@ -178,7 +178,7 @@ class Evaluation(HasReport):
     streamed: Streamed | None = None  # None: the samples were in memory
     operating_points: tuple[OperatingPoint, ...] = ()  # by error rate: that of the estimate, and the guaranteed one
     majority: ClassShare | None = None  # None where only top labels are known
-    absent_classes: tuple[AbsentClass, ...] = ()  # the most expected first; none of a streamed evaluation
+    absent_classes: tuple[AbsentClass, ...] = ()  # the most expected first
     line: CalibrationLine | None = None  # of two classes, or top labels
     no_line: NoLine | None = None  # why top labels have none, where it is known
     positive: str | None = None  # name of the second of two classes, which the line and the risk are of

@@ -61,22 +61,27 @@ class Gate:
         gate = cls(
             option, f"{prefix}{name}{suffix}", sign[0] == ">", float(bound), of_point, column, or_equal=sign[1:] == "="
         )
-        gate._check_bound(1.0 if name == _RISK_AUROC else catalogue.metrics[name].largest)
+        largest, smallest = 1.0, 0.0
+        if name != _RISK_AUROC:
+            largest, smallest = (
+                catalogue.metrics[name].largest,
+                -math.inf if catalogue.metrics[name].may_be_negative else 0.0,
+            )
+        gate._check_bound(-largest if suffix else smallest, largest)
         return gate
 
-    def _check_bound(self, largest: float) -> None:
-        """Check that there are values on both sides of the bound, of a metric that has a largest one."""
-        smallest = -largest if self.needs_baseline else 0.0
-        is_within = smallest <= self.bound <= largest
-        if math.isinf(largest) or (
-            is_within and (self.or_equal or self.bound != (largest if self.above else smallest))
-        ):
+    def _check_bound(self, smallest: float, largest: float) -> None:
+        """Check that there are values on both sides of the bound."""
+        below_all = smallest <= self.bound if self.above != self.or_equal else smallest < self.bound
+        above_all = self.bound < largest if self.above != self.or_equal else self.bound <= largest
+        if below_all and above_all:
             return
         percent = f" {self.bound:g} % is {self.bound / 100:g}." if 1 <= abs(self.bound) <= 100 and largest == 1 else ""
+        values = f"it lies in {smallest:g}..{largest:g}" if math.isfinite(largest) else "it is at least 0"
         raise InputError(
             Argument(self.option),
-            f" must have a bound that {self.quantity} can be beyond: it lies in {smallest:g}..{largest:g}; got "
-            f"{self.condition!r}.{percent}",
+            f" must have a bound with values of {self.quantity} on both sides: {values}; "
+            f"got {self.condition!r}.{percent}",
         )
 
     @property

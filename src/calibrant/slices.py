@@ -55,10 +55,7 @@ class GapToRest:
 @final
 @dataclass(frozen=True)
 class SliceRisk:
-    """The probability of the positive class of two in a slice, compared with how often that class occurs.
-
-    It is unknown (NaN) where none of the samples that were kept of a stream is in the slice.
-    """
+    """The probability of the positive class of two in a slice, compared with how often that class occurs."""
 
     predicted: Estimate  # mean
     observed: Estimate  # share of the positive class
@@ -66,8 +63,6 @@ class SliceRisk:
 
     @classmethod
     def of(cls, risks: TopLabel, *, n_bins: int, resamples: int, seed: int) -> "SliceRisk":
-        if not len(risks):
-            return cls(*[Estimate(math.nan, math.nan, math.nan)] * 3)
         estimates = estimate(risks, (Confidence(), Accuracy(), ECE(n_bins)), resamples=resamples, seed=seed)
         return cls(estimates["confidence"], estimates["accuracy"], estimates["ece"])
 
@@ -86,7 +81,7 @@ class Slice:
     weight: float | None = None  # its share of the weight of all samples; None where all count alike
     auroc_error: float | None = None  # most by which ranks in bounded memory can change its AUROC
     operating_points: tuple[OperatingPoint, ...] = ()  # thresholds for error rates, of its samples alone
-    risk: SliceRisk | None = None  # of two classes; of streamed samples, of those that are kept
+    risk: SliceRisk | None = None  # of two classes
 
     @property
     def claimed(self) -> Estimate:
@@ -393,9 +388,4 @@ def rank_slices(slices: list[Slice]) -> list[Slice]:
         replace(slice_, corrected_p=error_p[str(i)], to_rest=replace(slice_.to_rest, corrected_p=gap_p[str(i)]))
         for i, slice_ in enumerate(slices)
     ]
-
-    def order(part: Slice) -> tuple[bool, bool, float, str]:
-        unknown = math.isnan(part.excess)
-        return part.n < FEW or unknown, not part.is_miscalibrated, 0.0 if unknown else -part.excess, part.value
-
-    return sorted(corrected, key=order)
+    return sorted(corrected, key=lambda part: (part.n < FEW, not part.is_miscalibrated, -part.excess, part.value))

@@ -71,7 +71,8 @@ def test_a_condition_with_an_equals_sign_holds_where_both_sides_are_equal(condit
     [
         ("ece>5", "5 % is 0.05"), ("ece > 1", "1 % is 0.01"), ("accuracy>95", "95 % is 0.95"), ("risk_auroc>90", "0.9"),
         ("auroc<80", "0.8"), ("worst(region).ece>10", "0.1"), ("brier>2.5", "0..2"), ("aurc<0", "0..1"),
-        ("ece_difference>2", "-1..1"), ("accuracy<-0.1", "0..1"),
+        ("ece_difference>2", "-1..1"), ("accuracy<-0.1", "0..1"), ("ece<=1", "0..1"), ("ece>=0", "0..1"),
+        ("nll<0", "at least 0"), ("nll>=-1", "at least 0"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("option", ["fail_if", "fail_unless"])
@@ -80,6 +81,8 @@ def test_a_bound_that_no_value_is_beyond_is_refused(condition, hint, option):
         Gate.parse(condition, option)
 
 
-@pytest.mark.parametrize("condition", ["nll>3", "entropy>2", "brier>1.5", "accuracy>=1", "ece<=0", "nll_difference>-2"])
+@pytest.mark.parametrize(
+    "condition", ["nll>3", "skce>-0.1", "entropy>2", "brier>1.5", "accuracy>=1", "ece<=0", "nll_difference>-2"]
+)
 def test_a_bound_that_values_can_be_beyond_is_not(condition):
     Gate.parse(condition, "fail_if")

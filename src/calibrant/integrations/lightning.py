@@ -32,7 +32,8 @@ class CalibrationCallback(Callback):  # type: ignore[misc, unused-ignore]  # of 
     The map is fitted on the validation predictions of the checkpoint that is best, and saved beside it as
     ``NAME.map.safetensors``; without checkpoints on those of the last epoch, as ``map.safetensors`` in the trainer's
     folder. The samples of one epoch are kept in memory, on the CPU, and those of the best one. With several processes
-    they are gathered; a sampler that repeats samples to even out the processes makes them count twice.
+    they are gathered; a sampler that repeats samples to even out the processes makes them count twice. The calibration
+    errors of two classes that every validation logs are of the predicted class; those of the evaluation are not.
 
     Args:
         method: Method of the catalogue, such as ``"temperature"`` or ``"auto"``.

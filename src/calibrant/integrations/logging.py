@@ -30,7 +30,7 @@ def log_evaluation(
     """Log every metric with its interval, the report, and figures to an experiment tracker.
 
     A metric is three scalars: ``ece``, ``ece_low`` and ``ece_high``, so that a chart over steps shows what is noise.
-    Of two classes, ``ece`` and ``smece`` are of the probability of the positive one, as in the report, and
+    Of two classes, calibration errors are of the probability of the positive one, as in the report, and
     ``risk_auroc`` is added. Numbers that are undefined are left out. The report is text, in Markdown, where the tracker
     takes text.
 

@@ -316,7 +316,8 @@ def scorer(metric: str | Metric) -> _MetricScorer:
     """Return a scorer for ``cross_val_score``, ``GridSearchCV`` and others; larger is better.
 
     So a metric of which less is better, such as ``ece``, is negated, as scikit-learn's ``neg_log_loss`` is. The scores
-    are those of ``predict_proba``; a class that is missing in a fold's test samples does no harm.
+    are those of ``predict_proba``; a class that is missing in a fold's test samples does no harm. Calibration errors of
+    two classes are of the predicted class, unlike those of reports.
 
     Args:
         metric: Name of a metric, with options if need be (``ece(n_bins=20)``), or a metric.

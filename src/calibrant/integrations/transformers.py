@@ -33,7 +33,8 @@ class Calibration(TrainerCallback):  # type: ignore[misc, unused-ignore]  # of a
     its predictions, ``map.safetensors``. At the end the output folder gets the map of the model that the Trainer
     keeps: the best, with ``load_best_model_at_end``, else the last.
 
-    Sequences (n, t, k) count token by token, without labels of -100.
+    Sequences (n, t, k) count token by token, without labels of -100. Calibration errors of two classes are of the
+    predicted class, unlike those of reports.
 
     Args:
         method: Method of the catalogue, such as ``"temperature"`` or ``"auto"``.

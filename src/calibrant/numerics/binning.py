@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant.numerics.softmax import working_dtype
 
-_ON_THE_EDGE = 2.0**-22
+ON_THE_EDGE = 2.0**-22
 _BATCH = 1 << 16  # numbers on a GPU up to which bincount, which waits for the device, costs more than it saves
 _FEW = 1024  # columns up to which a matrix product sums by bin faster than one sum per bin
 
@@ -22,12 +22,12 @@ def bin_index(values: Tensor, n_bins: int) -> Tensor:
         >>> bin_index(torch.tensor([0.0, 0.1, 0.2, 0.21, 1.0]), 10).tolist()
         [0, 0, 1, 2, 9]
     """
-    return (values - _ON_THE_EDGE).mul_(n_bins).ceil_().sub_(1).clamp_(0, n_bins - 1).int()
+    return (values - ON_THE_EDGE).mul_(n_bins).ceil_().sub_(1).clamp_(0, n_bins - 1).int()
 
 
 def inner_edges(n_bins: int, device: torch.device | None = None) -> Tensor:
     """Return upper ends of all bins but the last, (n_bins - 1,), float64, consistent with :func:`bin_index`."""
-    return torch.arange(1, n_bins, dtype=torch.float64, device=device) / n_bins + _ON_THE_EDGE
+    return torch.arange(1, n_bins, dtype=torch.float64, device=device) / n_bins + ON_THE_EDGE
 
 
 def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:
@@ -61,7 +61,7 @@ def counts_by(index: Tensor, flag: Tensor, size: int, weights: Tensor | None = N
 
 def bin_ends(rising: Tensor, n_bins: int) -> list[int]:
     """Return where each bin ends among rising numbers: bin b holds the positions ends[b] to ends[b + 1]."""
-    edges = torch.arange(1, n_bins, dtype=rising.dtype, device=rising.device) / n_bins + _ON_THE_EDGE
+    edges = torch.arange(1, n_bins, dtype=rising.dtype, device=rising.device) / n_bins + ON_THE_EDGE
     inner: list[int] = torch.searchsorted(rising, edges, right=True).tolist()
     return [0, *inner, rising.shape[0]]
 
@@ -280,7 +280,7 @@ def _errors_between(before: Tensor, after: Tensor, correct: Tensor, *, n_bins: i
     passed = (index - bin_index(after, n_bins)).clamp_(min=0).flatten()
     which = torch.repeat_interleave(passed)  # once for each edge that a sample passes
     edge = (index.flatten() + passed.cumsum(0) - passed)[which] - torch.arange(len(which), device=which.device)
-    way = before.flatten()[which].double() - edge / n_bins - _ON_THE_EDGE
+    way = before.flatten()[which].double() - edge / n_bins - ON_THE_EDGE
     step = (way / (before - after).flatten()[which] * (_STEPS - 1)).ceil_().clamp_(0, _STEPS - 1).long()
     place = (which // len(correct) * n_bins + edge) * _STEPS + step
 

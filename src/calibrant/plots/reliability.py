@@ -310,9 +310,11 @@ def slice_figures(
     predictions = as_risk(predictions) if of_class else predictions
     for column, values in by.items():
         own = [one for one in slices if one.column == column]
-        shown = own[:_MOST_SLICES]
-        chosen = [inside.to(predictions.top.correct.device) for inside in samples_of(shown, {column: values})]
-        panels = diagrams.slice_reliability(predictions, [one.value for one in shown], chosen, n_bins=n_bins)
+        members = zip(own, samples_of(own, {column: values}), strict=True)
+        # Of a stream, none of the samples of a slice may have been kept.
+        shown = [(one, inside) for one, inside in members if bool(inside.any())][:_MOST_SLICES]
+        chosen = [inside.to(predictions.top.correct.device) for _, inside in shown]
+        panels = diagrams.slice_reliability(predictions, [one.value for one, _ in shown], chosen, n_bins=n_bins)
         key = "by_" + re.sub(r"\W+", "_", column)
         drawn[key] = plot_slices(panels, column=column, of=len(own), name=name, of_class=of_class, theme=theme)
     return drawn

@@ -53,7 +53,7 @@ def clamping_page(
         test: File of the test samples.
     """
     summary = record.summary
-    sections = [Section("Metrics and differences", _metrics(record), legend=_LEGEND)]
+    sections = [Section("Metrics and differences", _metrics(record), legend=_legend(record))]
     if record.parts:
         legend = " ".join(_PARTS[part.name] for part in record.parts)
         sections.append(Section("δ and the head apart", (_apart(record),), legend=legend))
@@ -69,7 +69,7 @@ def clamping_page(
         verdict=clamping_verdict(record),
         tone=_tone(record),
         number=_number(record),
-        brief=(Section("", (_brief(record),), legend=_LEGEND),),
+        brief=(Section("", (_brief(record),), legend=_legend(record)),),
         full_hint="All metrics and differences, δ and the head apart, the strengths tried, the fit",
         sections=(*sections, Section("The fit", items=tuple(_facts(record)))),
         notes=(*notes, *(summary.all_notes if failed else summary.notes)),
@@ -208,6 +208,11 @@ def _facts(record: ClampingEvaluation) -> list[str]:
             f"{certificate.passes:.0f} passes over {counted(summary.n_samples, 'sample')}"
         )
     return facts
+
+
+def _legend(record: ClampingEvaluation) -> str:
+    """Return what the marks mean, and what the ECE of two classes is of."""
+    return _LEGEND + (" The ECE is that of the predicted class." if record.n_classes == 2 else "")
 
 
 # Words.

@@ -102,7 +102,7 @@ def _streamed_sections(comparison: Comparison) -> list[Section]:
     shown = dict.fromkeys((UNCALIBRATED, comparison.recommended.name))
     errors = " and ".join(f"that of {name} to {streamed.auroc_error[name]:.1g}" for name in shown)
     ranks = f"Ranks are in bounded memory, so that an AUROC is exact to an error: {errors}."
-    sampled = "Charts" if comparison.n_classes > 2 else "Charts, differences of the ece and decisions"
+    sampled = "Charts" if comparison.n_classes > 2 else "Charts, differences of calibration errors and decisions"
     items = (ranks, f"{sampled} are of a uniform sample of {streamed.charted:,} test samples.")
     return [Section("Streamed", items=items)]
 

@@ -341,13 +341,14 @@ def _parts(evaluation: Evaluation) -> list[str]:
         for name, split in evaluation.corp.items()
     ]
     parts, terms = evaluation.murphy, evaluation.refinement_terms
+    of = "" if evaluation.risk is None else " of the predicted class"
     lines.append(
         f"top_brier {text(parts.brier)} = reliability {text(parts.reliability)} − resolution {text(parts.resolution)} "
         f"+ uncertainty {text(parts.uncertainty)} + within bins {text(parts.within_bin)} (Murphy, exact)"
     )
     lines.append(
         f"α {text(terms.alpha)} − β {text(terms.beta)} − γ {text(terms.gamma)} = {text(terms.equation_9)} (equation 9 "
-        f"of Singh et al., which is not an identity); exact: ece {text(terms.ece)} ≥ |confidence − accuracy| "
+        f"of Singh et al., which is not an identity); exact: ece{of} {text(terms.ece)} ≥ |confidence − accuracy| "
         f"{text(abs(terms.confidence_minus_accuracy))}"
     )
     return lines
@@ -408,7 +409,7 @@ _BRIEF_SLICES = 10  # of each column
 
 def _slice_sections(evaluation: Evaluation, slices: Sequence[Slice], *, most: int | None = None) -> list[Section]:
     """Return a section for every column, with its slices or the worst of them; the last one has the legend."""
-    of_class, streamed = evaluation.risk is not None, evaluation.streamed
+    of_class = evaluation.risk is not None
     columns = ("predicted", "observed") if of_class else ("confidence", "accuracy")
     subject = slice_subject(evaluation, slices)
     subject = subject and f": {subject}"
@@ -419,8 +420,6 @@ def _slice_sections(evaluation: Evaluation, slices: Sequence[Slice], *, most: in
         "samples; ▼ is further from 0 than theirs, ▲ closer, beyond noise. A slice of fewer than ten samples is not "
         "tested."
     )
-    if of_class and streamed is not None and streamed.sample < evaluation.n:
-        legend += f" All but n is of a uniform sample of {streamed.sample:,} samples."
     if any(slice_.n >= FEW and math.isnan(slice_.metrics["ece"].low) for slice_ in slices):
         legend += " One of a few clusters has no interval, and a weak test."
     sections, by_column = [], _by_column(slices)

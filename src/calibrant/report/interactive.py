@@ -104,9 +104,10 @@ def _slices(
         cells = None
         if drawn[one.column] < _MOST_PANELS:
             inside = samples_of([one], {one.column: by[one.column]})[0].to(predictions.top.correct.device)
-            top = _in_whole_samples(predictions[inside]).top
-            cells = _packed_cells(_cell_sums(top.confidence, top.correct, top.weights), _EXACT)
-            drawn[one.column] += 1
+            if bool(inside.any()):  # of a stream, none of its samples may have been kept
+                top = _in_whole_samples(predictions[inside]).top
+                cells = _packed_cells(_cell_sums(top.confidence, top.correct, top.weights), _EXACT)
+                drawn[one.column] += 1
         ece, rest = one.metrics["ece"], one.to_rest
         entries.append(
             {

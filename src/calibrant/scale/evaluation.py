@@ -47,7 +47,7 @@ from calibrant.predictions import Predictions, TopLabel, as_risk
 from calibrant.scale.risk import decisions_of, estimate_risks, outcomes_of, risk_of
 from calibrant.scale.slices import estimate_slice
 from calibrant.scale.state import GROUPS, EvaluationState
-from calibrant.slices import GapSums, Slice, gap_to_rest, rank_slices, samples_of, with_risk
+from calibrant.slices import Slice, SliceRisk, rank_slices, samples_of
 
 _CHUNK = 64  # resamples computed at a time
 
@@ -157,11 +157,8 @@ def evaluate_state_slices(
     error_rates: Sequence[float] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Slice]:
-    """Evaluate the slices by these columns, as :func:`calibrant.evaluate_slices` does those of samples in memory.
-
-    The risk of two classes is that of the kept samples.
-    """
-    sums, seed = state.slices, state.design.seed
+    """Evaluate the slices by these columns, as :func:`calibrant.evaluate_slices` does those of samples in memory."""
+    sums, risks, seed = state.slices, state.risk_slices, state.design.seed
     if unknown := [column for column in columns if column not in state.design.by]:
         known = ", ".join(map(repr, state.design.by)) or "nothing"
         raise InputError(f"states must be gathered by {unknown[0]!r} to be sliced by it; these are by {known}.")
@@ -169,20 +166,17 @@ def evaluate_state_slices(
     for (column, value), row in sorted(sums.rows.items()):
         if column in columns:
             progress(f"evaluating {column} = {value}")
-            rest = [place for (own, _), place in sums.rows.items() if own == column and place != row]
-            gaps = (sums.sums["gap"][:, row], sums.sums["gap"][:, rest].sum(1))
-            to_rest = gap_to_rest(*(GapSums(*numbers.tolist()) for numbers in gaps))
-            estimates = estimate_slice(sums, row, draws, seed=seed)
-            share = float(gaps[0][1] / (gaps[0] + gaps[1])[1]) if state.design.weighted else None
+            estimates, to_rest, risk = estimate_slice(sums, row, draws, seed=seed), sums.to_rest(row), None
+            if state.design.classes == 2:
+                of_risk, to_rest = estimate_slice(risks, row, draws, seed=seed), risks.to_rest(row)
+                risk = SliceRisk(*(of_risk[name] for name in ("confidence", "accuracy", "ece")))
+                estimates["ece"] = risk.ece
+            mass, of_column = sums.sums["gap"][1, row], sums.sums["gap"][1, sums.rows_of(column)].sum()
+            share = float(mass / of_column) if state.design.weighted else None
             error = float(Cells(*sums.sums["level"][[0, 1, 2, 0], row]).auroc_error)
             points = operating_points(**sums.ranked_cells(row), error_rates=error_rates) if error_rates else ()
-            slices.append(Slice(column, value, int(gaps[0][0]), estimates, math.nan, to_rest, share, error, points))
-    if state.design.classes == 2:
-        risks = as_risk(state.sample.predictions)
-        held = state.sample.columns(state.design.by, [value for _, value in sums.rows])
-        evidence: dict[str, Any] = {"n_bins": state.design.n_bins, "resamples": resamples, "seed": seed}
-        inside = samples_of(slices, held)
-        slices = [with_risk(one, risks, rows, **evidence) for one, rows in zip(slices, inside, strict=True)]
+            n = int(sums.sums["gap"][0, row])
+            slices.append(Slice(column, value, n, estimates, math.nan, to_rest, share, error, points, risk))
     return rank_slices(slices)
 
 

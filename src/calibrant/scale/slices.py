@@ -2,7 +2,7 @@
 
 A slice has what its line of a report needs: bins of confidence by group of samples, whose redrawing is the bootstrap;
 the counts at some 4,000 levels of confidence, for the noise floor and the ranks; and a few sums by group. That is
-350 kB, and less where there are many slices, which then have fewer groups.
+350 kB, twice that of two classes, and less where there are many slices, which then have fewer groups.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ from calibrant.metrics.states import (
 )
 from calibrant.numerics.binning import bin_index
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.slices import GapSums, check_few_values, gap_terms, slice_metrics
+from calibrant.slices import GapSums, GapToRest, check_few_values, gap_terms, gap_to_rest, slice_metrics
 
 _CELLS = RankedCells(4096)
 _MOST_NUMBERS, _FEWEST_GROUPS = 1 << 23, 16  # in the bins by group; more slices have fewer groups
@@ -120,6 +120,17 @@ class SliceSums:
         for name, numbers in other.sums.items():
             self.sums[name].index_add_(1, rows, numbers)
         return rows
+
+    def rows_of(self, column: str) -> list[int]:
+        """Return the rows of the slices by a column."""
+        return [row for (own, _), row in self.rows.items() if own == column]
+
+    def to_rest(self, row: int) -> GapToRest:
+        """Compare the mean gap of a slice with that of all other samples."""
+        column = next(own for (own, _), place in self.rows.items() if place == row)
+        others = [place for place in self.rows_of(column) if place != row]
+        gaps = (self.sums["gap"][:, row], self.sums["gap"][:, others].sum(1))
+        return gap_to_rest(*(GapSums(*numbers.tolist()) for numbers in gaps))
 
     def ranked_cells(self, row: int) -> dict[str, Any]:
         """Return the samples of one slice ranked by cells, and the edges of these, which are no edges of bins.

@@ -5,7 +5,8 @@ States of batches, files and days add up to that of all their samples. Besides t
 - the same sums over 256 groups of samples, whose redrawing is the bootstrap;
 - the counts of right and wrong predictions of every group at some 2,000 levels of confidence, likewise;
 - of two classes sums over cells of the probability of the positive one (:mod:`calibrant.scale.risk`);
-- sums over slices of the samples, if they are asked for (:mod:`calibrant.scale.slices`);
+- sums over slices of the samples, if they are asked for (:mod:`calibrant.scale.slices`), of two classes also of that
+  probability;
 - a uniform sample of at most 131,072 samples, for what sums do not tell: labels drawn from a calibrated model, the
   cross-fitted temperature, the kernel calibration error.
 
@@ -51,7 +52,7 @@ from calibrant.metrics.states import (
 )
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import Normalised, Wanted
-from calibrant.predictions import Predictions, TopLabel, ZeroCells, counted_samples
+from calibrant.predictions import Predictions, TopLabel, ZeroCells, as_risk, counted_samples
 from calibrant.scale.risk import ranked_risks, sums_of_risk
 from calibrant.scale.slices import SliceSums
 from calibrant.text import listed
@@ -64,7 +65,7 @@ _JOINED = 3  # bits: so many neighbouring cells (8) are one level of the bootstr
 _MOST_CLASS_NUMBERS = 1 << 20  # in the states of all classes by group; more classes have fewer groups
 _SAMPLE, _FEWEST_SAMPLED, _SAMPLED_NUMBERS = 1 << 17, 10_000, 1 << 22
 _ORDER = np.uint64((1 << 56) - 1)  # bits of a key that order the sample; the others choose the group
-FORMAT = Container("calibrant.state", 2, "the state of an evaluation", "Make one with `calibrant state`.")
+FORMAT = Container("calibrant.state", 3, "the state of an evaluation", "Make one with `calibrant state`.")
 
 
 def sample_keys(seed: int, shard: str, first: int, n: int) -> Keys:
@@ -180,6 +181,7 @@ class EvaluationState:
         self.slices = SliceSums(
             design.n_bins, GROUPS, of_all_classes=design.classes is not None, weighted=design.weighted
         )
+        self.risk_slices = SliceSums(design.n_bins, GROUPS, of_all_classes=False, weighted=design.weighted)
         self.sample = Sample(sample_size(design.classes))
         self.metrics = design.chosen()
         moments = BinnedMoments(design.n_bins)
@@ -215,6 +217,8 @@ class EvaluationState:
         if isinstance(samples, Predictions):
             self._add_classes(samples, class_group)
         rows = self.slices.add(samples, group, columns) if columns else None
+        if columns and self.design.classes == 2:
+            self.risk_slices.add(as_risk(samples), group, columns)
         self.sample.add(samples, keys, rows)
 
     def _add(self, name: str, state: Any, *, rows: int | None = None) -> None:
@@ -273,6 +277,8 @@ class EvaluationState:
         self.smallest = min(self.smallest, other.smallest)
         self.labelled = (self.labelled + other.labelled) % 2**64
         self.sample.merge(other.sample, self.slices.merge(other.slices) if self.design.by else None)
+        if self.design.by and self.design.classes == 2:
+            self.risk_slices.merge(other.risk_slices)
 
     # What is read off the sums.
 
@@ -349,7 +355,10 @@ class EvaluationState:
         return {"design": asdict(self.design), **facts, **(self.slices.document() if self.design.by else {})}
 
     def _tensors(self) -> dict[str, Tensor]:
-        sliced = {f"slices.{name}": numbers for name, numbers in self.slices.sums.items() if self.design.by}
+        parts = {"slices": self.slices} if self.design.by else {}
+        if self.design.by and self.design.classes == 2:
+            parts["risk_slices"] = self.risk_slices
+        sliced = {f"{part}.{name}": numbers for part, of in parts.items() for name, numbers in of.sums.items()}
         return {**self.sums, **sliced, **self.sample.tensors()}
 
     def to_bytes(self) -> bytes:
@@ -398,9 +407,10 @@ class EvaluationState:
         state.n, state.smallest = int(document["n"]), float(document["smallest"])
         state.labelled = int(document.get("labelled", 0))
         held = {name: tensors.pop(name) for name in [*tensors] if name.startswith("sample.")}
-        sliced = {name[7:]: tensors.pop(name) for name in [*tensors] if name.startswith("slices.")}
-        if design.by:
-            state.slices.restore(document, sliced)
+        for start, slices in (("slices.", state.slices), ("risk_slices.", state.risk_slices)):
+            sliced = {name.removeprefix(start): tensors.pop(name) for name in [*tensors] if name.startswith(start)}
+            if design.by and (design.classes == 2 or slices is state.slices):
+                slices.restore(document, sliced)
         state.sample = Sample.restore(held, design)
         state.sums = {name: values.double() for name, values in tensors.items()}
         return state

@@ -27,6 +27,7 @@ from calibrant.evidence import report_differences
 from calibrant.files import read_map_file, save, save_map
 from calibrant.files.choose import choose
 from calibrant.labels import Words
+from calibrant.numerics.binning import ON_THE_EDGE
 from calibrant.predictions import Predictions, TopLabel, as_risk
 from calibrant.report import to_html, to_html_fragment, to_plain
 from calibrant.report.clamping import clamping_page
@@ -247,7 +248,8 @@ def samples(  # noqa: PLR0913  # each is one way to choose samples
     parts = load_parts(source, progress)
     test, top = parts.test, parts.test.top
     claims = as_risk(test) if of_class else top
-    chosen = (claims.confidence <= high) & ((claims.confidence > low) | (low == 0))
+    place = claims.confidence.double() - ON_THE_EDGE  # bins end a little above their edges
+    chosen = (place <= high) & ((place > low) | (low == 0))
     if correct is not None:
         chosen &= top.correct == correct
     for wanted, given in ((predicted, "predicted"), (label, "labels")):

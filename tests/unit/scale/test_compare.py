@@ -147,7 +147,7 @@ def test_two_classes_are_compared_by_the_probability_of_the_positive_one(tmp_pat
     page = comparison_page(found)
     assert "Calibration errors are of the probability of the positive class" in page.sections[0].legend
     items = next(one for one in page.sections if one.title == "Streamed").items
-    assert items[1].startswith("Charts, differences of the ece and decisions are of a uniform sample of")
+    assert items[1].startswith("Charts, differences of calibration errors and decisions are of a uniform sample of")
 
 
 def test_a_shard_that_changes_stops_the_comparison(sets, tmp_path, monkeypatch):

@@ -12,8 +12,11 @@ from tests.unit.scale.test_state import predictions_of
 from calibrant import evaluate_slices
 from calibrant.errors import InputError
 from calibrant.labels import Words, encode
+from calibrant.plots.reliability import slice_figures
 from calibrant.predictions import TopLabel
-from calibrant.scale.evaluation import evaluate_state_slices, with_thresholds
+from calibrant.report.interactive import evaluation_charts
+from calibrant.scale import state as state_module
+from calibrant.scale.evaluation import evaluate_state, evaluate_state_slices, with_thresholds
 from calibrant.scale.slices import SliceSums
 from calibrant.scale.state import Design, EvaluationState, sample_keys
 from calibrant.slices import GapToRest, samples_of
@@ -41,11 +44,11 @@ def gathered(samples, cuts=(), *, seed: int = 0) -> EvaluationState:
 
 
 def given_as(kind: str):
-    samples = predictions_of(N, 3, weighted=kind == "weights")
+    samples = predictions_of(N, 2 if kind == "two classes" else 3, weighted=kind == "weights")
     return samples.top if kind == "top-label" else samples
 
 
-@pytest.mark.parametrize("kind", ["logits", "weights", "top-label"])
+@pytest.mark.parametrize("kind", ["logits", "weights", "top-label", "two classes"])
 def test_streamed_slices_have_the_numbers_of_those_in_memory(kind):
     samples = given_as(kind)
     memory = evaluate_slices(samples, by={"region": REGION, "shift": SHIFT}, resamples=200)
@@ -121,6 +124,29 @@ def test_slices_divided_in_any_way_add_up_to_the_whole(cuts, order):
     rows = torch.tensor([total.rows[one] for one in whole.rows])
     for name, numbers in whole.sums.items():
         torch.testing.assert_close(total.sums[name][:, rows], numbers, rtol=1e-12, atol=1e-10)
+
+
+def test_slices_of_two_classes_are_of_all_samples_also_where_few_are_kept(monkeypatch):
+    monkeypatch.setattr(state_module, "_SAMPLE", 100)
+    samples = predictions_of(N, 2)
+    memory = {one.value: one for one in evaluate_slices(samples, by={"region": REGION}, resamples=100)}
+    state = gathered(samples, [500])
+    slices = evaluate_state_slices(state, ["region"], resamples=100)
+    for one in slices:
+        expected = memory[one.value]
+        for name in ("predicted", "observed", "ece"):
+            value = getattr(expected.risk, name).value
+            assert getattr(one.risk, name).value == pytest.approx(value, abs=1e-9), (one.value, name)
+        assert one.to_rest.value == pytest.approx(expected.to_rest.value, nan_ok=True)
+    assert [one.value for one in slices] == list(memory)
+    # The kept samples hold none of the four of a value; its diagram is left out.
+    kept = state.sample
+    held = kept.columns(("region", "shift"), [value for _, value in state.slices.rows])["region"]
+    by = {"region": [held.distinct[code] for code in held.codes.tolist()]}
+    assert "few" not in by["region"]
+    assert len(slice_figures(kept.predictions, slices, by)["by_region"].axes) > 1
+    charts = evaluation_charts(evaluate_state(state, resamples=50), kept.predictions, slices=slices, by=by)
+    assert [one["cells"] is None for one in charts["slices"]] == [one.value == "few" for one in slices]
 
 
 def test_intervals_of_slices_are_as_wide_as_those_in_memory():
