@@ -117,8 +117,8 @@ def evaluate_risk(samples: Predictions | TopLabel, *, n_bins: int = 15, resample
     """Compare the probability of the positive class with how often that class occurs.
 
     Differences and ratios have Student's t intervals, by cluster where samples are in some, and differences where a
-    class is rare the width of Wilson's interval of its share; the curve is a logistic
-    regression on a restricted cubic spline of the log-odds, with the intervals of :func:`calibration_line`.
+    class is rare the width of Wilson's interval of its share; the curve is a logistic regression on a restricted cubic
+    spline of the log-odds, with the intervals of :func:`calibration_line`.
 
     Args:
         samples: Logits or probabilities of two classes with labels; or confidences, as risks of being right.

@@ -26,7 +26,7 @@ from calibrant.files.choose import LoadOptions
 from calibrant.files.load import load_detailed
 from calibrant.labels import joined_columns
 from calibrant.report import to_plain
-from calibrant.scale import Engine, Plan, evaluate_state, find_shards, gather
+from calibrant.scale import Engine, EvaluationState, Plan, evaluate_state, find_shards, gather
 from calibrant.slices import slice_words
 
 N, K = 900, 3
@@ -366,24 +366,16 @@ def test_workers_that_are_killed_at_random_moments_change_nothing(folder, monkey
         killer.join()
 
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
 @pytest.mark.parametrize("engine", ["torchrun", "dask", "ray", "spark"])
 def test_every_engine_gives_the_same_report(folder, tmp_path, engine):
     module = {"dask": "distributed", "ray": "ray", "spark": "pyspark", "torchrun": "torch"}[engine]
     pytest.importorskip(module)
     if engine == "spark" and shutil.which("java") is None:
         pytest.skip("Spark needs Java")
-    start = [sys.executable, "-m", "calibrant"]
-    if engine == "torchrun":
-        start = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node",
-            "2",
-            "-m",
-            "calibrant",
-        ]
+    start = [*TORCHRUN, "-m", "calibrant"] if engine == "torchrun" else [sys.executable, "-m", "calibrant"]
     report = tmp_path / "report.json"
     arguments = ["evaluate", str(folder), "--resamples", "100", "--json", str(report), "--engine", engine]
     arguments += (
@@ -397,6 +389,38 @@ def test_every_engine_gives_the_same_report(folder, tmp_path, engine):
     expected = evaluate_state(gathered(folder).state, resamples=100)
     text = report.read_text()
     assert f'"value": {expected.metrics["ece"].value!r}' in text
+
+
+# The command, which says in how many groups of processes it took part.
+COUNTED = """
+import torch.distributed as dist
+from calibrant.cli.main import run
+joined, join = [], dist.init_process_group
+dist.init_process_group = lambda *args, **options: joined.append(1) or join(*args, **options)
+try:
+    run()
+finally:
+    print("groups:", len(joined))
+"""
+
+
+def test_processes_of_torchrun_leave_out_rows_and_write_one_state(tmp_path):
+    """Finding the rows and gathering the others share one group of processes: a second one fails at times."""
+    samples, shards, out = predictions_of(400, 3), tmp_path / "preds", tmp_path / "all.state"
+    shards.mkdir()
+    for number in range(2):
+        part = samples[200 * number : 200 * (number + 1)]
+        logits = part.logits.numpy().copy()
+        logits[:3] = np.nan
+        np.savez(shards / f"{number}.npz", logits=logits, labels=part.labels.numpy())
+    (tmp_path / "counted.py").write_text(COUNTED)
+    command = [*TORCHRUN, str(tmp_path / "counted.py"), "state", str(shards), "-o", str(out)]
+    command += ["--engine", "torchrun", "--missing", "drop"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("Wrote ") == 1
+    assert done.stdout.count("groups: 1") == 2
+    assert EvaluationState.load(out)[0].n == 394
 
 
 def test_engines_that_do_not_exist_are_named():
