@@ -358,6 +358,7 @@ def made_diagnosis(*, seeds=(0, 1), alone=False):
         baseline="ce",
         maps=maps,
         n=2000,
+        n_classes=10,
         n_bins=15,
         resamples=500,
         seed=0,

@@ -346,6 +346,8 @@ def _print_results(runs: "Sequence[Run]", processes: ProcessGroup) -> None:
     for name, numbers in rows:
         line = f"{name:{width}}{after_name}{''.join(f'{number:>10}' for number in numbers)}"
         console.print(line, style="bold" if name == "run" else None, highlight=False, soft_wrap=True)
+    if len(RunFolder(folders[0]).settings().class_names) == 2:
+        console.print("The ECE is that of the predicted class.", style="dim", highlight=False, soft_wrap=True)
     test, calibration = folders[0] / "test.npz", folders[0] / "calibration.npz"
     commands = (f"evaluate {test}", f"compare {calibration} {test}", f"diagnose {folders[0].parent}")
     for command in commands if len(folders) > 1 else commands[:2]:

@@ -41,6 +41,7 @@ class Diagnosis(HasReport):
     baseline: str
     maps: tuple[str, ...]  # "uncalibrated", then those that were fitted
     n: int  # test samples; of weighted ones those that count
+    n_classes: int
     n_bins: int
     resamples: int
     seed: int
@@ -135,7 +136,8 @@ def diagnose(  # noqa: PLR0913  # one option each
             )
             for one in evaluated.candidates
         ),
-        baseline=first_name, maps=evaluated.map_names, n=evaluated.n, n_bins=n_bins, resamples=resamples, seed=seed,
+        baseline=first_name, maps=evaluated.map_names, n=evaluated.n, n_classes=evaluated.n_classes,
+        n_bins=n_bins, resamples=resamples, seed=seed,
         verdicts=tuple(verdict(one, first, by_map, n_compared=len(compared.means)) for one, by_map in pairs if by_map),
         calibratability=tuple(summaries.calibratability(one, first, by_map) for one, by_map in pairs),
         refinement=tuple(summaries.refinement(one, first, by_map, n_bins=n_bins) for one, by_map in pairs),

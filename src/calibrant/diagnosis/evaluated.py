@@ -105,6 +105,7 @@ class EvaluatedRun:
     oracle: Oracle
     splits: Mapping[str, ScoreSplit]  # log-loss and Brier score, uncalibrated
     calibration_rows: int
+    n_classes: int
 
 
 @final
@@ -137,6 +138,7 @@ class Evaluated:
     maps: tuple[Calibrator, ...]
     n_bins: int
     n: int  # test samples
+    n_classes: int
     effective_n: float | None = None  # of weighted ones
 
     @property
@@ -173,10 +175,11 @@ def evaluate_candidates(
             progress(run.path.name, next(places), total)
             runs.append(_evaluate(run, maps, n_bins))
         evaluated.append(EvaluatedCandidate(candidate, tuple(runs)))
-    top = evaluated[0].runs[0].outcomes[UNCALIBRATED].top
+    first = evaluated[0].runs[0]
+    top = first.outcomes[UNCALIBRATED].top
     assert top is not None, "the uncalibrated network needs no fit"
     effective = None if top.weights is None else top.effective_size
-    return Evaluated(tuple(evaluated), tuple(maps), n_bins, len(top), effective)
+    return Evaluated(tuple(evaluated), tuple(maps), n_bins, len(top), first.n_classes, effective)
 
 
 def _evaluate(run: DiagnosedRun, maps: Sequence[Calibrator], n_bins: int) -> EvaluatedRun:
@@ -196,7 +199,7 @@ def _evaluate(run: DiagnosedRun, maps: Sequence[Calibrator], n_bins: int) -> Eva
         splits = calibration_refinement(test) if len(test) >= _FEWEST else {}
     except FitError:  # all samples right, or all logits alike: no temperature is best
         splits = {}
-    return EvaluatedRun(run.seed, outcomes, temperature, oracle, splits, len(calibration))
+    return EvaluatedRun(run.seed, outcomes, temperature, oracle, splits, len(calibration), test.n_classes)
 
 
 def outcome_of(

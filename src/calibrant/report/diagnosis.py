@@ -43,7 +43,8 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
     runs, names = sum(len(one.seeds) for one in record.candidates), [one.name for one in record.candidates]
     trained = counted(runs, "run") + (f" of {counted(len(names), 'candidate')}" if runs > len(names) else "")
     seeds = "Means over seeds. " if _has_seeds(record) else ""
-    brief = f"{seeds}optimal: the lowest ECE of any temperature, an oracle's. {_marks(record)}".strip()
+    optimal = f"{_predicted_class(record)}optimal: the lowest ECE of any temperature, an oracle's."
+    brief = f"{seeds}{optimal} {_marks(record)}".strip()
     refined = "Refinement: does confidence separate right from wrong?"
     return Page(
         title="Diagnosis",
@@ -90,8 +91,8 @@ def _document(record: Diagnosis) -> dict[str, Any]:
     """Return the JSON report.
 
     ``verdict`` has the words; the rest are the fields of :class:`~calibrant.diagnosis.Diagnosis` under their names, but
-    for ``bins``. A number over runs has ``mean``, ``std``, ``lowest``, ``highest`` and ``values``, one per run.
-    Densities are left out, except for their medians.
+    for ``classes`` and ``bins``. A number over runs has ``mean``, ``std``, ``lowest``, ``highest`` and ``values``, one
+    per run. Densities are left out, except for their medians.
     """
     plain = record.as_dict()
     for candidate in plain["refinement"]:
@@ -100,8 +101,8 @@ def _document(record: Diagnosis) -> dict[str, Any]:
                 row["density"] = {name: part for name, part in row["density"].items() if name not in _DRAWN}
     for verdict, fields in zip(record.verdicts, plain["verdicts"], strict=True):
         fields["words"], fields["basis"] = candidate_words(record, verdict)
-    bins = plain.pop("n_bins")
-    return page.document("calibrant.diagnosis/1", {"verdict": diagnosis_verdict(record), "bins": bins, **plain})
+    fields = {"verdict": diagnosis_verdict(record), "classes": plain.pop("n_classes"), "bins": plain.pop("n_bins")}
+    return page.document("calibrant.diagnosis/1", fields | plain)
 
 
 def in_order(record: Diagnosis, records: Iterable[Any]) -> list[Any]:
@@ -381,9 +382,14 @@ def _legend(record: Diagnosis) -> str:
     options = f" ({', '.join(unusual)})" if unusual else ""
     legend = (
         f"ECE with {record.n_bins} bins: uncalibrated, then after each map, fitted on the calibration samples{options}."
-        f" optimal: the lowest of any temperature, searched on the test samples; an oracle, and no method. {seeds}"
+        " optimal: the lowest of any temperature, searched on the test samples; an oracle, and no method. "
     )
-    return f"{legend}{_marks(record)}".strip()
+    return f"{legend}{_predicted_class(record)}{seeds}{_marks(record)}".strip()
+
+
+def _predicted_class(record: Diagnosis) -> str:
+    """Return what the ECE of two classes is of: elsewhere it is that of the positive class."""
+    return "The ECE is that of the predicted class. " if record.n_classes == 2 else ""
 
 
 def _has_seeds(record: Diagnosis) -> bool:

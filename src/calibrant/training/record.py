@@ -123,7 +123,7 @@ def learned_epochs(correct: Tensor) -> Tensor:
 @final
 @dataclass(frozen=True)
 class HeldOutRecord:
-    """Metrics of a network on samples that it was not trained on."""
+    """Metrics of a network on samples that it was not trained on; the ECE is that of the predicted class."""
 
     accuracy: float
     nll: float

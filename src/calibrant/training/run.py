@@ -214,7 +214,10 @@ def _check_separate(sessions: Mapping[Session, Run]) -> None:
 @final
 @dataclass(frozen=True)
 class RunMetrics:
-    """Metrics of a finished run on its test samples, and at the temperature fitted on its calibration samples."""
+    """Metrics of a finished run on its test samples, and at the temperature fitted on its calibration samples.
+
+    The ECE is that of the predicted class, for two classes too.
+    """
 
     accuracy: float
     nll: float

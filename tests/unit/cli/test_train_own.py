@@ -90,6 +90,22 @@ def test_an_own_network_trains_on_own_vectors_and_is_diagnosed(train, calibrant,
     assert "focal" in out
 
 
+def test_two_classes_say_that_the_error_is_of_the_predicted_class(calibrant, tmp_path, monkeypatch):
+    images, labels = load_digits()
+    (tmp_path / "own_nets.py").write_text(NETS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "own_nets", raising=False)
+    for name, rows in {"train": slice(1000), "test": slice(1000, None)}.items():
+        np.savez(f"{name}.npz", inputs=images[rows].flatten(1).numpy(), labels=(labels[rows] > 4).long().numpy())
+    given = ("--model", "own_nets:build(classes=2)", "--data", "train.npz", "--test", "test.npz", *SHORT, "-o", "run")
+    code, out, err = calibrant("train", *given)
+    assert code == 0, err
+    assert "The ECE is that of the predicted class.\n" in out
+    assert "The ECE is that of the predicted class." in calibrant("diagnose", "run", "--full")[1].replace("\n", " ")
+    assert json.loads(calibrant("diagnose", "run", "--json", "-")[1])["classes"] == 2
+
+
 def test_the_same_command_gives_the_same_weights_and_another_network_is_refused(train, tmp_path):
 
     assert train("own_nets:build", "-o", "whole")[0] == 0

@@ -83,7 +83,7 @@ def evaluated_tops():
                 "uncalibrated": Outcome(top, {}),
                 "temperature": Outcome(after, {}, None if after is not None else "it could not be fitted"),
             }
-            return EvaluatedRun(seed, outcomes, 1.0, Oracle(0.0, 1.0), {}, 100)
+            return EvaluatedRun(seed, outcomes, 1.0, Oracle(0.0, 1.0), {}, 100, 10)
 
         candidates = tuple(
             EvaluatedCandidate(
@@ -93,7 +93,7 @@ def evaluated_tops():
             for name, runs in tops.items()
         )
         first = next(iter(tops.values()))[0]
-        return Evaluated(candidates, (TemperatureScaling(),), n_bins, len(first))
+        return Evaluated(candidates, (TemperatureScaling(),), n_bins, len(first), 10)
 
     return make
 

@@ -42,7 +42,7 @@ def test_it_can_be_written_as_json(found):
     assert plain["calibratability"][1]["t_tests"]["oracle"]["p"] == found.calibratability[1].t_tests["oracle"].p
     assert plain["calibratability"][1]["differences"]["uncalibrated"]["side"] in {"better", "worse", "alike"}
     assert set(plain["by_seed"]["label_smoothing(0.1)"]["uncalibrated"]["ece"]) == {"0", "1"}
-    assert set(plain) == {"candidates", "baseline", "maps", "n", "n_bins", "resamples", "seed", "verdicts",
+    assert set(plain) == {"candidates", "baseline", "maps", "n", "n_classes", "n_bins", "resamples", "seed", "verdicts",
                           "calibratability", "refinement", "directions", "coefficients", "validation_sizes", "epochs",
                           "learned_epochs", "by_seed", "shift", "map_settings", "effective_n"}  # fmt: skip
 

@@ -152,6 +152,7 @@ class Maker:
             baseline="ce",
             maps=MAPS,
             n=500,
+            n_classes=10,
             n_bins=15,
             resamples=100,
             seed=0,
