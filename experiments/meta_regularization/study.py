@@ -12,6 +12,8 @@ from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.datasets import Dataset, split_dataset
 from calibrant.losses import MetaLoss
 from calibrant.metrics import ACE, AUROC, ECE, MCE, NLL, SCE, Accuracy, Metric
+from calibrant.metrics.states import Binned
+from calibrant.predictions import Predictions
 from calibrant.training import EpochRecord, Session, TrainingData
 from calibrant.training.recipe import Selection
 from calibrant.training.record import features_of
@@ -43,6 +45,8 @@ FIRST = tuple(WAYS)[:8]  # with what Table 2 and the claims of Table 1 need
 SEEDS = range(3)
 RULES: tuple[Selection, ...] = ("last", "best", "best-nll")
 MEASURED: tuple[Metric, ...] = (Accuracy(), NLL(), ECE(), MCE(), ACE(), SCE(), AUROC())
+BINS = (10, 15, 20, 50, 100, 200, 500, 1000)  # Fig. 5, and 15
+DRAWN_BINS = (15, 100)  # Fig. 2 and 4: those with 20 and 50 bins follow from 100
 METHODS: dict[str, Calibrator] = {
     "TS": TemperatureScaling(),
     "TS (grid)": TemperatureScaling("ece-meta-regularization"),
@@ -88,7 +92,22 @@ def _evaluated(network: Network) -> dict[str, Any]:
         rule: {"epoch": epoch} | calibrated_rows(logits, network.labels, METHODS, MEASURED)
         for rule, (epoch, logits) in network.kept["rules"].items()
     }
-    return {"rules": rules, "epochs": network.kept["epochs"]}
+    test = Predictions.from_logits(network.kept["rules"]["best"][1]["test"], network.labels["test"])
+    return {"rules": rules, "epochs": network.kept["epochs"]} | _binned(test)
+
+
+def _binned(samples: Predictions) -> dict[str, Any]:
+    """Return ECE and MCE with each number of bins, and count, mean confidence and accuracy of the bins with samples."""
+    diagrams = {}
+    for n_bins in DRAWN_BINS:
+        bins = Binned(n_bins)(samples)
+        columns = (bins.count, bins.confidence / bins.count, bins.correct / bins.count)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        diagrams[str(n_bins)] = [[rounded(number) for number in row] for row in rows if row[0]]
+    errors = {
+        str(n_bins): [rounded(float(metric(samples))) for metric in (ECE(n_bins), MCE(n_bins))] for n_bins in BINS
+    }
+    return {"bins": errors, "diagrams": diagrams}
 
 
 def _gammas(session: Session) -> dict[str, float]:
