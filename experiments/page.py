@@ -52,13 +52,14 @@ def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> st
 
 
 def claims(entries: Sequence[Finding], title: str = "What holds") -> str:
-    """Return the table of the paper's claims for which there are records."""
+    """Return the table of the paper's claims for which there are records; an empty title leaves out the heading."""
     rows = [
         [about.what, f"**{each.verdict}**", interval(each.number, 2, signed=True), each.number.about, about.reason]
         for each in entries
         if isinstance(about := each.published, Claim) and each.number is not None
     ]
-    return table(title, ["claim of the paper", "verdict", "ours", "from", "why"], rows) if rows else ""
+    heads = ["claim of the paper", "verdict", "ours", "from", "why"]
+    return (table(title, heads, rows) if title else plain_table(heads, rows)) if rows else ""
 
 
 def number_by_number(entries: Sequence[Finding]) -> str:

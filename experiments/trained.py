@@ -133,7 +133,7 @@ class Training:
             catalogue.parse_any_loss(str(cell["loss"])),
             loaded.parts,
             RECIPES[str(cell.get("recipe", self.recipe))].changed(changed),
-            RuntimeOptions(evaluate_every=int(cell["evaluate_every"])),
+            RuntimeOptions(evaluate_every=int(cell["evaluate_every"]), traced=bool(cell.get("traced", False))),
             name=str(cell["method"]),
         )
 

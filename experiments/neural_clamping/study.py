@@ -36,6 +36,7 @@ from calibrant.models import DigitsCNN, build_model
 from calibrant.predictions import Predictions
 from calibrant.training import Recipe, Session, TrainingData, train_together
 from calibrant.training.stores import Standardise
+from experiments.evaluation import reliability_bins
 from experiments.neural_clamping.ablation import Ablation, ablation_of
 from experiments.neural_clamping.graphed import Graphed
 from experiments.neural_clamping.results import numbers_of, page_of
@@ -225,7 +226,6 @@ class _Bench:
     ) -> dict[str, Any]:
         """Return one model's numbers: with intervals, at other numbers of bins, and its reliability diagram."""
         estimates = known or estimate(predictions, MEASURED, resamples=self._resamples, seed=0)
-        diagram = reliability(predictions)
         return {
             "T": None if temperature is None else _rounded(temperature),
             "metrics": {
@@ -240,21 +240,8 @@ class _Bench:
                 for bins in BINS
             },
             "ece_floor": None if estimates["ece"].floor is None else _rounded(estimates["ece"].floor),
-            "reliability": diagram,
+            "reliability": reliability_bins(predictions),
         }
-
-
-def reliability(predictions: Predictions, n_bins: int = 15) -> list[list[float | None]]:
-    """Return count, mean confidence and accuracy of each bin of equal width that has samples."""
-    confidence, correct = predictions.confidence.double(), predictions.correct.double()
-    places = (confidence * n_bins).ceil().clamp(1, n_bins).long() - 1
-    found = []
-    for place in places.unique().tolist():
-        inside = places == place
-        found.append(
-            [int(inside.sum()), _rounded(float(confidence[inside].mean())), _rounded(float(correct[inside].mean()))]
-        )
-    return found
 
 
 def _differences(found: Mapping[str, Difference]) -> dict[str, list[float | None]]:

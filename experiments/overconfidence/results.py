@@ -10,6 +10,7 @@ from torch import Tensor
 from calibrant import catalogue
 from calibrant.diagnosis.over_seeds import two_sample
 from experiments.numbers import Estimate, Number, minus, over_seeds, pooled
+from experiments.overconfidence.figures import figure_numbers, figure_sections
 from experiments.overconfidence.pools import (
     DATA,
     FAMILIES,
@@ -112,7 +113,7 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
                     number = pooled(differences)
                     about = "1 seed, test samples" if len(differences) == 1 else number.about
                     found[f"{data}.{method} - CE.{row}.{metric}"] = number._replace(about=about)
-    return found | pool_numbers(groups, found)
+    return found | pool_numbers(groups, found) | figure_numbers(groups)
 
 
 def page_of(records: Sequence[Record], *, images: Path | None) -> str:
@@ -135,10 +136,11 @@ authors' code takes no gradient through the weight of focal loss, which "weight 
 {provenance(records)}{_earlier(records)}
 """
     groups = groups_of(records)
-    pooled_ids = pool_numbers(groups, numbers)
-    of_tables, of_pools = (
-        [each for each in entries if (each.published.id in pooled_ids) is of_pool] for of_pool in (False, True)
-    )
+    of_pools, of_figures, of_tables = list[Finding](), list[Finding](), list[Finding]()
+    pooled_ids, figure_ids = pool_numbers(groups, numbers), figure_numbers(groups)
+    for each in entries:
+        is_of_pool, is_of_figure = each.published.id in pooled_ids, each.published.id in figure_ids
+        (of_pools if is_of_pool else of_figures if is_of_figure else of_tables).append(each)
     has_pools, has_epochs = any(pool.data in DATA for pool in pools_of(groups, numbers)), has_curves(groups)
     if images is not None:
         draw_losses(images / "overconfidence-losses.png")
@@ -152,7 +154,8 @@ authors' code takes no gradient through the weight of focal loss, which "weight 
         for data in dict.fromkeys(data for data, _ in groups)
     ]
     pools = [POOLS * has_pools, EPOCHS * has_epochs, claims(of_pools, "What holds of the coefficients")]
-    parts = [claims(of_tables), BEFORE_AND_AFTER, *pools, *tables, number_by_number(entries), FIGURE]
+    figures = figure_sections(groups, of_figures, images)
+    parts = [claims(of_tables), BEFORE_AND_AFTER, *pools, *figures, *tables, number_by_number(entries), FIGURE]
     return page("Overconfidence: regularised losses before and after a map", "overconfidence", introduction, parts)
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from calibrant.calibrators import Calibrator, HistogramBinning, StructuredVectorScaling, TemperatureScaling
 from calibrant.datasets import Dataset, split_dataset
 from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Metric
 from calibrant.predictions import Predictions
 from calibrant.training import EpochRecord, TrainingData
-from experiments.evaluation import calibrated_rows, rounded
+from experiments.evaluation import calibrated_rows, errors_by_size, logits_by_learned_epoch, reliability_bins, rounded
 from experiments.overconfidence.results import numbers_of, page_of
 from experiments.runner import Scalar, Settings, Study, Table
 from experiments.trained import Network, Training
@@ -42,6 +43,8 @@ SIZED_POOLS = {
 }
 LOSSES = {"LS": "label_smoothing(smoothing={})", "L1": "logit_norm(weight={},p=1)", "Focal": "focal(gamma={})"}
 INVERSE = {"Inverse focal (2)": "inverse_focal(gamma=2)"}
+TRACED = ("cifar10", "cifar100"), SEEDS[-1]  # Fig. 5: networks whose training samples are evaluated after each epoch
+CALIBRATION_SIZES = (100, 200, 500, 1_000, 2_000)  # Fig. 3, whose numbers the paper does not print
 MEASURED: tuple[Metric, ...] = (Accuracy(), NLL(), ECE(), AUROC())
 # The first of each pair is the paper's.
 METHODS: dict[str, Calibrator] = {
@@ -51,6 +54,7 @@ METHODS: dict[str, Calibrator] = {
     "HB (equal mass)": HistogramBinning(),
     "SVS": StructuredVectorScaling(),
 }
+SIZED = {name: METHODS[name] for name in ("TS (grid)", "TS", "HB", "HB (equal mass)")}
 
 
 def _grid() -> Iterator[dict[str, Scalar]]:
@@ -62,10 +66,11 @@ def _grid() -> Iterator[dict[str, Scalar]]:
             "recipe": "overconfidence-newsgroups" if is_text else "overconfidence",
             "evaluate_every": 10,
         }
-        losses = _losses(coefficients) | (INVERSE if data == "cifar100" else {})
+        losses = _losses(coefficients) | (INVERSE if data in TRACED[0] else {})
         for seed in SEEDS:
+            traced: dict[str, Scalar] = {"traced": True} if data in TRACED[0] and seed == TRACED[1] else {}
             for method, loss in losses.items():
-                yield _cell(method, loss, seed) | common
+                yield _cell(method, loss, seed) | common | traced
         for method, loss in _pool(POOLS).items():
             if method not in losses:
                 yield _cell(method, loss, 0) | common
@@ -92,7 +97,7 @@ def _pool(pools: Mapping[str, Sequence[float]]) -> dict[str, str]:
 
 def _quick_grid() -> Iterator[dict[str, Scalar]]:
     common: dict[str, Scalar] = {"data": "digits", "network": "digits_cnn", "recipe": "overconfidence"}
-    common |= {"evaluate_every": 2, "epochs": 4, "batch_size": 64}
+    common |= {"evaluate_every": 2, "epochs": 4, "batch_size": 64, "traced": True}
     for method, loss in ({"CE": "ce"} | _pool({"LS": (0.09,), "L1": (0.01,)})).items():
         yield _cell(method, loss, 0) | common
 
@@ -110,8 +115,19 @@ def _evaluated(network: Network) -> dict[str, Any]:
     logits, labels = network.logits, network.labels
     calibration = Predictions.from_logits(logits["calibration"], labels["calibration"])
     epochs = [_in_short(each) for each in network.session.records if each.held_out]
-    rows = calibrated_rows(logits, labels, METHODS, MEASURED)
-    return {"calibration_ece": rounded(ECE()(calibration))} | rows | {"epochs": epochs}
+    found = {"calibration_ece": rounded(ECE()(calibration))} | calibrated_rows(logits, labels, METHODS, MEASURED)
+    found |= {"calibration_samples": len(calibration), "epochs": epochs, "diagrams": _diagrams(logits, labels)}
+    found["sizes"] = errors_by_size(logits, labels, SIZED, CALIBRATION_SIZES)
+    if network.session.trace is not None:
+        found["learned"] = logits_by_learned_epoch(network.session.trace)
+    return found
+
+
+def _diagrams(logits: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> dict[str, list[list[float]]]:
+    """Return the reliability of the test samples, uncalibrated and by the paper's temperature."""
+    calibration, test = (Predictions.from_logits(logits[part], labels[part]) for part in ("calibration", "test"))
+    scaled = METHODS["TS (grid)"].fit(calibration).transform(test)
+    return {"none": reliability_bins(test), "TS (grid)": reliability_bins(scaled)}
 
 
 def _in_short(record: EpochRecord) -> dict[str, float]:
@@ -135,6 +151,7 @@ FIGURE_4 = Table(
     "Fig. 4, label smoothing over epochs",
     (*(f"method={name}" for name in ("CE", *_pool({"LS": POOLS["LS"]}))), "train_samples=None"),
 )
+FIGURE_5 = Table("Fig. 2, 3 and 5, traced networks", ("traced=True",))
 FIGURE_6 = Table("Fig. 6, inverse focal loss", ("data=cifar100", "method=CE", *(f"method={name}" for name in INVERSE)))
 OVERCONFIDENCE_STUDY = Study(
     name="overconfidence",
@@ -145,5 +162,5 @@ OVERCONFIDENCE_STUDY = Study(
     prepare=Training(_evaluated, divide=_divided).prepare,
     numbers=numbers_of,
     page=page_of,
-    tables=(*_tables(), FIGURE_1, FIGURE_1D, FIGURE_4, FIGURE_6),
+    tables=(*_tables(), FIGURE_1, FIGURE_1D, FIGURE_4, FIGURE_5, FIGURE_6),
 )

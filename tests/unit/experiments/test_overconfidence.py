@@ -1,9 +1,13 @@
 """The study of overconfidence: the small grid end to end, and what its records are turned into."""
 
+import math
+
 import pytest
 import torch
 from experiments.__main__ import STUDIES, main
-from experiments.overconfidence.results import loss_curve, numbers_of, page_of
+from experiments.overconfidence.figures import figure_numbers
+from experiments.overconfidence.results import PUBLISHED, groups_of, loss_curve, numbers_of, page_of
+from experiments.published import read_published
 
 
 @pytest.mark.usefixtures("here")
@@ -17,8 +21,12 @@ def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     assert {path.name for path in (tmp_path / "images").iterdir()} == {
         "overconfidence.png",
         "overconfidence-epochs.png",
+        "overconfidence-learned.png",
         "overconfidence-losses.png",
+        "overconfidence-reliability.png",
+        "overconfidence-sizes.png",
     }
+    assert "## Logits by the epoch of learning" in page
     assert "3 cells done" in capfd.readouterr().out
 
 
@@ -46,6 +54,53 @@ def test_the_grid_has_the_papers_coefficients_and_five_seeds():
     ]
     assert len(table) == 20
     assert {cell["loss"] for cell in cells if cell["method"] == "L1 (0.01)"} == {"logit_norm(weight=0.01,p=1)"}
+
+
+def test_every_claim_about_figures_2_3_and_5_is_one_that_traced_networks_of_the_grid_will_have():
+    cells = [cell.settings for cell in STUDIES["overconfidence"].cells(quick=False) if "traced" in cell.settings]
+    found = figure_numbers(
+        groups_of([pictured(cell["method"], data=cell["data"], seed=cell["seed"]) for cell in cells])
+    )
+    marks = (".gap below half", " samples.ece", ".learned.spread", ".learned.correlation")
+    claims = [each.id for each in read_published(PUBLISHED) if each.id.endswith(marks)]
+    assert len(claims) == 32
+    assert found.keys() >= set(claims)
+
+
+def pictured(method, seed=4, sizes=(0.03, 0.05), correlation=-0.5, **settings):
+    record = trained(method, seed, 0.02, **settings)
+    rows, low, high = record["numbers"]["rows"], [100, 0.3, 0.2], [300, 0.9, 0.8]
+    rows |= dict.fromkeys(("TS", "HB", "HB (equal mass)"), rows["none"])
+    record["numbers"] |= {
+        "diagrams": {"none": [low, high], "TS (grid)": [high]},
+        "sizes": {name: {"500": list(sizes)} for name in ("TS (grid)", "TS", "HB", "HB (equal mass)")},
+        "learned": {"spread": [2.0, 1.9, 2.1], "correlation": [correlation, correlation - 0.03, correlation + 0.03]},
+    }
+    return record
+
+
+def test_the_gap_where_confidence_is_low_has_a_binomial_interval():
+    numbers = figure_numbers(groups_of([pictured("CE")]))
+    gap, half = numbers["cifar100.CE.none.gap below half"], 196 * (0.2 * 0.8 / 100) ** 0.5
+    assert gap[:3] == pytest.approx((10, 10 - half, 10 + half))
+    assert numbers["cifar100.CE.TS (grid).gap below half"][:3] == (0, -100, 100)  # no bin below one half
+
+
+def test_draws_of_calibration_samples_are_compared_one_by_one():
+    numbers = figure_numbers(groups_of([pictured("CE"), pictured("LS (0.09)", sizes=(0.05, 0.08))]))
+    number = numbers["cifar100.LS (0.09) - CE.TS (grid).500 samples.ece"]
+    draws = 12.706 * 0.5**0.5 / 2**0.5  # percent: deviation √.5 of 2 and 3, two of them
+    assert number.value == pytest.approx(2.5)
+    assert number.low == pytest.approx(2.5 - math.hypot(draws, 0.3, 0.4))
+    assert number.about == "1 seed, 2 draws and the test samples"
+    assert numbers["cifar100.CE.HB - TS (grid).500 samples.ece"].value == 0
+
+
+def test_what_logits_tell_of_learning_is_compared_with_the_cross_entropy():
+    numbers = figure_numbers(groups_of([pictured("CE"), pictured("LS (0.09)", correlation=-0.2)]))
+    number = numbers["cifar100.LS (0.09) - CE.learned.correlation"]
+    assert number[:3] == pytest.approx((0.3, 0.3 - math.hypot(0.03, 0.03), 0.3 + math.hypot(0.03, 0.03)))
+    assert number.about == "1 seed, training samples"
 
 
 def test_curves_of_losses_are_their_formulas():

@@ -8,12 +8,9 @@ import torch
 from experiments.__main__ import STUDIES, main
 from experiments.neural_clamping.graphed import Folded, folded
 from experiments.neural_clamping.results import numbers_of
-from experiments.neural_clamping.study import reliability
 from torch import nn
 
-from calibrant.metrics import ECE
 from calibrant.models import build_model
-from calibrant.predictions import Predictions
 
 
 @pytest.mark.usefixtures("here")
@@ -82,16 +79,6 @@ def test_a_network_is_folded_where_a_gradient_is_wanted_alone():
         for each, leaf in zip((fast, network), leaves, strict=True)
     ]
     torch.testing.assert_close(*gradients)
-
-
-def test_the_reliability_in_a_record_adds_up_to_the_ece():
-    logits = torch.randn(500, 4, generator=torch.manual_seed(0))
-    predictions = Predictions.from_logits(logits, torch.randint(4, (500,), generator=torch.manual_seed(1)))
-    bins = reliability(predictions)
-    total = sum(count for count, _, _ in bins)
-    error = sum(count / total * abs(confidence - accuracy) for count, confidence, accuracy in bins)
-    assert total == 500
-    assert error == pytest.approx(float(ECE()(predictions)), abs=1e-5)  # records have six digits
 
 
 def fit(seed, gamma, value, *, start="random", calibration=0.01):
