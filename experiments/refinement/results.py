@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from experiments.diagrams import draw_densities
 from experiments.numbers import Estimate, Number, minus, pooled
 from experiments.page import claims, interval, number_by_number, page, provenance, save, table
 from experiments.published import findings, read_published
@@ -38,6 +39,14 @@ Each way to train beside the cross-entropy of the same network: left is a lower 
 that separates right from wrong less well. Crosses are 95 % intervals.
 
 ![Difference of AUROC against difference of ECE](images/refinement.png)
+"""
+DENSITIES = """
+## Confidences of right and of wrong predictions
+
+Fig. 2 of the paper has the baseline's; here each way to train beside it, of the first seed that has them. The further
+the two curves lie apart, the better the confidence tells right from wrong.
+
+![Shares of right and of wrong predictions by confidence](images/refinement-densities.png)
 """
 Runs: TypeAlias = dict[int, Any]  # rows of one set of test samples, by seed
 
@@ -100,10 +109,13 @@ training samples. All in percent; the Brier score is summed over classes, ECE ha
 interval: of the test images, and of the seeds where there are several; a difference is taken seed by seed. **A verdict
 from one seed is about those networks alone.** {provenance(records)}
 """
+    densities = _densities(records)
     if images is not None:
         _draw(numbers, groups, images / "refinement.png")
+        if densities:
+            draw_densities(densities, images / "refinement-densities.png", columns=5)
     tables = [_table(*panel, groups, numbers) for panel in dict.fromkeys(place[:2] for place in groups)]
-    parts = [claims(entries), *tables, FIGURE, number_by_number(entries)]
+    parts = [claims(entries), *tables, FIGURE, DENSITIES * bool(densities), number_by_number(entries)]
     return page("Calibrated training and the order of confidences", "refinement", introduction, parts)
 
 
@@ -130,6 +142,15 @@ def _groups(records: Sequence[Record], kind: str = "rows") -> dict[tuple[str, st
             groups.setdefault((data, cell["network"], cell["method"]), {})[cell["seed"]] = rows
     order = list(DATA)
     return dict(sorted(groups.items(), key=lambda group: order.index(group[0][0])))
+
+
+def _densities(records: Sequence[Record]) -> dict[str, Mapping[str, Sequence[int]]]:
+    """Return the confidences of each network's own test samples by a title, of the first seed that has them."""
+    return {
+        f"{NETWORKS[network]}, {DATA[data]}\n{method}": runs[min(runs)]
+        for (data, network, method), runs in _groups(records, "densities").items()
+        if any(each["cell"]["data"] == data for each in records)
+    }
 
 
 def _rows_of(runs: Runs) -> list[str]:

@@ -17,8 +17,9 @@ from calibrant.datasets import Dataset, Samples, read_shifted
 from calibrant.datasets.image_folder import pictures_by_class
 from calibrant.datasets.pictures import Pictures
 from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Brier, Metric
+from calibrant.predictions import Predictions
 from calibrant.training import TrainingData
-from experiments.evaluation import calibrated_rows, rounded
+from experiments.evaluation import calibrated_rows, confidence_counts, rounded
 from experiments.refinement.results import numbers_of, page_of
 from experiments.runner import Scalar, Settings, Study, Table
 from experiments.trained import Network, Training, holdout
@@ -107,7 +108,13 @@ def _shifted(path: Path, dataset: Dataset) -> Samples:
 def _evaluated(network: Network) -> dict[str, Any]:
     accuracy = network.session.records[-1].accuracy
     maps = IMAGENET_MAPS if network.cell["data"] == "imagenet" else MAPS
-    return {"training_accuracy": rounded(accuracy)} | _rows(network.logits, network.labels, maps)
+    logits, labels = network.logits, network.labels
+    densities = {
+        name: confidence_counts(Predictions.from_logits(logits[name], labels[name]))
+        for name in logits
+        if name != "calibration"
+    }
+    return {"training_accuracy": rounded(accuracy), "densities": densities} | _rows(logits, labels, maps)
 
 
 def _rows(

@@ -24,7 +24,8 @@ def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     page = (tmp_path / "refinement-study.md").read_text(encoding="utf-8")
     assert "## small CNN on digits" in page
     assert "| MX | TS (1.5) | 1 | " in page
-    assert (tmp_path / "images" / "refinement.png").exists()
+    assert "## Confidences of right and of wrong predictions" in page
+    assert {each.name for each in (tmp_path / "images").iterdir()} == {"refinement.png", "refinement-densities.png"}
     assert "2 cells done" in capfd.readouterr().out
 
 
