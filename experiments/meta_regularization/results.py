@@ -1,15 +1,14 @@
-"""What the records of the meta-regularisation study say: numbers to check, and the page with its figure."""
+"""What the records of the meta-regularisation study say: numbers to check, and the page."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import inf
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from experiments.numbers import Estimate, Number, minus, pooled
-from experiments.page import claims, interval, number_by_number, page, provenance, save, table
+from experiments.meta_regularization.figures import bins_section, epochs_section, reliability_section
+from experiments.numbers import Estimate, Number, minus, over_seeds, pooled
+from experiments.page import claims, interval, number_by_number, page, provenance, table
 from experiments.published import Claim, Published, findings, read_published
 from experiments.records import Record
 
@@ -26,6 +25,7 @@ COLUMNS = {
     "ace": ("ACE", 100, 2),
     "sce": ("classwise ECE", 100, 3),
 }
+BASELINES = ("Focal", "CE", "FLγ", "CE-DECE", "FLγ-SECE")  # that differences are taken to
 MOST = {metric: inf if metric == "nll" else 100.0 for metric in COLUMNS}
 
 
@@ -46,7 +46,7 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
         for rule, row, metric in product(RULES, ("none", "TS", "TS (grid)"), COLUMNS):
             estimates = [_estimate(run[rule]["rows"][row], metric) for run in runs.values()]
             found[f"{data}.{method}.{rule}.{row}.{metric}"] = _within(pooled(estimates), 0.0, metric)
-        for other, rule, metric in product({"Focal", "CE", "FLγ", "CE-DECE"} - {method}, RULES, COLUMNS):
+        for other, rule, metric in product(_others(method), RULES, COLUMNS):
             others = groups.get((data, other), {})
             differences = [
                 minus(*(_estimate(run[rule]["rows"]["none"], metric) for run in (runs[seed], others[seed])))
@@ -56,6 +56,28 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
                 number = _within(pooled(differences), -MOST[metric], metric)
                 about = "1 seed, test samples" if len(differences) == 1 else number.about
                 found[f"{data}.{method} - {other}.{rule}.{metric}"] = number._replace(about=about)
+    return found | _bin_numbers(records)
+
+
+def _others(method: str) -> list[str]:
+    return [other for other in BASELINES if other != method]
+
+
+def _bin_numbers(records: Sequence[Record]) -> dict[str, Number]:
+    """Return differences of ECE and MCE with each number of bins, in percent, over the seeds that both methods have."""
+    found: dict[str, Number] = {}
+    groups: dict[tuple[str, str], dict[int, dict[str, list[float]]]] = {}
+    for record in records:
+        if "bins" in record["numbers"]:
+            cell = record["cell"]
+            groups.setdefault((cell["data"], cell["method"]), {})[cell["seed"]] = record["numbers"]["bins"]
+    for (data, method), runs in groups.items():
+        for other in _others(method):
+            others = groups.get((data, other), {})
+            shared = sorted(runs.keys() & others.keys())
+            for n_bins, (place, metric) in product(runs[shared[0]] if shared else (), enumerate(("ece", "mce"))):
+                differences = [100 * (runs[seed][n_bins][place] - others[seed][n_bins][place]) for seed in shared]
+                found[f"{data}.{method} - {other}.{n_bins} bins.{metric}"] = over_seeds(differences)
     return found
 
 
@@ -93,9 +115,11 @@ Trained: {_times(records)}.
         if own:
             published = {each.published.id: each.published for each in entries}
             parts += [_outcome(data, own, numbers, published), _table(data, own, numbers), _gammas(own)]
-            parts.append(_figure(own, title, data, images))
+            parts += [
+                section(own, title, data, images) for section in (epochs_section, bins_section, reliability_section)
+            ]
     parts.append(number_by_number(entries))
-    return page("Meta-regularisation, Tables 1 and 2", "meta-regularization", introduction, parts)
+    return page("Meta-regularisation, Tables 1 to 3", "meta-regularization", introduction, parts)
 
 
 def _outcome(
@@ -199,7 +223,7 @@ def _table(data: str, records: Sequence[Record], numbers: dict[str, Number]) -> 
             ]
             cells += [interval(numbers[f"{data}.{method}.{rule}.{row}.ece"], 2) for row in ("TS", "TS (grid)")]
             rows.append([method, str(len(runs)), f"{words}: {epochs}", *cells])
-    return table(f"Tables 1 and 2, {DATA[data]}", [*heads, "ECE at T", "ECE at T (grid)"], rows)
+    return table(f"Tables 1 to 3, {DATA[data]}", [*heads, "ECE at T", "ECE at T (grid)"], rows)
 
 
 def _gammas(records: Sequence[Record]) -> str:
@@ -229,47 +253,3 @@ def _estimate(row: Mapping[str, Sequence[float]], metric: str) -> Estimate:
     _, scale, _ = COLUMNS[metric]
     value, low, high = (scale * end for end in row["accuracy" if metric == "error" else metric])
     return (100 - value, 100 - high, 100 - low) if metric == "error" else (value, low, high)
-
-
-def _figure(records: Sequence[Record], title: str, data: str, images: Path | None) -> str:
-    name = f"meta-regularization-epochs-{data}.png"
-    if images is not None:
-        _draw(records, images / name)
-    return (
-        "### Over the epochs\n\nThe network's rate falls at three and five sevenths of the epochs. Lines are means "
-        "over as many networks as the brackets say, bands their lowest and highest.\n\n"
-        f"![{title}: test ECE, test log-loss and mean γ over the epochs](images/{name})"
-    )
-
-
-def _draw(records: Sequence[Record], path: Path) -> None:
-    from calibrant.plots.layout import SIZES, bare_axes, name_axes, new_figure, theme_named
-
-    theme = theme_named("light")
-    figure = new_figure(theme, width=11.0, height=3.9)
-    methods = _methods(records)
-    colours = (theme.ink, theme.under, theme.ink, theme.over, theme.muted, theme.muted, theme.under, theme.over)
-    lines = ("-", "-", "--", "-", "-", "--", "--", "--")
-    panels = (("test_ece", 100, "Test ECE, %"), ("test_nll", 1, "Test log-loss"), ("gamma_mean", 1, "Mean γ"))
-    for place, (name, scale, words) in enumerate(panels):
-        ax = figure.add_subplot(1, len(panels), place + 1)
-        bare_axes(ax, theme, lines=True)
-        for method, colour, line in zip(methods, colours, lines, strict=False):
-            by_epoch = defaultdict[int, list[float]](list)
-            for record in records:
-                if record["cell"]["method"] == method:
-                    for each in record["numbers"]["epochs"]:
-                        if name in each:
-                            by_epoch[each["epoch"]].append(scale * each[name])
-            if by_epoch:
-                low, mean, high = zip(*[(min(y), fmean(y), max(y)) for y in by_epoch.values()], strict=True)
-                label = f"{method} ({len(next(iter(by_epoch.values())))})"
-                ax.plot(list(by_epoch), mean, color=colour, linestyle=line, linewidth=1.6, label=label)
-                ax.fill_between(list(by_epoch), low, high, color=colour, alpha=0.1, linewidth=0)
-        name_axes(ax, theme, "Epoch", words)
-        if name != "test_nll":
-            ax.set_ylim(bottom=0)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    looks = {"frameon": False, "fontsize": SIZES["note"], "labelcolor": theme.ink}
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, **looks)
-    save(figure, path)

@@ -152,7 +152,10 @@ FIGURE_4 = Table(
     (*(f"method={name}" for name in ("CE", *_pool({"LS": POOLS["LS"]}))), "train_samples=None"),
 )
 FIGURE_5 = Table("Fig. 2, 3 and 5, traced networks", ("traced=True",))
-FIGURE_6 = Table("Fig. 6, inverse focal loss", ("data=cifar100", "method=CE", *(f"method={name}" for name in INVERSE)))
+FIGURE_6 = Table(
+    "Fig. 6, inverse focal loss",
+    (*(f"data={data}" for data in TRACED[0]), "method=CE", *(f"method={name}" for name in INVERSE)),
+)
 OVERCONFIDENCE_STUDY = Study(
     name="overconfidence",
     title="Do Not Be Afraid of Overconfidence, Wang et al. 2021",

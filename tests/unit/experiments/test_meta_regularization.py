@@ -1,10 +1,19 @@
 """The meta-regularisation study: the small grid end to end, and what its records are turned into."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
+import torch
 from experiments.__main__ import STUDIES, main
-from experiments.meta_regularization.results import numbers_of
+from experiments.evaluation import reliability_bins
+from experiments.meta_regularization.figures import LOOKS, merged
+from experiments.meta_regularization.results import PUBLISHED, numbers_of
+from experiments.meta_regularization.study import BINS
+from experiments.published import read_published
+
+from calibrant.predictions import Predictions
 
 
 @pytest.mark.usefixtures("here")
@@ -18,7 +27,12 @@ def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     assert "| FLγ-SECE | 1 | best error: " in page
     assert "- FLγ-SECE, seed 0, calibration: 2: " in page
     assert "- FLγ-SECE, seed 0, test: 2: " in page
-    assert (tmp_path / "images" / "meta-regularization-epochs-digits.png").exists()
+    assert {each.name for each in (tmp_path / "images").iterdir()} == {
+        f"meta-regularization-{figure}-digits.png" for figure in ("epochs", "bins", "reliability")
+    }
+    record = json.loads(Path(records).read_text(encoding="utf-8").splitlines()[0])["numbers"]
+    for rule, places in {"ece": 0, "mce": 1}.items():
+        assert record["bins"]["15"][places] == pytest.approx(record["rules"]["best"]["rows"]["none"][rule][0], rel=1e-5)
     assert "2 cells done" in capfd.readouterr().out
 
 
@@ -44,12 +58,40 @@ def test_the_papers_own_length_is_declared():
     assert len({cell.key for cell in cells}) == len(cells)
 
 
-def trained(method, seed, accuracy, ece):
+def test_every_number_of_table_3_and_figure_5_is_one_that_the_grid_will_have():
+    cells = [cell.settings for cell in STUDIES["meta-regularization"].cells(quick=False)]
+    records = [trained(cell["method"], cell["seed"], 0.7, 0.1, data=cell["data"]) for cell in cells]
+    for record in records:
+        record["numbers"]["bins"] = {str(n_bins): [0.02, 0.2] for n_bins in BINS}
+    found = numbers_of(records)
+    assert all(each.id in found for each in read_published(PUBLISHED))
+    assert {cell["method"] for cell in cells} <= set(LOOKS)
+
+
+def test_bins_of_a_hundred_become_those_of_fewer():
+    logits = 3 * torch.randn(2000, 5, generator=torch.manual_seed(0))
+    predictions = Predictions.from_logits(logits, torch.randint(5, (2000,), generator=torch.manual_seed(1)))
+    for n_bins in (20, 50):
+        coarse = merged(reliability_bins(predictions, 100), 100 // n_bins)
+        for ours, expected in zip(coarse, reliability_bins(predictions, n_bins), strict=True):
+            assert ours == pytest.approx(expected, rel=1e-4)
+
+
+def test_errors_by_number_of_bins_are_compared_seed_by_seed():
+    records = [trained(method, seed, 0.7, 0.1) for method in ("CE", "FLγ-SECE") for seed in (0, 1)]
+    for record, error in zip(records, (0.05, 0.07, 0.02, 0.03), strict=True):
+        record["numbers"]["bins"] = {"10": [error, 10 * error]}
+    number = numbers_of(records)["cifar100.FLγ-SECE - CE.10 bins.mce"]
+    half = 12.706 * 50**0.5 / 2**0.5  # percent: deviation √50 of -30 and -40, two of them
+    assert number[:3] == pytest.approx((-35, -35 - half, -35 + half))
+
+
+def trained(method, seed, accuracy, ece, data="cifar100"):
     metrics = {name: [0.5, 0.4, 0.7] for name in ("nll", "mce", "ace", "sce", "auroc")}
     metrics |= {"accuracy": [accuracy, accuracy - 0.01, accuracy + 0.02], "ece": [ece, ece - 0.003, ece + 0.004]}
     rows = dict.fromkeys(("none", "TS", "TS (grid)"), metrics)
     rules = {rule: {"epoch": 10, "T": {}, "rows": rows} for rule in ("last", "best", "best-nll")}
-    return {"cell": {"method": method, "data": "cifar100", "seed": seed}, "numbers": {"rules": rules, "epochs": []}}
+    return {"cell": {"method": method, "data": data, "seed": seed}, "numbers": {"rules": rules, "epochs": []}}
 
 
 def test_accuracy_becomes_error_with_its_interval_turned_around():
