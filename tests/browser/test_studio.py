@@ -271,6 +271,26 @@ def test_columns_weights_slices_and_onnx(studio, animals):
     assert "def calibrate(probabilities):" in Path(waiting.value.path()).read_text()
 
 
+def test_columns_that_the_labels_name_are_used_with_one_click(studio, tmp_path, arrays):
+    probs, labels = arrays
+    names = ["Boots, ankle", "<b>Sandal</b>", "fox", "owl"]
+    rows = [",".join([*map(str, row), f'"{names[label]}"', "7.5"]) for row, label in zip(probs, labels, strict=True)]
+    header = ",".join([*(f'"{name}"' for name in names), "truth", "price"])
+    path = tmp_path / "forest.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    upload(studio, path)
+    studio.get_by_role("button", name="Use these columns").click()
+    expect(studio.locator("select.used")).to_have_count(5)
+    expect(studio.get_by_label("Use of price")).to_have_value("")
+    studio.get_by_label("Use of owl").select_option("")  # one less, then again: commas in names separate nothing
+    expect(studio.locator("select.used")).to_have_count(4)
+    studio.get_by_label("Use of owl").select_option("scores")
+    expect(studio.locator("select.used")).to_have_count(5)
+    evaluate(studio)
+    test = load(path, kind="probs", scores=names, labels="truth")
+    expect(studio.locator("[data-value=ece]")).to_have_text(near(ece(test)))
+
+
 def test_bad_weights_are_refused_at_their_control_and_a_pair_of_arrays_is_read(studio, tmp_path, arrays):
     probs, labels = arrays
     np.savez(tmp_path / "mine.npz", probs=probs, labels=labels, w=np.zeros(len(labels)))

@@ -7,7 +7,7 @@ export interface Column { name: string; shape?: number[]; type?: string; first?:
 export type Kind = "logits" | "probs" | "top-label";
 export interface Chosen { kind: Kind; scores: string[]; labels: string | null; positive: boolean }
 /** What a file holds, and what would be read with the options given, or the error and the control it is about. */
-export interface Preview { name: string; is_split: boolean; suffix: string; names: string[]; noun: string; columns: Column[]; controls: Record<string, string>; chosen: Chosen | null; error: string; argument: string | null }
+export interface Preview { name: string; is_split: boolean; suffix: string; names: string[]; noun: string; columns: Column[]; controls: Record<string, string>; chosen: Chosen | null; suggested: Chosen | null; error: string; argument: string | null }
 export type Split = { by: "own" } | { by: "half"; seed: number } | { by: "column"; column: string; calibration: string; test: string } | { by: "file"; source: Source };
 /** Options of reading that are text, as the command line has them. */
 export const TEXTS = ["scores", "labels", "confidence", "correct", "positive", "positive_class", "class_names", "separator", "weights", "clusters", "missing"] as const;

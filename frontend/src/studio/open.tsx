@@ -77,13 +77,23 @@ function roleOf(name: string, given: Source, chosen: Chosen | null): Role {
   const top = (given.kind ?? chosen?.kind) === "top-label";
   if (chosen?.labels === name || given.labels === name || given.correct === name) return top ? "correct" : "labels";
   if (given.positive === name) return "positive";
-  return chosen?.scores.includes(name) || given.scores?.split(",").includes(name) ? (top ? "confidence" : chosen?.positive ? "positive" : "scores") : "";
+  return chosen?.scores.includes(name) || (given.scores && listOf(given.scores, [name]).includes(name)) ? (top ? "confidence" : chosen?.positive ? "positive" : "scores") : "";
+}
+
+/** The columns in a list with commas; a column whose name has commas is one. */
+function listOf(text: string, names: string[]): string[] {
+  const parts = text.split(","), most = Math.max(1, ...names.map((name) => name.split(",").length)), listed: string[] = [];
+  while (parts.length) {
+    const sizes = Array.from({ length: Math.min(most, parts.length) }, (_, i) => i + 1).reverse();
+    listed.push(parts.splice(0, sizes.find((size) => names.includes(parts.slice(0, size).join(",").trim())) ?? 1).join(",").trim());
+  }
+  return listed;
 }
 
 /** The options after a column gets another role. */
 function withRole(name: string, role: Role, given: Source, preview: Preview): Source {
   const next: Source = { ...given }, before = roleOf(name, given, preview.chosen);
-  const listed = given.scores?.includes(",") ? given.scores.split(",") : before === "scores" || role === "scores" ? (preview.chosen && !preview.chosen.positive && preview.chosen.kind !== "top-label" ? preview.chosen.scores : given.scores ? [given.scores] : []) : null;
+  const listed = given.scores?.includes(",") ? listOf(given.scores, preview.names) : before === "scores" || role === "scores" ? (preview.chosen && !preview.chosen.positive && preview.chosen.kind !== "top-label" ? preview.chosen.scores : given.scores ? [given.scores] : []) : null;
   for (const option of ["weights", "clusters", "labels", "correct", "confidence", "positive"] as const) if (next[option] === name) next[option] = undefined;
   if (next.by) next.by = next.by.filter((one) => one !== name);
   if (next.split?.by === "column" && next.split.column === name) next.split = undefined;
@@ -127,7 +137,8 @@ function Columns({ of, start, others, onChoose }: { of?: Source; start: Source; 
     }
     setChecking(false);
   };
-  const said = trouble && <Trouble message={trouble.message}>{lacking > 0 && <> <button type="button" onClick={() => void submit({ ...given, missing: "drop" })}>Leave out {whole(lacking)} {lacking > 1 ? "rows" : "row"} without values</button></>}</Trouble>;
+  const { suggested } = preview, use = suggested && (() => change({ kind: suggested.kind, scores: suggested.scores.join(","), labels: suggested.labels ?? undefined }));
+  const said = trouble && <Trouble message={trouble.message}>{use && !refusal && <> <button type="button" onClick={use}>Use these columns</button></>}{lacking > 0 && <> <button type="button" onClick={() => void submit({ ...given, missing: "drop" })}>Leave out {whole(lacking)} {lacking > 1 ? "rows" : "row"} without values</button></>}</Trouble>;
   const at = (control: string) => control === shownAt && said;
   const text = (name: (typeof TEXTS)[number], hint: string, list?: string) => (
     <div class="field"><label>{controls[name]}<input list={list} value={given[name] ?? ""} placeholder={hint} aria-invalid={name === shownAt} onInput={(event) => change({ [name]: event.currentTarget.value })} /></label>{at(name)}</div>);

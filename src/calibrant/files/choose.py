@@ -18,7 +18,7 @@ from torch import Tensor
 
 from calibrant.errors import Argument, InputError, UnknownNameError
 from calibrant.files.source import CHAT_HINT, PREFIXES, Content, Kind
-from calibrant.labels import whole_number
+from calibrant.labels import Words, whole_number
 
 Missing: TypeAlias = Literal["refuse", "drop", "keep"]  # "keep" is for scores that are written again
 _LABELS = ("labels", "label", "targets", "ground_truth")
@@ -133,7 +133,7 @@ def choose(content: Content, options: LoadOptions) -> ColumnChoice:
             incomplete.append(kind)
     if incomplete and incomplete[0] != "top-label":
         raise _missing_labels_error(content)
-    raise _missing_columns_error(
+    raise _named_columns_error(content, kinds) or _missing_columns_error(
         content, incomplete[:1] or kinds, labels_needed=options.labels_needed and not options.labels
     )
 
@@ -220,6 +220,18 @@ def split_scores(scores: str | Sequence[str]) -> list[str]:
     return [name.strip() for name in scores.split(",")] if isinstance(scores, str) else list(scores)
 
 
+def _split_names(scores: str | Sequence[str], names: Collection[str]) -> list[str]:
+    """Return the names in a list with commas between them; a column whose name has commas is one."""
+    if not isinstance(scores, str) or not any("," in name for name in names):
+        return split_scores(scores)
+    parts, most, listed = scores.split(","), max(name.count(",") for name in names) + 1, []
+    while parts:
+        starts = [",".join(parts[:size]).strip() for size in range(min(most, len(parts)), 0, -1)]
+        listed.append(next((start for start in starts if start in names), starts[-1]))
+        parts = parts[listed[-1].count(",") + 1 :]
+    return listed
+
+
 def _kind_of(name: str) -> Kind | None:
     """Return the kind that a name tells: ``probs``, ``prob_3``, ``prob_*``, ``val_logits``."""
     for kind, prefixes in _PREFIXES.items():
@@ -275,7 +287,7 @@ def _requested_scores(
     if isinstance(requested, str) and requested in content.names:
         column = _find_column(content, (), requested, "scores")
         return ColumnChoice(kind, (column,) if column else (), None)
-    listed = _between(content.names, requested, taken) or split_scores(requested)
+    listed = _between(content.names, requested, taken) or _split_names(requested, content.names)
     if len(listed) > 1 or not isinstance(requested, str):
         unknown = next((name for name in listed if name not in content.names), None)
         if unknown is not None:
@@ -381,6 +393,8 @@ def _group(
 
 
 _SHOWN, _ENDS = 8, 3  # names in a message; more numbered columns in a row than this are shown by their ends
+_WIDEST = 1000  # columns of a table that is read for a suggestion
+_LONGEST = 80  # letters of a list of columns in it; a longer one is a range
 _NEEDED = {
     "logits": "'logits' (or 'logit_0', 'logit_1', ...)",
     "probs": "'probs' (or 'probabilities', or 'prob_0', 'prob_1', ...)",
@@ -425,7 +439,7 @@ def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_ne
         others = [name for name in content.names if name != likely and name.strip()]
         if is_table and len(others) <= _SHOWN:
             others = _of_numbers(content, others)
-        named = likely is not None and is_table and 1 < len(others) <= _SHOWN and "," not in "".join(others)
+        named = likely is not None and is_table and 1 < len(others) <= _SHOWN
         scores = _scores_like(content) or (",".join(others) if named else None)
         unknown = ("FIRST:LAST" if len(others) > _SHOWN else "A,B,C") if is_table else "NAME"
         options += [" and ", _suggested("scores", scores, unknown)]
@@ -438,6 +452,44 @@ def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_ne
     if any(re.fullmatch(r"(.*\.)?(choices|logprobs\.content|top_logprobs)", name) for name in content.names):
         return content.error(must + CHAT_HINT)
     return content.error(must, " Rename the intended one, or pass ", *options[1:], ".", *one_column)
+
+
+def suggested_columns(content: Content) -> ColumnChoice | None:
+    """Return the columns of a table that the values of another one name, as scores of these classes; None without.
+
+    It is for a person to confirm: values suggest here, and never decide.
+    """
+    if content.noun != "column" or not 2 < len(set(content.names)) == len(content.names) <= _WIDEST:
+        return None
+    try:
+        columns = content.read(content.names, content.names)
+    except InputError:  # of a file with another fault
+        return None
+    texts = {name: column for name, column in columns.items() if isinstance(column, Words)}
+    for labels, words in texts.items():
+        places = [place for place, name in enumerate(content.names) if name in words.distinct]
+        if 1 < len(places) == len(words.distinct):
+            names = content.names[places[0] : places[-1] + 1]  # classes without a sample lie between the others
+            scores = [column for name in names if isinstance(column := columns[name], Tensor)]
+            if len(scores) == len(names):
+                is_share = all(bool(((column >= 0) & (column <= 1)).all()) for column in scores)
+                return ColumnChoice("probs" if is_share else "logits", names, labels)
+    return None
+
+
+def _named_columns_error(content: Content, kinds: Sequence[Kind]) -> InputError | None:
+    """Return the error for a table whose labels name the columns of their scores; None of others."""
+    chosen = suggested_columns(content)
+    if chosen is None or chosen.kind not in kinds:
+        return None
+    scores = ",".join(chosen.scores)
+    scores = scores if len(scores) <= _LONGEST else f"{chosen.scores[0]}:{chosen.scores[-1]}"
+    return content.error(
+        f"{content.title} must have scores and labels under known names; found {shown_names(content)}. The values of "
+        f"{chosen.labels!r} are names of other columns: pass ",
+        *(Argument("kind", chosen.kind), " and ", Argument("scores", scores), " and "),
+        *(Argument("labels", chosen.labels), "."),
+    )
 
 
 def _of_numbers(content: Content, names: Sequence[str]) -> list[str]:

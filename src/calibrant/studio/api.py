@@ -25,7 +25,7 @@ from calibrant.evaluation import evaluate as evaluate_predictions
 from calibrant.evaluation import metrics_for
 from calibrant.evidence import report_differences
 from calibrant.files import read_map_file, save, save_map
-from calibrant.files.choose import choose
+from calibrant.files.choose import choose, suggested_columns
 from calibrant.labels import Words
 from calibrant.numerics.binning import ON_THE_EDGE
 from calibrant.predictions import Predictions, TopLabel, as_risk
@@ -70,7 +70,8 @@ def preview(source: Source, *, progress: Progress) -> dict[str, Any]:
     }
     suffix, is_example = Path(source["path"]).suffix, source["path"] in EXAMPLES
     shown: dict[str, Any] = {"name": source["name"], "is_split": is_example, "suffix": suffix, "controls": CONTROLS}
-    shown |= {"names": [], "noun": "column", "columns": [], "chosen": None, "error": "", "argument": None}
+    shown |= {"names": [], "noun": "column", "columns": [], "error": ""}
+    shown |= dict.fromkeys(("chosen", "suggested", "argument"))
     try:
         shown |= _about(dumps(deciding, sort_keys=True))
         chosen = choose(*reading_of(source))
@@ -82,6 +83,8 @@ def preview(source: Source, *, progress: Progress) -> dict[str, Any]:
         failure = on_page(error, source)
         if not shown["names"] and failure.argument is None:  # no control would help
             raise failure from error
+        if shown["chosen"] is None and shown["names"]:
+            shown["suggested"] = to_plain(suggested_columns(opened(deciding)))
         shown |= {"error": str(failure), "argument": failure.argument}
     return shown
 

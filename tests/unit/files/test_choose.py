@@ -291,3 +291,36 @@ def test_columns_of_a_frame_are_named_by_its_numbers():
     frame = pytest.importorskip("pandas").DataFrame([[0.2, 0.8, 1], [0.6, 0.4, 0], [0.7, 0.3, 0]])
     assert load(frame, kind="probs", scores=[0, 1], labels=2, where={2: 0}).correct.tolist() == [True, True]
     assert load(frame, positive=1, labels=2).labels.tolist() == [1, 0, 0]
+
+
+FOREST = "cat,dog,a fox,weight,animal\n0.5,0.25,0.25,3.5,cat\n0.1,0.2,0.7,7.25,a fox\n0.2,0.6,0.2,1,cat\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "options"),
+    [
+        ("cat", "cat", "kind='probs' and scores='cat,dog,a fox' and labels='animal'."),  # no sample is a dog
+        ("0.5,0.25", "-2.5,0.25", "kind='logits' and"),
+        ("cat", 40 * "cat ", f"scores='{(40 * 'cat ').strip()}:a fox'"),
+    ],
+)
+def test_columns_that_the_labels_name_are_suggested(old, new, options, tmp_path):
+    (tmp_path / "forest.csv").write_text(FOREST.replace(old, new.strip()))
+    with pytest.raises(FileError, match=re.escape(options)):
+        load(tmp_path / "forest.csv")
+
+
+def test_nothing_is_suggested_where_a_label_names_no_column(tmp_path):
+    (tmp_path / "forest.csv").write_text(FOREST + "0.1,0.2,0.7,2,owl\n")
+    with pytest.raises(FileError, match="Rename the intended one"):
+        load(tmp_path / "forest.csv")
+
+
+def test_names_with_commas_are_listed_with_commas(tmp_path):
+    (tmp_path / "shoes.csv").write_text('"Boots, ankle",Sandal,"a,b,c",label\n0.5,0.25,0.25,Sandal\n')
+    for scores in ("Boots, ankle,Sandal,a,b,c", ["Boots, ankle", "Sandal", "a,b,c"], "Boots, ankle:a,b,c"):
+        loaded = load(tmp_path / "shoes.csv", kind="probs", scores=scores)
+        assert loaded.class_names == ("Boots, ankle", "Sandal", "a,b,c")
+        assert loaded.labels.tolist() == [1]
+    with pytest.raises(UnknownNameError, match="there is no 'Boots'"):
+        load(tmp_path / "shoes.csv", kind="probs", scores="Boots,Sandal")
