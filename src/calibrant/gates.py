@@ -122,7 +122,7 @@ class Gate:
         if self.needs_baseline and not has_baseline:
             raise InputError(f"{self.quantity} must have something to differ from; got no ", Argument("baseline"), ".")
 
-    def holds(self, quantities: Mapping[str, Quantity]) -> bool:
+    def decide(self, quantities: Mapping[str, Quantity]) -> "Outcome":
         """Return whether the condition is shown to hold; an InputError if there is no number to decide it by."""
         number = quantities.get(self.quantity)
         if number is None:  # of slices, which have fewer metrics
@@ -134,32 +134,43 @@ class Gate:
             missing = f"{needed}; {self.quantity} has none here (too few samples, or undefined). "
             hint = () if self.of_point else ("To decide by the value alone: ", Argument("point"), ".")
             raise InputError(Argument(self.option), missing, *hint)
-        return self.or_equal if nearest == self.bound else (nearest > self.bound) == self.above
-
-    def fails(self, quantities: Mapping[str, Quantity]) -> bool:
-        """Return whether the gate fails."""
-        return self.holds(quantities) == (self.option == "fail_if")
+        return Outcome(self, number, self.or_equal if nearest == self.bound else (nearest > self.bound) == self.above)
 
     @property
     def condition(self) -> str:
         """The condition, spelled evenly."""
         return f"{self.quantity} {'>' if self.above else '<'}{'=' if self.or_equal else ''} {self.bound:g}"
 
-    def outcome(self, quantities: Mapping[str, Quantity]) -> str:
-        """Return whether the condition holds, or is shown to."""
-        if self.holds(quantities):
-            return "holds"
-        return "does not hold" if self.option == "fail_if" or self.of_point else "is not shown"
 
-    def evidence(self, quantities: Mapping[str, Quantity]) -> str:
-        """Return the value and its interval, and what they are of where that is not the same for all metrics."""
-        number = quantities[self.quantity]
+@final
+@dataclass(frozen=True)
+class Outcome:
+    """A gate, the number that decides it, and whether its condition is shown to hold."""
+
+    gate: Gate
+    number: Quantity
+    holds: bool
+
+    @property
+    def failed(self) -> bool:
+        """Whether the gate fails."""
+        return self.holds == (self.gate.option == "fail_if")
+
+    @property
+    def verdict(self) -> str:
+        """Whether the condition holds, or is shown to, in words."""
+        is_decided = self.gate.option == "fail_if" or self.gate.of_point
+        return "holds" if self.holds else "does not hold" if is_decided else "is not shown"
+
+    @property
+    def evidence(self) -> str:
+        """The value and its interval, and what they are of where that is not the same for all metrics."""
+        number = self.number
         interval = "" if math.isnan(number.low) else f", interval {number.low:.4f} to {number.high:.4f}"
-        return ", ".join(filter(None, (f"{number.value:.4f}{interval}", self.subject)))
+        return ", ".join(filter(None, (f"{number.value:.4f}{interval}", self.gate.subject)))
 
-    def describe(self, quantities: Mapping[str, Quantity]) -> str:
-        """Return the condition, whether it holds, and the evidence in one line."""
-        return f"{self.condition}: {self.outcome(quantities)} ({self.evidence(quantities)})"
+    def __str__(self) -> str:
+        return f"{self.gate.condition}: {self.verdict} ({self.evidence})"
 
 
 def reported_names(metrics: "Iterable[Metric]", predictions: "Predictions | TopLabel") -> list[str]:

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
-from calibrant.checks import check_evidence, with_devices_of_inputs
+from calibrant.checks import check_evidence, check_rates, with_devices_of_inputs
 from calibrant.errors import InputError
-from calibrant.evidence import LEVEL, Estimate, OperatingPoint, estimate, holm
+from calibrant.evidence import LEVEL, Estimate, OperatingPoint, estimate, holm, operating_points
 from calibrant.evidence.clusters import Clusters
+from calibrant.evidence.thresholds import ranked_trials
 from calibrant.labels import Words
 from calibrant.metrics import ECE, Accuracy, Confidence, Metric
 from calibrant.metrics.states import TopStatistic
@@ -62,8 +63,7 @@ class SliceRisk:
     ece: Estimate
 
     @classmethod
-    def of(cls, risks: TopLabel, *, n_bins: int, resamples: int, seed: int) -> "SliceRisk":
-        estimates = estimate(risks, (Confidence(), Accuracy(), ECE(n_bins)), resamples=resamples, seed=seed)
+    def of(cls, estimates: Mapping[str, Estimate]) -> "SliceRisk":
         return cls(estimates["confidence"], estimates["accuracy"], estimates["ece"])
 
 
@@ -117,6 +117,7 @@ def evaluate_slices(
     n_bins: int = 15,
     resamples: int = 1000,
     seed: int = 0,
+    error_rates: Sequence[float] = (),
     progress: Callable[[str], None] = lambda _: None,
     **arrays: Unpack[Arrays],
 ) -> list[Slice]:
@@ -132,6 +133,7 @@ def evaluate_slices(
         n_bins: Bins of the calibration error.
         resamples: Bootstrap resamples for intervals and noise floors.
         seed: Random seed of the resampling.
+        error_rates: Largest error rates for which to choose a threshold of the confidence in each slice.
         progress: Called with the name of each stage as it begins.
         arrays: The predictions as arrays by keyword: ``probs=p, labels=y``.
 
@@ -147,8 +149,7 @@ def evaluate_slices(
         raise InputError(f"by must name at least one column, as by={{'region': values}} does; got {got}.")
     n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
     metrics = slice_metrics(n_bins, of_all_classes=isinstance(samples, Predictions))
-    evidence: dict[str, Any] = {"n_bins": n_bins, "resamples": resamples, "seed": seed}
-    risks = as_risk(samples) if has_risk(samples) else None
+    risks, rates = as_risk(samples) if has_risk(samples) else None, check_rates(error_rates)
     slices = []
     for column, values in by.items():
         names, place = _codes(column, values, len(samples))
@@ -161,19 +162,17 @@ def evaluate_slices(
             if weight == 0:  # its samples count nothing
                 continue
             part = samples[inside]
-            estimates = estimate(part, metrics, resamples=resamples, seed=seed)
-            one = Slice(column, name, len(part), estimates, math.nan, GapToRest(), weight)
-            if risks is None:
-                one = replace(one, to_rest=_gap_to_rest(samples.top, inside))
-            slices.append(one if risks is None else with_risk(one, risks, inside, **evidence))
+            estimates, risk = estimate(part, metrics, resamples=resamples, seed=seed), None
+            if risks is not None:
+                of_risk = (Confidence(), Accuracy(), ECE(n_bins))
+                risk = SliceRisk.of(estimate(risks[inside], of_risk, resamples=resamples, seed=seed))
+                estimates["ece"] = risk.ece
+            to_rest = _gap_to_rest(samples.top if risks is None else risks, inside)
+            points = operating_points(ranked_trials(part), rates) if rates else ()
+            slices.append(
+                Slice(column, name, len(part), estimates, math.nan, to_rest, weight, operating_points=points, risk=risk)
+            )
     return rank_slices(slices)
-
-
-def with_risk(slice_: Slice, risks: TopLabel, inside: Tensor, *, n_bins: int, resamples: int, seed: int) -> Slice:
-    """Return a slice with what it says of the positive class, given the risks of all samples and which are inside."""
-    risk = SliceRisk.of(risks[inside], n_bins=n_bins, resamples=resamples, seed=seed)
-    metrics = slice_.metrics | {"ece": risk.ece}
-    return replace(slice_, metrics=metrics, risk=risk, to_rest=_gap_to_rest(risks, inside))
 
 
 def slice_metrics(n_bins: int, *, of_all_classes: bool) -> list[Metric]:

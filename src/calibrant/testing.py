@@ -86,7 +86,8 @@ def assert_calibrated(
     positive = f"“{evaluation.positive}”" if evaluation.positive else "class 1"
     gates = gates if risk is None else [gate.of_two_classes(positive) for gate in gates]
     quantities = quantities_of(metrics_by_name, differences)
-    failed = [f"{gate.option} {gate.describe(quantities)}" for gate in gates if gate.fails(quantities)]
+    outcomes = [gate.decide(quantities) for gate in gates]
+    failed = [f"{outcome.gate.option} {outcome}" for outcome in outcomes if outcome.failed]
     name = "tl_ece" if evaluation.is_off_by_class else "ece"
     error, is_off = metrics_by_name[name], evaluation.is_off_by_class or is_beyond_noise(metrics_by_name)
     if not gates and is_off and error.value >= _SMALL_ERROR:

@@ -62,7 +62,7 @@ def test_two_classes_are_tested_by_the_probability_of_the_second():
 )
 def test_a_condition_with_an_equals_sign_holds_where_both_sides_are_equal(condition, holds):
     gate = Gate.parse(condition, "fail_unless", of_point=True)
-    assert gate.holds({"accuracy": Estimate(0.9, 0.8, 1.0)}) == holds
+    assert gate.decide({"accuracy": Estimate(0.9, 0.8, 1.0)}).holds == holds
     assert ("=" in gate.condition) == ("=" in condition)
 
 

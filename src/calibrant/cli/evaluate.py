@@ -1,6 +1,6 @@
 """``calibrant evaluate``: measure how far the confidence in a file of predictions can be trusted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
@@ -12,7 +12,7 @@ from calibrant.cli.inputs import Files, Slicing, Source, threads_for
 from calibrant.cli.options import check_output, flag, option
 from calibrant.cli.scale import ScaleOptions
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.gates import Gate, Quantity, quantities_of, reported_names
+from calibrant.gates import Gate, Outcome, quantities_of, reported_names
 from calibrant.text import terminal_text
 
 if TYPE_CHECKING:
@@ -61,35 +61,15 @@ class Gates:
                 raise InputError(f"{name} must come with --fail-if or --fail-unless; got neither.")
         return gates
 
-    def with_gates(self, page: "Page", gates: Sequence[Gate], quantities: Mapping[str, Quantity]) -> "Page":
-        """Return the page with a section about the gates, and their outcomes in its JSON."""
-        if not gates:
-            return page
-        from calibrant.report.page import Cell, Section, table, to_plain
-
-        rows, plain = [], []
-        for gate in gates:
-            failed, bounds = gate.fails(quantities), to_plain(quantities[gate.quantity])
-            outcome = Cell("failed" if failed else "passed", "worse" if failed else "better", bold=failed)
-            rows.append(
-                [Cell(_as_given(gate), code=True), outcome, gate.outcome(quantities), gate.evidence(quantities)]
-            )
-            facts = {"option": _OPTION[gate.option], "condition": gate.condition, "failed": failed}
-            plain.append(facts | {name: bounds[name] for name in ("value", "low", "high")})
-        section = Section(
-            "Gates", (table(("condition", "gate", "the condition", "evidence"), rows, text=(0, 1, 2, 3)),)
-        )
-        return replace(page, sections=(*page.sections, section), data=lambda: {**page.data(), "gates": plain})
-
-    def finish(self, gates: Sequence[Gate], quantities: Mapping[str, Quantity], out: "Console", *, source: str) -> None:
+    def finish(self, outcomes: Sequence[Outcome], out: "Console", *, source: str) -> None:
         """Print the outcome of every condition, write it if asked to, and exit with 1 if one fails."""
-        for gate in gates:
-            mark, style = ("✗", "bold red") if gate.fails(quantities) else ("✓", "green")
-            out.print(f"{mark} {_OPTION[gate.option]} {gate.describe(quantities)}", style=style)
+        for outcome in outcomes:
+            mark, style = ("✗", "bold red") if outcome.failed else ("✓", "green")
+            out.print(f"{mark} {_OPTION[outcome.gate.option]} {outcome}", style=style)
         if self.junit is not None:
-            _write_junit(self.junit, gates, quantities, source=source)
+            _write_junit(self.junit, outcomes, source=source)
             out.print(f"Wrote {self.junit}", style="dim")
-        if any(gate.fails(quantities) for gate in gates):
+        if any(outcome.failed for outcome in outcomes):
             raise typer.Exit(1)
 
 
@@ -179,12 +159,10 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         to_calibrate=as_positive.as_arguments(),
     )  # fmt: skip
     quantities = quantities_of(evaluation.estimates, differences, worst_slices(slices)) if conditions else {}
-    conditions = _with_subjects(conditions, evaluation)
-    page = gates.with_gates(replace(page, charts=charts), conditions, quantities).with_dropped(
-        dropped, twice=opened.twice
-    )
+    outcomes = [gate.decide(quantities) for gate in _with_subjects(conditions, evaluation)]
+    page = _with_gates(replace(page, charts=charts), outcomes).with_dropped(dropped, twice=opened.twice)
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
-    gates.finish(conditions, quantities, out, source=name)
+    gates.finish(outcomes, out, source=name)
     return page
 
 
@@ -204,20 +182,37 @@ def _as_given(gate: Gate) -> str:
     return f"{_OPTION[gate.option]} {gate.condition}"
 
 
-def _write_junit(path: Path, gates: Sequence[Gate], quantities: Mapping[str, Quantity], *, source: str) -> None:
+def _with_gates(page: "Page", outcomes: Sequence[Outcome]) -> "Page":
+    """Return the page with a section about the gates, and their outcomes in its JSON."""
+    if not outcomes:
+        return page
+    from calibrant.report.page import Cell, Section, table, to_plain
+
+    rows, plain = [], []
+    for one in outcomes:
+        outcome = Cell("failed", "worse", bold=True) if one.failed else Cell("passed", "better")
+        rows.append([Cell(_as_given(one.gate), code=True), outcome, one.verdict, one.evidence])
+        facts = {"option": _OPTION[one.gate.option], "condition": one.gate.condition, "failed": one.failed}
+        bounds = to_plain(one.number)
+        plain.append(facts | {name: bounds[name] for name in ("value", "low", "high")})
+    section = Section("Gates", (table(("condition", "gate", "the condition", "evidence"), rows, text=(0, 1, 2, 3)),))
+    return replace(page, sections=(*page.sections, section), data=lambda: {**page.data(), "gates": plain})
+
+
+def _write_junit(path: Path, outcomes: Sequence[Outcome], *, source: str) -> None:
     """Write the gates as JUnit XML: one test case for each, in the suite of this file of predictions."""
     from xml.etree import ElementTree as ET
 
     from calibrant.atomic import atomic_binary
 
-    name, failures = terminal_text(source), sum(gate.fails(quantities) for gate in gates)
-    counts = {"tests": str(len(gates)), "failures": str(failures), "errors": "0"}
+    name, failures = terminal_text(source), sum(outcome.failed for outcome in outcomes)
+    counts = {"tests": str(len(outcomes)), "failures": str(failures), "errors": "0"}
     root = ET.Element("testsuites", counts)
     suite = ET.SubElement(root, "testsuite", {"name": "calibrant evaluate", **counts})
-    for gate in gates:
-        case = ET.SubElement(suite, "testcase", {"classname": name, "name": _as_given(gate)})
-        described = f"{_OPTION[gate.option]} {gate.describe(quantities)}"
-        if gate.fails(quantities):
+    for outcome in outcomes:
+        case = ET.SubElement(suite, "testcase", {"classname": name, "name": _as_given(outcome.gate)})
+        described = f"{_OPTION[outcome.gate.option]} {outcome}"
+        if outcome.failed:
             ET.SubElement(case, "failure", {"message": described}).text = described
         else:
             ET.SubElement(case, "system-out").text = described

@@ -244,20 +244,19 @@ class InMemory:
 
     def slices(self, *, resamples: int, error_rates: Sequence[float], progress: Progress) -> "list[Slice]":
         """Evaluate the slices of all samples."""
-        from calibrant.scale.evaluation import with_thresholds
         from calibrant.slices import evaluate_slices
 
         if not self.columns:
             return []
-        slices = evaluate_slices(
+        return evaluate_slices(
             self.predictions,
             by=self.columns,
             n_bins=self.n_bins,
             resamples=resamples,
             seed=self.seed,
+            error_rates=error_rates,
             progress=progress,
         )
-        return with_thresholds(slices, self.predictions, self.columns, error_rates)
 
     def differences(self, *, resamples: int) -> "dict[str, Difference]":
         """Compare all samples with those of the baseline."""

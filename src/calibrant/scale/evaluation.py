@@ -1,8 +1,7 @@
 """The evaluation of the samples behind a state."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -26,7 +25,7 @@ from calibrant.evidence.decisions import decision_curve
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
 from calibrant.evidence.logistic import Outcomes, line_of, why_no_line
 from calibrant.evidence.risk import Risk, evaluate_risk, is_of_risk
-from calibrant.evidence.thresholds import operating_points, ranked_trials
+from calibrant.evidence.thresholds import operating_points
 from calibrant.metrics import Metric
 from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
 from calibrant.metrics.smooth import KernelFeatures
@@ -47,7 +46,7 @@ from calibrant.predictions import Predictions, TopLabel, as_risk
 from calibrant.scale.risk import decisions_of, estimate_risks, outcomes_of, risk_of
 from calibrant.scale.slices import estimate_slice
 from calibrant.scale.state import GROUPS, EvaluationState
-from calibrant.slices import Slice, SliceRisk, rank_slices, samples_of
+from calibrant.slices import Slice, SliceRisk, rank_slices
 
 _CHUNK = 64  # resamples computed at a time
 
@@ -169,7 +168,7 @@ def evaluate_state_slices(
             estimates, to_rest, risk = estimate_slice(sums, row, draws, seed=seed), sums.to_rest(row), None
             if state.design.classes == 2:
                 of_risk, to_rest = estimate_slice(risks, row, draws, seed=seed), risks.to_rest(row)
-                risk = SliceRisk(*(of_risk[name] for name in ("confidence", "accuracy", "ece")))
+                risk = SliceRisk.of(of_risk)
                 estimates["ece"] = risk.ece
             mass, of_column = sums.sums["gap"][1, row], sums.sums["gap"][1, sums.rows_of(column)].sum()
             share = float(mass / of_column) if state.design.weighted else None
@@ -178,17 +177,6 @@ def evaluate_state_slices(
             n = int(sums.sums["gap"][0, row])
             slices.append(Slice(column, value, n, estimates, math.nan, to_rest, share, error, points, risk))
     return rank_slices(slices)
-
-
-def with_thresholds(
-    slices: Sequence[Slice], samples: Predictions | TopLabel, by: Mapping[str, Any], error_rates: Sequence[float]
-) -> list[Slice]:
-    """Return slices of samples in memory with thresholds for error rates, each of its own samples."""
-    parts = (samples[rows].with_positive_weights() for rows in samples_of(slices, by) if error_rates)
-    points = [operating_points(ranked_trials(part), error_rates) for part in parts]
-    return (
-        [replace(one, operating_points=own) for one, own in zip(slices, points, strict=True)] if points else [*slices]
-    )
 
 
 def estimate_state(

@@ -16,7 +16,7 @@ from calibrant.plots.reliability import slice_figures
 from calibrant.predictions import TopLabel
 from calibrant.report.interactive import evaluation_charts
 from calibrant.scale import state as state_module
-from calibrant.scale.evaluation import evaluate_state, evaluate_state_slices, with_thresholds
+from calibrant.scale.evaluation import evaluate_state, evaluate_state_slices
 from calibrant.scale.slices import SliceSums
 from calibrant.scale.state import Design, EvaluationState, sample_keys
 from calibrant.slices import GapToRest, samples_of
@@ -81,7 +81,7 @@ def test_thresholds_of_slices_accept_what_they_say_also_where_confidences_are_ro
     weights = generator.integers(0, 3, N) if weighted else None
     samples = TopLabel(confidence, generator.random(N) < confidence, weights=weights)
     by, rates = {"region": REGION}, [0.1, 0.2]
-    memory = with_thresholds(evaluate_slices(samples, by=by, resamples=100), samples, by, rates)
+    memory = evaluate_slices(samples, by=by, resamples=100, error_rates=rates)
     state = EvaluationState(Design.of(samples, by=("region",), n_bins=n_bins))
     state.add(samples, sample_keys(0, "a", 0, N), {"region": encode(REGION)})
     streamed = evaluate_state_slices(state, ["region"], resamples=100, error_rates=rates)
@@ -101,7 +101,7 @@ def test_thresholds_of_slices_accept_what_they_say_also_where_confidences_are_ro
                 assert float(mass.sum()) / whole == pytest.approx(point.coverage)
                 assert float((mass * ~part.correct).sum() / mass.sum()) == pytest.approx(point.error)
     assert chosen >= 6
-    assert with_thresholds(memory, samples, by, []) == memory
+    assert all(not one.operating_points for one in evaluate_slices(samples, by=by, resamples=100))
 
 
 SAMPLES, GROUP = predictions_of(N, 3), torch.from_numpy(np.random.default_rng(1).integers(0, 256, N))
