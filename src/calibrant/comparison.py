@@ -36,18 +36,18 @@ from calibrant.evidence import (
     PairedBootstrap,
     Resampled,
     apply_holm,
+    by_subject,
     decision_curve,
     estimate,
     smallest_effect,
 )
 from calibrant.evidence.clusters import effective_number_of
 from calibrant.evidence.intervals import is_like_guessing
-from calibrant.evidence.risk import is_of_risk
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.metrics.base import check_metrics
 from calibrant.notebook import HasReport
-from calibrant.predictions import OF_CORRECTNESS, Predictions, as_risk, counted_samples, has_risk
+from calibrant.predictions import OF_CORRECTNESS, Predictions, as_risk, counted_samples
 
 # A larger share of the test samples in both sets is no chance.
 _BY_CHANCE = 0.01
@@ -481,9 +481,8 @@ def compare(  # noqa: PLR0913  # the options of the command line
     methods = methods_of(default_methods(calibration) if calibrators is None else calibrators, simplest)
     metrics = tuple({one.name: one for one in (*comparison_metrics(n_bins), *check_metrics(metrics))}.values())
     evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
-    of_risk = [metric for metric in metrics if has_risk(test) and is_of_risk(metric)]
-    bootstrap = PairedBootstrap(test, [metric for metric in metrics if metric not in of_risk], **evidence)
-    bootstrap_of_risk = PairedBootstrap(as_risk(test), of_risk, **evidence) if of_risk else None
+    of_predictions, of_risk = by_subject(metrics, test)
+    bootstrap = PairedBootstrap(test, of_predictions, of_risk=of_risk, **evidence)
     results: list[MethodResult] = []
     bootstrap_values: dict[str, dict[str, Resampled]] = {}
     for done, (name, method) in enumerate(methods.items()):
@@ -492,12 +491,10 @@ def compare(  # noqa: PLR0913  # the options of the command line
         result = MethodResult(name, method.title, seconds=trial.seconds, notes=trial.notes, failure=trial.failure)
         if (mapped := trial.transformed) is not None:
             progress(f"evaluating {name}", done, len(methods))
-            estimated = estimate(mapped, bootstrap.metrics, **evidence)
+            estimated = estimate(mapped, of_predictions, **evidence)
+            if of_risk:
+                estimated |= estimate(as_risk(mapped), of_risk, **evidence)
             bootstrap_values[name] = bootstrap.values(mapped, estimated)
-            if bootstrap_of_risk is not None:
-                risks = as_risk(mapped)
-                estimated |= (own := estimate(risks, of_risk, **evidence))
-                bootstrap_values[name] |= bootstrap_of_risk.values(risks, own)
             moved = (mapped.predicted != test.predicted).double()
             changed = float(moved.mean() if test.weights is None else moved @ test.weights / test.weights.sum())
             ordered = {metric.name: estimated[metric.name] for metric in metrics}

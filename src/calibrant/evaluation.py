@@ -16,13 +16,13 @@ from torch import Tensor
 
 from calibrant import catalogue
 from calibrant.checks import check_evidence, check_rates, with_devices_of_inputs
-from calibrant.evidence import LEVEL, Estimate, estimate
+from calibrant.evidence import LEVEL, Estimate, by_subject, estimate
 from calibrant.evidence.clusters import effective_number_of, squares_at
 from calibrant.evidence.corp import CorpSplit, corp
 from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.intervals import is_like_guessing
 from calibrant.evidence.logistic import CalibrationLine, NoLine, Outcomes, calibration_line, why_no_line
-from calibrant.evidence.risk import RISK_AUROC, Risk, is_of_risk, risk_with
+from calibrant.evidence.risk import RISK_AUROC, Risk, risk_with
 from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
 from calibrant.metrics import (
     Metric,
@@ -38,16 +38,7 @@ from calibrant.metrics.states import Binned, BinnedByPrediction, Bins, ClassBins
 from calibrant.notebook import HasReport
 from calibrant.numerics.binning import bin_index
 from calibrant.numerics.softmax import row_blocks, row_products
-from calibrant.predictions import (
-    Arrays,
-    Predictions,
-    TopLabel,
-    ZeroCells,
-    as_predictions,
-    as_risk,
-    counted_samples,
-    has_risk,
-)
+from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, as_risk, counted_samples
 from calibrant.predictions.scores import OF_CORRECTNESS
 
 # Its paper misprints the formula, so it is not a calibration error; computed only when requested by name.
@@ -295,8 +286,7 @@ def evaluate(
     if thresholds:
         as_risk(samples)  # refuses more than two classes
     evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
-    of_risk = [metric for metric in metrics if is_of_risk(metric)] if has_risk(samples) else []
-    rest = [metric for metric in metrics if metric not in of_risk]
+    rest, of_risk = by_subject(metrics, samples)
     estimates, risk = estimate(samples, rest, **evidence, progress=progress), None
     if of_risk:
         progress("evaluating the probability of one class")

@@ -95,7 +95,7 @@ class Gate:
         ``positive`` are words for the positive class.
         """
         from calibrant import catalogue
-        from calibrant.evidence.risk import is_of_risk
+        from calibrant.evidence import is_of_risk
         from calibrant.metrics.states import TopStatistic
 
         name = self.quantity.removesuffix(_DIFFERENCE).removeprefix(f"worst({self.column}).")

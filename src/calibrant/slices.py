@@ -155,7 +155,7 @@ def evaluate_slices(
         names, place = _codes(column, values, len(samples))
         for code, name in enumerate(names):
             progress(f"evaluating {column} = {name}")
-            inside, weight = torch.from_numpy(place == code).to(samples.top.correct.device), None
+            inside, weight = torch.from_numpy(place == code).to(samples.device), None
             if samples.weights is not None:
                 inside &= samples.weights > 0
                 weight = float(samples.weights[inside].sum() / samples.weights.sum())
@@ -308,9 +308,8 @@ class GapSums(NamedTuple):
 
     @classmethod
     def of(cls, top: TopLabel) -> "GapSums":
-        weights = torch.ones_like(top.confidence) if top.weights is None else top.weights
-        n = int(weights.count_nonzero())
-        weights = weights / weights.max() if n else weights  # only their ratios matter
+        n = int(top.mass.count_nonzero())
+        weights = top.mass / top.mass.max() if n else top.mass  # only their ratios matter
         return cls(n, *gap_terms(top.confidence, top.correct, weights).sum(1).tolist())
 
     def mean(self) -> tuple[float, float, float]:

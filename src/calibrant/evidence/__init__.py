@@ -7,9 +7,9 @@ from calibrant.evidence.differences import *  # noqa: F403
 from calibrant.evidence.estimates import Estimate, estimate
 from calibrant.evidence.intervals import LEVEL
 from calibrant.evidence.logistic import CalibrationLine, calibration_line
-from calibrant.evidence.risk import Risk, evaluate_risk, report_differences
+from calibrant.evidence.risk import Risk, evaluate_risk
 from calibrant.evidence.thresholds import OperatingPoint, operating_points
 
 __all__ = ["LEVEL", "CalibrationLine", "Corp", "CorpSplit", "Estimate", "NetBenefit", "OperatingPoint", "Risk", "corp"]
-__all__ += ["calibration_line", "decision_curve", "estimate", "evaluate_risk", "operating_points", "report_differences"]
+__all__ += ["calibration_line", "decision_curve", "estimate", "evaluate_risk", "operating_points"]
 __all__ += differences.__all__

@@ -54,8 +54,7 @@ class Clusters:
 
     @cached_property
     def mass(self) -> Tensor:  # (n,) the weight of each sample
-        top = self.top
-        return torch.ones_like(top.confidence) if top.weights is None else top.weights
+        return self.top.mass
 
     def sums(self, values: Tensor) -> Tensor:
         """Return numbers per sample, (n,), added up by cluster, (clusters,)."""
@@ -237,8 +236,7 @@ def squares_at(samples: Predictions | TopLabel, place: Tensor, size: int) -> Ten
     excess, clusters = EXACT.excess_of_heavy(samples), Clusters.of(samples.top)
     if clusters is not None:
         return clusters.squares(place, size) * excess
-    mass = torch.ones_like(samples.top.confidence) if samples.weights is None else samples.weights
-    return sums_by(place, mass.square(), size) * excess
+    return sums_by(place, samples.mass.square(), size) * excess
 
 
 def effective_number_of(samples: Predictions | TopLabel) -> float | None:

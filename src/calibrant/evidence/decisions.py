@@ -123,8 +123,7 @@ def lowest_reaching(thresholds: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _treated_by_one(risks: TopLabel, others: TopLabel, reached: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mass that one model acts on and the other does not, and the reverse, by class, (2, m) each."""
-    mass = torch.ones_like(risks.confidence) if risks.weights is None else risks.weights
-    mass, positive, m = mass.double().cpu(), risks.correct.long().cpu(), len(reached)
+    mass, positive, m = risks.mass.cpu(), risks.correct.long().cpu(), len(reached)
     order = reached.argsort()
     first, second = (
         torch.searchsorted(bounds[order], one.confidence.double().cpu(), right=True)
@@ -153,7 +152,7 @@ class Above(NamedTuple):
     @classmethod
     def of(cls, risks: TopLabel, thresholds: Tensor, group: Tensor, groups: int) -> "Above":
         confidence, positive, m = risks.confidence.double().cpu(), risks.correct.long().cpu(), len(thresholds)
-        mass = torch.ones_like(confidence) if risks.weights is None else risks.weights.double().cpu()
+        mass = risks.mass.cpu()
         order = thresholds.argsort()
         place = torch.searchsorted(thresholds[order], confidence, right=True)  # thresholds that it reaches
         sums = sums_by((group * 2 + positive) * (m + 1) + place, mass, groups * 2 * (m + 1)).view(groups, 2, m + 1)

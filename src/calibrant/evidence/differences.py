@@ -30,11 +30,11 @@ from calibrant.metrics import Metric
 from calibrant.metrics.base import check_metrics
 from calibrant.metrics.states import BinStatistic, Ranked, RankedSamples, TopStatistic, full_predictions
 from calibrant.numerics.binning import sums_by
-from calibrant.predictions import Predictions, TopLabel, counted_samples
+from calibrant.predictions import Predictions, TopLabel, as_risk, counted_samples, has_risk
 
 __all__ = [
-    "Difference", "PairedBootstrap", "Resampled", "Side", "apply_holm", "check_pair", "difference", "holm",
-    "side_of", "smallest_effect",
+    "Difference", "PairedBootstrap", "Resampled", "Side", "apply_holm", "by_subject", "check_pair", "difference",
+    "holm", "is_of_risk", "report_differences", "side_of", "smallest_effect",
 ]  # fmt: skip
 
 _BLOCK = 1 << 22  # numbers computed at a time
@@ -160,6 +160,47 @@ def difference(
     return bootstrap.differences(bootstrap.values(baseline), bootstrap.values(candidate))
 
 
+@with_devices_of_inputs
+def report_differences(
+    baseline: Predictions | TopLabel,
+    candidate: Predictions | TopLabel,
+    metrics: Iterable[Metric],
+    *,
+    resamples: int = 500,
+    seed: int = 0,
+) -> dict[str, Difference]:
+    """Return :func:`calibrant.evidence.difference`, with calibration errors of two classes of the risk, as in reports.
+
+    Example:
+        >>> from calibrant.metrics import ECE
+        >>> labels = [1, 0] * 50  # where 0.9 and 0.1 are predicted, or the other way round
+        >>> right, wrong = (Predictions.from_binary_probs(p * 50, labels) for p in ([0.9, 0.1], [0.1, 0.9]))
+        >>> round(report_differences(right, wrong, [ECE()], resamples=100)["ece"].value, 2)
+        0.8
+    """
+    check_pair(baseline, candidate)
+    metrics = list(metrics)
+    rest, of_risk = by_subject(metrics, baseline, candidate)
+    bootstrap = PairedBootstrap(baseline, rest, of_risk=of_risk, resamples=resamples, seed=seed)
+    differences = bootstrap.differences(bootstrap.values(baseline), bootstrap.values(candidate))
+    return {metric.name: differences[metric.name] for metric in metrics}
+
+
+def is_of_risk(metric: Metric) -> bool:
+    """Whether reports of two classes have a metric of the risk, not of the top label, as they do calibration errors."""
+    return metric.family == "calibration" and isinstance(metric.statistic, TopStatistic)
+
+
+def by_subject(metrics: Iterable[Metric], *samples: Predictions | TopLabel) -> tuple[list[Metric], list[Metric]]:
+    """Return the metrics that reports of these samples have of the predictions, and those that they have of the risk.
+
+    The risk is the probability of the second of two classes (:func:`calibrant.predictions.as_risk`).
+    """
+    metrics, of_two = list(metrics), has_risk(*samples)
+    of_risk = [metric for metric in metrics if of_two and is_of_risk(metric)]
+    return [metric for metric in metrics if metric not in of_risk], of_risk
+
+
 @final
 class PairedBootstrap:
     """Several sets of predictions for the same samples: each is resampled once, then compared with any other.
@@ -167,14 +208,22 @@ class PairedBootstrap:
     Args:
         samples: The first set; the others must have its samples in its order.
         metrics: Metrics to compare.
+        of_risk: More of them, of the probability of the second of two classes.
         resamples: Bootstrap draws, the same samples for every set.
         seed: Random seed of the draws.
     """
 
     def __init__(
-        self, samples: Predictions | TopLabel, metrics: Iterable[Metric], *, resamples: int = 500, seed: int = 0
+        self,
+        samples: Predictions | TopLabel,
+        metrics: Iterable[Metric],
+        *,
+        of_risk: Iterable[Metric] = (),
+        resamples: int = 500,
+        seed: int = 0,
     ) -> None:
-        self.metrics = check_metrics(metrics)
+        self._of_predictions, self._of_risk = check_metrics(metrics), check_metrics(of_risk)
+        self.metrics = [*self._of_predictions, *self._of_risk]
         self._samples, self._seed = samples, seed
         counted = counted_samples(samples)
         group, weights = draw_groups(counted, resamples, np.random.default_rng([seed, 5]))
@@ -188,12 +237,18 @@ class PairedBootstrap:
         """Compute each metric of the samples and of every resample; ``estimates`` of the same save some of the work."""
         check_pair(self._samples, samples)
         samples = counted_samples(samples)
+        values = self._values(samples, self._of_predictions, estimates)
+        return values | (self._values(as_risk(samples), self._of_risk, estimates) if self._of_risk else {})
+
+    def _values(
+        self, samples: Predictions | TopLabel, metrics: Sequence[Metric], estimates: Mapping[str, Estimate] | None
+    ) -> dict[str, "Resampled"]:
         if estimates is None:
-            errors = errors_with_floor(self.metrics)
+            errors = errors_with_floor(metrics)
             estimates = estimate(samples, errors, resamples=FLOOR_DRAWS, seed=self._seed) if errors else {}
-        statistics = {m.name: of for m in self.metrics if isinstance(of := m.statistic, TopStatistic)}
-        top = [metric for metric in self.metrics if metric.name in statistics]
-        others = [metric for metric in self.metrics if metric not in top]
+        statistics = {m.name: of for m in metrics if isinstance(of := m.statistic, TopStatistic)}
+        top = [metric for metric in metrics if metric.name in statistics]
+        others = [metric for metric in metrics if metric not in top]
         values: dict[str, Tensor] = {}
         if top and len(samples) <= _LEVELS:
             values |= values_of(top, statistics, _reweighted(samples.top, self._draws))
@@ -210,7 +265,7 @@ class PairedBootstrap:
             for metric in others:
                 of_groups = sums[metric.statistic]
                 values[metric.name] = torch.cat([metric.value(of_groups.reweighted(chunk)) for chunk in chunks])
-        return {m.name: Resampled.of(m, values[m.name].cpu(), estimates) for m in self.metrics}
+        return {m.name: Resampled.of(m, values[m.name].cpu(), estimates) for m in metrics}
 
     def differences(
         self, baseline: Mapping[str, "Resampled"], candidate: Mapping[str, "Resampled"]

@@ -8,7 +8,7 @@ Reference: Van Calster et al. (2019), Calibration: the Achilles Heel of Predicti
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -17,14 +17,13 @@ from torch import Tensor
 
 from calibrant.checks import with_devices_of_inputs
 from calibrant.evidence.clusters import Clusters, squares_at
-from calibrant.evidence.differences import Difference, difference
 from calibrant.evidence.estimates import Estimate, estimate
 from calibrant.evidence.intervals import FEWEST, t_quantile, wilson_interval
 from calibrant.evidence.logistic import Outcomes, logistic
 from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, Metric, SmECE
-from calibrant.metrics.states import TopStatistic, effective_number
+from calibrant.metrics.states import effective_number
 from calibrant.numerics.binning import sums_by
-from calibrant.predictions import Predictions, TopLabel, as_risk, counted_samples, has_risk
+from calibrant.predictions import Predictions, TopLabel, as_risk, counted_samples
 
 RISK_AUROC = "risk_auroc"  # of reports, gates and trends: the AUROC of the risk
 TENTHS = 10
@@ -80,36 +79,6 @@ class Risk:
     def scale(self) -> float:
         """Twice the share of the rarer class: an error is large or small by comparison with it."""
         return 2 * min(self.observed.value, 1 - self.observed.value)
-
-
-def is_of_risk(metric: Metric) -> bool:
-    """Whether reports of two classes have a metric of the risk, not of the top label, as they do calibration errors."""
-    return metric.family == "calibration" and isinstance(metric.statistic, TopStatistic)
-
-
-@with_devices_of_inputs
-def report_differences(
-    baseline: Predictions | TopLabel,
-    candidate: Predictions | TopLabel,
-    metrics: Iterable[Metric],
-    *,
-    resamples: int = 500,
-    seed: int = 0,
-) -> dict[str, Difference]:
-    """Return :func:`calibrant.evidence.difference`, with calibration errors of two classes of the risk, as in reports.
-
-    Example:
-        >>> labels = [1, 0] * 50  # where 0.9 and 0.1 are predicted, or the other way round
-        >>> right, wrong = (Predictions.from_binary_probs(p * 50, labels) for p in ([0.9, 0.1], [0.1, 0.9]))
-        >>> round(report_differences(right, wrong, [ECE()], resamples=100)["ece"].value, 2)
-        0.8
-    """
-    metrics, evidence = list(metrics), {"resamples": resamples, "seed": seed}
-    of_risk = [metric for metric in metrics if is_of_risk(metric)] if has_risk(baseline, candidate) else []
-    differences = difference(baseline, candidate, [metric for metric in metrics if metric not in of_risk], **evidence)
-    if of_risk:
-        differences |= difference(as_risk(baseline), as_risk(candidate), of_risk, **evidence)
-    return {metric.name: differences[metric.name] for metric in metrics}
 
 
 @with_devices_of_inputs
@@ -194,8 +163,7 @@ def difference_from(difference: Estimate, observed: Estimate, size: float) -> Es
 
 def tenths_of(risks: TopLabel) -> tuple[RiskGroup, ...]:
     """Cut the samples into tenths by their risk."""
-    values, index = risks.confidence.unique(return_inverse=True)
-    mass = torch.ones_like(risks.confidence) if risks.weights is None else risks.weights
+    (values, index), mass = risks.confidence.unique(return_inverse=True), risks.mass
     place = tenth_of_each(sums_by(index, mass, len(values)))
     of_sample = place[index]
     columns = (torch.ones_like(mass), risks.confidence, risks.correct.double())

@@ -303,10 +303,9 @@ def piece(
     if nearness.shape != top.confidence.shape:
         raise InputError(f"proximity must have shape ({len(top)},), one per sample; got shape {tuple(nearness.shape)}.")
     check_finite(nearness, "proximity")
-    weights = torch.ones_like(top.confidence) if top.weights is None else top.weights
-    counted = weights > 0
-    top, nearness, weights = top[counted], nearness[counted], weights[counted]
-    mass = effective_counts(weights).cpu().numpy()
+    counted = top.mass > 0
+    top, nearness = top[counted], nearness[counted]
+    mass = effective_counts(top.mass).cpu().numpy()
     gap = (top.confidence - top.correct.double()).cpu().numpy()
     near = nearness.double().cpu().numpy()
     if bins == "equal_mass":

@@ -309,8 +309,7 @@ def calibration_refinement(
     before = _scores(samples, torch.ones_like(beta), fold)
     if samples.given_as_probs:  # as the log-loss of given probabilities counts them
         before["nll"].clamp_(max=-math.log(LABEL_FLOOR))
-    share = torch.ones_like(before["nll"]) if samples.weights is None else samples.weights
-    share = share / share.sum()
+    share = samples.mass / samples.mass.sum()
     trials = [_scores(recalibrated, betas, fold) for betas in (beta, *ends[:, None].expand(2, folds))]
     splits = {}
     for name, score in before.items():

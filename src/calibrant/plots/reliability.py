@@ -313,7 +313,7 @@ def slice_figures(
         members = zip(own, samples_of(own, {column: values}), strict=True)
         # Of a stream, none of the samples of a slice may have been kept.
         shown = [(one, inside) for one, inside in members if bool(inside.any())][:_MOST_SLICES]
-        chosen = [inside.to(predictions.top.correct.device) for _, inside in shown]
+        chosen = [inside.to(predictions.device) for _, inside in shown]
         panels = diagrams.slice_reliability(predictions, [one.value for one, _ in shown], chosen, n_bins=n_bins)
         key = "by_" + re.sub(r"\W+", "_", column)
         drawn[key] = plot_slices(panels, column=column, of=len(own), name=name, of_class=of_class, theme=theme)

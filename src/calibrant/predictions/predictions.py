@@ -286,11 +286,8 @@ class Predictions(Samples):
         if self.class_names != other.class_names:
             raise InputError(f"both must name the classes alike; got {self.class_names} and {other.class_names}.")
         logits, labels = torch.cat([self.logits, other.logits]), torch.cat([self.labels, other.labels])
-        weights = None
-        if self.weights is not None or other.weights is not None:
-            ones = (torch.ones_like(part.labels, dtype=torch.float64) for part in (self, other))
-            parts = zip((self.weights, other.weights), ones, strict=True)
-            weights = torch.cat([one if given is None else given for given, one in parts])
+        is_weighted = self.weights is not None or other.weights is not None
+        weights = torch.cat([self.mass, other.mass]) if is_weighted else None
         if self.normalised == other.normalised and self.given_as_probs == other.given_as_probs:
             return self._with(logits, labels, weights)
         return self._with(logits, labels, weights, normalised=min(self.normalised, other.normalised))
@@ -324,7 +321,11 @@ class Predictions(Samples):
         return self.with_logits(mixed, normalised=True)
 
     def __repr__(self) -> str:
-        return f"Predictions(n={len(self)}, classes={self.n_classes}, {self.stored.dtype}, {self.stored.device})"
+        return f"Predictions(n={len(self)}, classes={self.n_classes}, {self.stored.dtype}, {self.device})"
+
+    @property
+    def device(self) -> torch.device:
+        return self.labels.device
 
     @property
     def n_classes(self) -> int:
@@ -334,7 +335,7 @@ class Predictions(Samples):
     @property
     def _usual_rows(self) -> int:
         usual = min(2 * ROWS_AT_ONCE, max(ROWS_AT_ONCE, (1 << 21) // self.n_classes))
-        return usual if self.stored.device.type == "cpu" else _GPU_ROWS_AT_ONCE
+        return usual if self.device.type == "cpu" else _GPU_ROWS_AT_ONCE
 
     def small_blocks(self) -> Iterator[Self]:
         """Yield the samples in pieces of some two million logits, for work with several numbers beside each of them."""

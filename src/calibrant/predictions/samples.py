@@ -32,6 +32,11 @@ class Samples(ABC):
     def top(self) -> "TopLabel":
         """Confidence, correctness and log-odds of the predicted class."""
 
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where the samples are."""
+
     @abstractmethod
     def __len__(self) -> int: ...
 
@@ -45,6 +50,11 @@ class Samples(ABC):
     @abstractmethod
     def with_clusters(self, clusters: Any) -> Self:
         """Return the same samples in clusters, such as the answers to one question: the cluster of each, (n,)."""
+
+    @property
+    def mass(self) -> Tensor:
+        """How many samples each stands for, (n,) float64: its weight, or 1 where all count alike."""
+        return torch.ones(len(self), dtype=torch.float64, device=self.device) if self.weights is None else self.weights
 
     @property
     def effective_size(self) -> float:
@@ -61,8 +71,7 @@ class Samples(ABC):
         """Effective number of independent units: of the clusters where there are any, else of the samples."""
         if self.clusters is None:
             return self.effective_size
-        counts = torch.ones_like(self.clusters, dtype=torch.float64) if self.weights is None else self.weights
-        return float(effective_counts(self.cluster_sums(counts)).sum())
+        return float(effective_counts(self.cluster_sums(self.mass)).sum())
 
     def cluster_sums(self, values: Tensor) -> Tensor:
         """Return numbers per sample, (n,), added up by cluster; themselves where samples are independent."""
@@ -185,6 +194,10 @@ class TopLabel(Samples):
         return self
 
     @property
+    def device(self) -> torch.device:
+        return self.confidence.device
+
+    @property
     def accuracy(self) -> float:
         """Share of correct predictions, by weight where there are weights."""
         if self.weights is None:
@@ -195,7 +208,7 @@ class TopLabel(Samples):
         return self.confidence.shape[0]
 
     def __repr__(self) -> str:
-        return f"TopLabel(n={len(self)}, {self.confidence.device})"
+        return f"TopLabel(n={len(self)}, {self.device})"
 
     def __getitem__(self, rows: slice | Tensor) -> Self:
         confidence, *others = select(rows, self.confidence, self.weights, self.clusters)

@@ -17,9 +17,8 @@ from calibrant.evaluation import (
     is_beyond_noise,
     smallest_visible,
 )
-from calibrant.evidence import LEVEL, Difference, Estimate, Side
+from calibrant.evidence import LEVEL, Difference, Estimate, Side, is_of_risk
 from calibrant.evidence.logistic import NoLine
-from calibrant.evidence.risk import is_of_risk
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
 from calibrant.predictions import LABEL_FLOOR, OF_CORRECTNESS, PROB_FLOOR
@@ -722,8 +721,8 @@ def _step(evaluation: Evaluation, to_calibrate: str) -> str:
         command = f"calibrant compare CALIBRATION TEST{to_calibrate}"
         return f"Calibrate the probability of being right, on samples that are not used for testing: {command}"
     if advice.reason is not Reason.gain_open:
-        is_of_risk = evaluation.risk is not None and advice.reason is Reason.classes_differ
-        return _RISK_STEP if is_of_risk else _STEPS[advice.reason]
+        of_risk = evaluation.risk is not None and advice.reason is Reason.classes_differ
+        return _RISK_STEP if of_risk else _STEPS[advice.reason]
     step = f"{samples} cannot decide whether a temperature helps: {needed}."
     gains = [split.calibration / split.total for split in evaluation.splits.values()]
     if min(gains) >= 0 and max(gains) >= WORTHWHILE:

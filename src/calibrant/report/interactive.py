@@ -103,7 +103,7 @@ def _slices(
     for one in slices:
         cells = None
         if drawn[one.column] < _MOST_PANELS:
-            inside = samples_of([one], {one.column: by[one.column]})[0].to(predictions.top.correct.device)
+            inside = samples_of([one], {one.column: by[one.column]})[0].to(predictions.device)
             if bool(inside.any()):  # of a stream, none of its samples may have been kept
                 top = _in_whole_samples(predictions[inside]).top
                 cells = _packed_cells(_cell_sums(top.confidence, top.correct, top.weights), _EXACT)
@@ -281,8 +281,7 @@ def _in_whole_samples(predictions: Predictions | TopLabel) -> Predictions | TopL
     effective = effective_number_of(counted)
     if effective is None:
         return counted
-    weights = torch.ones_like(counted.top.confidence) if counted.weights is None else counted.weights
-    return counted.with_weights(weights * (max(1, round(effective)) / weights.sum()))
+    return counted.with_weights(counted.mass * (max(1, round(effective)) / counted.mass.sum()))
 
 
 def _size(samples: Predictions | TopLabel) -> int:

@@ -34,7 +34,7 @@ from calibrant.comparison import (
     with_differences,
 )
 from calibrant.errors import CalibrantError, FileError, FitError, InputError, without_our_warnings
-from calibrant.evidence import Estimate, decision_curve, report_differences
+from calibrant.evidence import Estimate, by_subject, decision_curve, report_differences
 from calibrant.evidence.differences import (
     FLOOR_DRAWS,
     Difference,
@@ -44,12 +44,11 @@ from calibrant.evidence.differences import (
     paired_difference,
 )
 from calibrant.evidence.estimates import values_of
-from calibrant.evidence.risk import is_of_risk
 from calibrant.maps import Map
 from calibrant.metrics import Metric
 from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import TopStatistic
-from calibrant.predictions import Predictions, as_risk, has_risk
+from calibrant.predictions import Predictions, as_risk
 from calibrant.scale.evaluation import draw_counts, estimate_state, resampled_levels
 from calibrant.scale.fits import check_streams, fit_streamed
 from calibrant.scale.jobs import LOCAL, Engine, first_design, gather
@@ -270,26 +269,19 @@ class _Readings:
 
     def __init__(self, plain: EvaluationState, drawn: Predictions, resamples: int) -> None:
         self._plain, self._resamples = plain, resamples
-        self._of_risk = [metric for metric in plain.metrics if has_risk(drawn) and is_of_risk(metric)]
-        self._rest = [metric for metric in plain.metrics if metric not in self._of_risk]
-        self._bootstrap = None
-        if self._of_risk:
-            self._bootstrap = PairedBootstrap(
-                as_risk(drawn), self._of_risk, resamples=resamples, seed=plain.design.seed
-            )
+        self._summed, of_risk = by_subject(plain.metrics, drawn)
+        self._of_risk = PairedBootstrap(drawn, (), of_risk=of_risk, resamples=resamples, seed=plain.design.seed)
 
     def of(self, state: EvaluationState, mapped: Predictions) -> tuple[dict[str, Estimate], dict[str, Resampled]]:
         """Return every metric, of all samples and of all resamples."""
         estimates = estimate_state(state, mapped, self._plain.metrics, resamples=self._resamples)
-        values = _resampled(state, estimates, self._resamples, self._rest)
-        if self._bootstrap is not None:
-            values |= self._bootstrap.values(as_risk(mapped))
-        return estimates, values
+        values = _resampled(state, estimates, self._resamples, self._summed)
+        return estimates, values | self._of_risk.values(mapped)
 
     def difference(self, metric: Metric, baseline: Resampled, candidate: Resampled) -> Difference:
         """Return a difference between two methods, not corrected."""
-        if self._bootstrap is not None and metric in self._of_risk:
-            return self._bootstrap.difference(metric, baseline, candidate)
+        if metric in self._of_risk.metrics:
+            return self._of_risk.difference(metric, baseline, candidate)
         return _difference(metric, baseline, candidate, state=self._plain)
 
 
@@ -312,15 +304,15 @@ def state_differences(
             "both sets must have the same labels in the same order, in files of the same names; they have not. "
             f"Sort both by the same key first. {_LEFT_OUT}"
         )
-    of_two = candidate.design.classes == 2
-    sampled = [m for m in candidate.metrics if isinstance(m.statistic, KernelFeatures) or (of_two and is_of_risk(m))]
-    metrics = [metric for metric in candidate.metrics if metric not in sampled]
+    samples = baseline.sample.predictions, candidate.sample.predictions
+    of_predictions, of_risk = by_subject(candidate.metrics, *samples)
+    metrics = [metric for metric in of_predictions if not isinstance(metric.statistic, KernelFeatures)]
+    sampled = [*of_risk, *(metric for metric in of_predictions if metric not in metrics)]
     values = []
-    for state in (baseline, candidate):
-        floors = estimate_state(state, state.sample.predictions, errors_with_floor(metrics), resamples=FLOOR_DRAWS)
+    for state, sample in zip((baseline, candidate), samples, strict=True):
+        floors = estimate_state(state, sample, errors_with_floor(metrics), resamples=FLOOR_DRAWS)
         values.append(_resampled(state, floors, resamples, metrics))
     differences = {m.name: _difference(m, *(one[m.name] for one in values), state=candidate) for m in metrics}
-    samples = baseline.sample.predictions, candidate.sample.predictions
     seed = candidate.design.seed
     differences |= report_differences(*samples, sampled, resamples=resamples, seed=seed) if sampled else {}
     return {metric.name: differences[metric.name] for metric in candidate.metrics}

@@ -20,11 +20,12 @@ from calibrant.evaluation import (
     worst_of_bins,
     worst_of_classes,
 )
+from calibrant.evidence import by_subject
 from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.decisions import decision_curve
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
 from calibrant.evidence.logistic import Outcomes, line_of, why_no_line
-from calibrant.evidence.risk import Risk, evaluate_risk, is_of_risk
+from calibrant.evidence.risk import Risk, evaluate_risk
 from calibrant.evidence.thresholds import operating_points
 from calibrant.metrics import Metric
 from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
@@ -189,9 +190,9 @@ def estimate_state(
 ) -> dict[str, Estimate]:
     """Estimate metrics of a state, all unless given, with a uniform sample of its samples for what sums do not tell."""
     design, states, metrics = state.design, state.states(), state.metrics if metrics is None else metrics
-    of_risk = [metric for metric in metrics if is_of_risk(metric)] if design.classes == 2 else []
-    sampled = [metric for metric in metrics if isinstance(metric.statistic, KernelFeatures)]
-    summed = [metric for metric in metrics if metric not in sampled and metric not in of_risk]
+    of_predictions, of_risk = by_subject(metrics, sample)
+    sampled = [metric for metric in of_predictions if isinstance(metric.statistic, KernelFeatures)]
+    summed = [metric for metric in of_predictions if metric not in sampled]
     values = {metric.name: float(metric.value(states[metric.statistic])) for metric in summed}
     draws = draw_counts(GROUPS, resamples, design.seed)
     progress("resampling the top label")

@@ -184,9 +184,8 @@ def _first_of_task(task: Task, *, plan: Plan, design: Design) -> bytes:
 
 def _counts(samples: Predictions) -> Sums:
     """Return the counts from which :class:`Totals` follow."""
-    weights = torch.ones_like(samples.labels, dtype=torch.float64) if samples.weights is None else samples.weights
-    masses = torch.bincount(samples.labels, weights, minlength=samples.n_classes)
-    counts = {"labels": samples.label_counts, "masses": masses, "squares": weights.square().sum()}
+    masses = torch.bincount(samples.labels, samples.mass, minlength=samples.n_classes)
+    counts = {"labels": samples.label_counts, "masses": masses, "squares": samples.mass.square().sum()}
     if (zeros := samples.zero_cells) is None:
         return counts
     of_label = samples.logits.gather(1, samples.labels[:, None])
@@ -200,6 +199,5 @@ def _totals(sums: Sums, sample: Predictions) -> Totals:
     size = mass * scale
     share = 0.0
     if "zeros" in sums and needs_floor(*sums["zeros"].tolist(), *sums["low"].tolist()):
-        counts = torch.ones_like(sample.labels, dtype=torch.float64) if sample.weights is None else sample.weights
-        share = choose_share(sample.logits, sample.labels, counts * (size / counts.sum()))
+        share = choose_share(sample.logits, sample.labels, sample.mass * (size / sample.mass.sum()))
     return Totals(n, mass, size, sums["labels"], sums["masses"] * scale, share)

@@ -40,9 +40,8 @@ def sums_of_risk(samples: Predictions, n_bins: int) -> dict[str, Tensor]:
     risks = as_risk(samples)
     # Both rise with the risk, so their sum tells a cell that an edge of the bins cuts from its other part.
     place = _CELLS.cell_of(risks.log_odds) + bin_index(risks.confidence, n_bins)
-    n, weights = _CELLS.cells + n_bins, risks.weights
-    mass = torch.ones_like(risks.confidence) if weights is None else weights.double()
-    masses = [("total", mass)] if weights is None else [("total", mass), ("squared_weights", mass.square())]
+    n, mass = _CELLS.cells + n_bins, risks.mass
+    masses = [("total", mass)] if risks.weights is None else [("total", mass), ("squared_weights", mass.square())]
     sums = {"confidence": sums_by(place, mass * risks.confidence, n)}
     for name, numbers in masses:
         sums |= {name: sums_by(place, numbers, n), f"{name}_of_positive": sums_by(place, numbers * risks.correct, n)}

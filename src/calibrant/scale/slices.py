@@ -62,8 +62,7 @@ class SliceSums:
 
     def add(self, samples: Predictions | TopLabel, group: Tensor, columns: Mapping[str, Words]) -> Tensor:
         """Add samples, given the group of each and the columns to slice by; return the row of each, (n, columns)."""
-        top = samples.top
-        weights = torch.ones_like(top.confidence, dtype=torch.float64) if top.weights is None else top.weights
+        top, weights = samples.top, samples.mass
         soft = [one.per_sample(full_predictions(samples).softmax_rows(one.wanted)) for one in self.averaged]
         confidence, correct, squares = top.confidence.double(), top.correct.double(), weights.square()
         right, summed = weights * correct, weights * confidence

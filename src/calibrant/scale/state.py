@@ -243,10 +243,9 @@ class EvaluationState:
         confidence = top.confidence if top.weights is None else top.confidence * top.weights
         self._add_numbers("level.confidence", sums_by(level, confidence, n_levels))
         place = (group * 2 + ~top.correct) * n_levels + level
-        mass = torch.ones_like(top.confidence) if top.weights is None else top.weights
         if "level.mass" not in self.sums:
             self.sums["level.mass"] = torch.zeros(GROUPS, 2, n_levels, dtype=torch.float64)
-        self.sums["level.mass"].view(-1).index_add_(0, place, mass)
+        self.sums["level.mass"].view(-1).index_add_(0, place, top.mass)
         if top.weights is not None:
             squares = top.weights.square()
             self._add_numbers("cells.squared_right", sums_by(cell, squares * top.correct, _CELLS.cells))

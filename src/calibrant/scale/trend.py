@@ -18,8 +18,8 @@ from scipy.special import gammaincc
 from torch import Tensor
 
 from calibrant.errors import FileError, InputError, without_our_warnings
-from calibrant.evidence.estimates import Estimate
-from calibrant.evidence.risk import RISK_AUROC, is_of_risk
+from calibrant.evidence import Estimate, is_of_risk
+from calibrant.evidence.risk import RISK_AUROC
 from calibrant.metrics import Metric
 from calibrant.metrics.states import Averaged, Ranked, TopStatistic
 from calibrant.numerics.binning import sums_by
