@@ -209,16 +209,10 @@ def _gather(
     for done, answer in enumerate(engine.run(work, tasks), start=1):
         if isinstance(answer, CalibrantError):
             raise answer
-        tensors = tensors_of(answer)
-        for place, (name, more) in enumerate(_states(maps, design).items()):
-            own = {key.split("/", 1)[1]: tensors[key] for key in tensors if key.startswith(f"{place}/")}
-            held = {key: own.pop(key) for key in [*own] if key.startswith("sample.")}
-            changed[name] += float(own.pop("changed"))
-            more.n, more.smallest = int(tensors["n"]), float(own.pop("smallest"))
-            more.sums = own
-            if held:
-                more.sample = Sample.restore(held, design)
-            states[name].merge(more)
+        sent = tensors_of(answer)
+        for place, name in enumerate(maps):
+            states[name].merge(EvaluationState.from_bytes(sent[str(place)].numpy().tobytes()))
+            changed[name] += float(sent["changed"][place])
         progress(f"evaluating: {done} of {len(tasks)} parts, {states[UNCALIBRATED].n:,} samples", done, len(tasks))
     return states, changed
 
@@ -239,23 +233,18 @@ def _states(maps: Mapping[str, Map], design: Design) -> dict[str, EvaluationStat
 
 def _states_of_task(task: Task, *, plan: Plan, design: Design, maps: Mapping[str, Map]) -> bytes:
     """Apply every map to the samples of one task; return the states and the weight of changed samples."""
-    states, changed, n = _states(maps, design), dict.fromkeys(maps, 0.0), 0
+    states, changed = _states(maps, design), dict.fromkeys(maps, 0.0)
     with without_our_warnings():
         for samples, its_keys, _ in plan.keyed(task, design.seed):
             design.check(samples, task.shard.path)
             counted, keys = of_positive_weight(samples, its_keys)
             assert isinstance(counted, Predictions)
-            n += len(counted)
             for name, fitted in maps.items():
-                mapped = fitted.transform(counted)
-                states[name].add(mapped, keys)
-                moved = mapped.predicted != counted.predicted
-                changed[name] += float(moved.sum() if counted.weights is None else counted.weights[moved].sum())
-    tensors = {"n": torch.tensor(n)}
-    for place, (name, state) in enumerate(states.items()):
-        facts = {"changed": torch.tensor(changed[name]).double(), "smallest": torch.tensor(state.smallest).double()}
-        tensors |= {f"{place}/{key}": part for key, part in {**state.sums, **state.sample.tensors(), **facts}.items()}
-    return bytes_of(tensors)
+                states[name].add(mapped := fitted.transform(counted), keys)
+                changed[name] += float(counted.mass[mapped.predicted != counted.predicted].sum())
+    sent = [torch.frombuffer(bytearray(state.to_bytes()), dtype=torch.uint8) for state in states.values()]
+    tensors = {str(place): state for place, state in enumerate(sent)}
+    return bytes_of({**tensors, "changed": torch.tensor([*changed.values()], dtype=torch.float64)})
 
 
 # What is read off the states.

@@ -366,7 +366,8 @@ class EvaluationState:
 
         sent, shapes = self._tensors(), dict[str, tuple[int, ...]]()
         for name, sums in [(name, sums) for name, sums in sent.items() if not name.startswith("sample.")]:
-            if 2 * len(places := sums.flatten().nonzero()[:, 0]) < sums.numel():
+            places = torch.from_numpy(np.flatnonzero(sums.numpy() != 0))  # in half the time of torch's
+            if 2 * len(places) < sums.numel():
                 shapes[name] = sums.shape
                 sent |= {name: sums.flatten()[places], f"places.{name}": places}
         return save(sent, {"state": json.dumps({**self._document(), "shapes": shapes})})
