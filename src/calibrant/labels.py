@@ -50,6 +50,11 @@ class Words:
         row = int(bad[0])
         return row, self.distinct[int(self.codes[row])]
 
+    def rows_of(self, words: Collection[str]) -> Tensor:
+        """Return the rows that have one of these words."""
+        chosen = torch.tensor([word in words for word in self.distinct], dtype=torch.bool)
+        return chosen[self.codes].nonzero()[:, 0]
+
     def numbers(self, number_of: Mapping[str, int]) -> Tensor:
         """Return the number of every row's word, int64 (n,); all words must be known."""
         return torch.tensor([number_of[word] for word in self.distinct])[self.codes]

@@ -226,37 +226,19 @@ class InMemory:
     other: "Predictions | TopLabel | None"  # predictions of the baseline
     twice: int  # rows that lack a value in both tables
 
-    def evaluate(
-        self, *, resamples: int, error_rates: Sequence[float], thresholds: Sequence[float], progress: Progress
-    ) -> "Evaluation":
-        """Evaluate all samples."""
+    def evaluate(self, **options: Any) -> "Evaluation":
+        """Evaluate all samples, with these options of :func:`calibrant.evaluate`."""
         from calibrant.evaluation import evaluate
 
-        return evaluate(
-            self.predictions,
-            n_bins=self.n_bins,
-            resamples=resamples,
-            seed=self.seed,
-            error_rates=error_rates,
-            thresholds=thresholds,
-            progress=progress,
-        )
+        return evaluate(self.predictions, n_bins=self.n_bins, seed=self.seed, **options)
 
-    def slices(self, *, resamples: int, error_rates: Sequence[float], progress: Progress) -> "list[Slice]":
-        """Evaluate the slices of all samples."""
+    def slices(self, **options: Any) -> "list[Slice]":
+        """Evaluate the slices of all samples, with these options of :func:`calibrant.evaluate_slices`."""
         from calibrant.slices import evaluate_slices
 
         if not self.columns:
             return []
-        return evaluate_slices(
-            self.predictions,
-            by=self.columns,
-            n_bins=self.n_bins,
-            resamples=resamples,
-            seed=self.seed,
-            error_rates=error_rates,
-            progress=progress,
-        )
+        return evaluate_slices(self.predictions, by=self.columns, n_bins=self.n_bins, seed=self.seed, **options)
 
     def differences(self, *, resamples: int) -> "dict[str, Difference]":
         """Compare all samples with those of the baseline."""

@@ -67,16 +67,19 @@ class ScaleOptions:
             raise InputError("--baseline must be states if the others are, and only then; got one of each.")
         if not self.streams(source):
             return read_in_memory(source, baseline, reading, split, slicing, n_bins=n_bins, seed=seed)
+        from calibrant.scale import gather
+
         sources = [source] if baseline is None else [source, baseline]
         if source.are_states:
             return Streamed.of([load_states(one.paths) for one in sources], slicing)
         paired = [one.paired_with(source).shards for one in sources]
+        alike: dict[str, Any] = {"n_bins": n_bins, "seed": seed, "allow_missing": self.allow_missing}
         with self.started() as engine:  # once for both
             plans, twice = self._plans(sources, reading, split, slicing, engine)
             gathered: list[Gathered | None] = []
             for shards, plan, folder in zip(paired, plans, ("", "baseline"), strict=False):
-                own = replace(self, checkpoint=None if self.checkpoint is None else self.checkpoint / folder)
-                gathered.append(own.gather(shards, plan, engine, n_bins=n_bins, seed=seed, progress=progress))
+                own = None if self.checkpoint is None else self.checkpoint / folder
+                gathered.append(gather(shards, plan, engine=engine, checkpoint=own, progress=progress, **alike))
         states = [one for one in gathered if one is not None]
         if len(states) < len(gathered):
             raise typer.Exit  # a process of ``torchrun`` that has no more to do
@@ -126,23 +129,6 @@ class ScaleOptions:
             with contextlib.suppress(CalibrantError):
                 return Plan.of(shard, reading, values, by_class=by_class)
         return Plan.of(last, reading, values, by_class=by_class)
-
-    def gather(
-        self, shards: "Sequence[Shard]", plan: "Plan", engine: "Engine", *, n_bins: int, seed: int, progress: Progress
-    ) -> "Gathered | None":
-        """Gather the state of all shards; None in processes of ``torchrun`` but the first."""
-        from calibrant.scale import gather
-
-        return gather(
-            shards,
-            plan,
-            n_bins=n_bins,
-            seed=seed,
-            engine=engine,
-            checkpoint=self.checkpoint,
-            allow_missing=self.allow_missing,
-            progress=progress,
-        )
 
     def fit(
         self,
@@ -226,33 +212,18 @@ class Streamed:
         """A uniform sample of the predictions of the baseline."""
         return None if self.baseline is None else self.baseline.sample.predictions
 
-    def evaluate(
-        self, *, resamples: int, error_rates: Sequence[float], thresholds: Sequence[float], progress: Progress
-    ) -> "Evaluation":
-        """Evaluate all samples."""
+    def evaluate(self, **options: Any) -> "Evaluation":
+        """Evaluate all samples, with these options of :func:`calibrant.evaluate`."""
         from calibrant.scale import evaluate_state
 
         state, shards, missing = self.gathered
-        return evaluate_state(
-            state,
-            resamples=resamples,
-            shards=len(shards),
-            missing=missing,
-            error_rates=error_rates,
-            thresholds=thresholds,
-            progress=progress,
-        )
+        return evaluate_state(state, shards=len(shards), missing=missing, **options)
 
-    def slices(self, *, resamples: int, error_rates: Sequence[float], progress: Progress) -> "list[Slice]":
-        """Evaluate the slices of all samples."""
+    def slices(self, **options: Any) -> "list[Slice]":
+        """Evaluate the slices of all samples, with these options of :func:`calibrant.evaluate_slices`."""
         from calibrant.scale.evaluation import evaluate_state_slices
 
-        if not self.columns:
-            return []
-        names = [*self.columns]
-        return evaluate_state_slices(
-            self.gathered.state, names, resamples=resamples, error_rates=error_rates, progress=progress
-        )
+        return evaluate_state_slices(self.gathered.state, [*self.columns], **options) if self.columns else []
 
     def differences(self, *, resamples: int) -> "dict[str, Difference]":
         """Compare all samples with those of the baseline."""

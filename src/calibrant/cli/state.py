@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from calibrant.cli import options
 from calibrant.cli.inputs import Files, Slicing
@@ -33,7 +33,7 @@ def state(  # noqa: PLR0913, PLR0917  # a command line has many options
     files or machines add up: `calibrant evaluate day*.state` is the evaluation of all their samples.
     """
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
-    from calibrant.scale import find_shards
+    from calibrant.scale import find_shards, gather
     from calibrant.scale.jobs import warn_of_missing
 
     if not out.name.lower().endswith(".state"):
@@ -46,7 +46,8 @@ def state(  # noqa: PLR0913, PLR0917  # a command line has many options
         reading = replace(confidences.as_options(given), extra=slicing.wanted)
         plan = scale.plan(shards, reading, options.SplitOption.parse(split), "test", by_class=slicing.classes)
         warn_of_missing(shards, plan, engine=engine, allow_missing=scale.allow_missing)
-        gathered = scale.gather(shards, plan, engine, n_bins=bins, seed=seed, progress=stage)
+        allowed: dict[str, Any] = {"checkpoint": scale.checkpoint, "allow_missing": scale.allow_missing}
+        gathered = gather(shards, plan, n_bins=bins, seed=seed, engine=engine, progress=stage, **allowed)
     if gathered is None:
         return
     described = [{"name": one.name, "size": one.size, "modified": one.modified} for one in gathered.shards]

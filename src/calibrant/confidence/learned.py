@@ -101,6 +101,21 @@ class FeatureConfidence(nn.Module, ABC):
     def log_odds(self, features: Tensor, predicted: Tensor) -> Tensor:
         """Return the log-odds, (n,), that the predicted classes (n,) of samples with features (n, d) are correct."""
 
+    @final
+    @torch.no_grad()
+    def top_label(self, predictions: Predictions, features: object) -> TopLabel:
+        """Return the classifier's predictions with this confidence; features are (n, d), from the layer of the fit.
+
+        That of a trust score is score / (1 + score), the distance to the nearest other class over the sum of both. It
+        orders samples as the score does and is above one half where the predicted class is nearest, but it is **no
+        probability**: its calibration errors mean nothing unless a map is fitted on it; refinement (AUROC, AUPR, AURC)
+        is meaningful.
+        """
+        check_predictions(predictions, "top_label")
+        checked = as_features(features, rows=len(predictions)).to(device_of(self))
+        log_odds = self.log_odds(checked, predictions.predicted).double().to(predictions.device)
+        return TopLabel(sigmoid(log_odds), predictions.correct, log_odds, predictions.weights)
+
 
 @final
 class ConfidenceHead(FeatureConfidence):
@@ -145,23 +160,14 @@ class ConfidenceHead(FeatureConfidence):
         return last(values).squeeze(-1)
 
     def log_odds(self, features: Tensor, predicted: Tensor) -> Tensor:
-        """Return :meth:`forward` of the features; the prediction is not used."""
+        """Return :meth:`forward` of the features, in blocks; the prediction is not used."""
         del predicted
-        log_odds: Tensor = self(features)
-        return log_odds
+        return torch.cat([self(part) for part in features.split(_BLOCK)])
 
     @torch.no_grad()
     def confidence(self, features: object) -> Tensor:
         """Return the confidence, (n, d) -> (n,), float64: samples that float32 would round to 1.0 still differ."""
         return sigmoid(self(as_features(features).to(next(self.parameters()).device)).double())
-
-    @torch.no_grad()
-    def top_label(self, predictions: Predictions, features: object) -> TopLabel:
-        """Return the classifier's predictions with this confidence; features are (n, d), from the layer of the fit."""
-        check_predictions(predictions, "top_label")
-        checked = as_features(features, rows=len(predictions)).to(next(self.parameters()).device)
-        log_odds = torch.cat([self(part) for part in checked.split(_BLOCK)]).double().to(predictions.logits.device)
-        return TopLabel(sigmoid(log_odds), predictions.correct, log_odds, predictions.weights)
 
 
 def check_head_sizes(weights: Mapping[str, Tensor], *, n_features: int, layers: int, units: int) -> None:

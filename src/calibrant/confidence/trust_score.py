@@ -23,9 +23,7 @@ from calibrant.errors import InputError, Row, warn
 from calibrant.inference import sample_source
 from calibrant.maps import FitSummary
 from calibrant.numerics.neighbours import blocks_of, nearest_distances
-from calibrant.numerics.softmax import sigmoid
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions, TopLabel, check_predictions
 from calibrant.text import listed
 
 
@@ -152,18 +150,6 @@ class NeighbourConfidence(FeatureConfidence):
                 "their trust score is 0. Fit on samples of all classes."
             )
         return own, distances.scatter(1, predicted[:, None], torch.inf).amin(dim=1)
-
-    def top_label(self, predictions: Predictions, features: object) -> TopLabel:
-        """Return the classifier's predictions with the trust score as their confidence; features are (n, d).
-
-        The confidence is score / (1 + score), the other distance over the sum of both. It orders samples as the score
-        does and is above one half where the predicted class is nearest, but it is **no probability**: its calibration
-        errors mean nothing unless a map is fitted on it; refinement (AUROC, AUPR, AURC) is meaningful.
-        """
-        check_predictions(predictions, "top_label")
-        checked = as_features(features, rows=len(predictions))
-        log_odds = self(checked, predictions.predicted).to(predictions.logits.device)
-        return TopLabel(sigmoid(log_odds), predictions.correct, log_odds, predictions.weights)
 
     def extra_repr(self) -> str:
         samples, d = self.reference.shape

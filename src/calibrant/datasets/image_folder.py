@@ -1,8 +1,9 @@
 """Folders of pictures: one folder a class, in memory or read in batches; ImageNet and Tiny-ImageNet."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import final
@@ -61,13 +62,10 @@ class ImageFolder(DatasetReader):
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         del checked  # no published files to compare with
-        names, held = _parts(self, Path(folder))
-        training, *others = (
-            _by_class({number: Path(folder, part, name) for number, name in enumerate(names)}, self.size, fit_square)
-            for part in ("train", *held)
-        )
-        validation, scale = others[0] if len(others) == 2 else None, PixelScale.of(training.tensor)
-        return Dataset(expression_of(self), names, training, others[-1], validation, scale, augmentation="crop-flip")
+        read = partial(read_class_folders, size=self.size)
+        names, training, test, validation = _parts(self, Path(folder), read)
+        scale = PixelScale.of(training.tensor)
+        return Dataset(expression_of(self), names, training, test, validation, scale, augmentation="crop-flip")
 
 
 @final
@@ -100,17 +98,12 @@ class LargeImageFolder(DatasetReader):
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         del checked  # no published files to compare with
-        names, held = _parts(self, Path(folder))
-        training, *others = (
-            pictures_by_class(Path(folder, part), size=self.size, crop=self.crop, class_names=names)
-            for part in ("train", *held)
-        )
-        scale, validation = PixelScale(_MEAN, _STD), others[0] if len(others) == 2 else None
-        name = expression_of(self)
-        return Dataset(name, names, training, others[-1], validation, scale, augmentation="resized-crop-flip")
+        read = partial(pictures_by_class, size=self.size, crop=self.crop)
+        name, scale = expression_of(self), PixelScale(_MEAN, _STD)
+        return Dataset(name, *_parts(self, Path(folder), read), scale, augmentation="resized-crop-flip")
 
 
-_IMAGENET_CLASSES, _IMAGENET_TRAINING, _IMAGENET_TEST = 1000, 1_281_167, 50_000
+_IMAGENET_COUNTS = (1000, 1_281_167, 50_000)
 
 
 @final
@@ -138,18 +131,22 @@ class ImageNet(DatasetReader):
         if lacking := [part for part in ("train", "val") if not (root / part).is_dir()]:
             raise missing_files(self, folder, "train/<wnid> and val/<wnid>, also inside imagenet", lacking)
         dataset = LargeImageFolder().read(root)
-        counts = dataset.n_classes, len(dataset.training), len(dataset.test)
-        if checked and counts != (_IMAGENET_CLASSES, _IMAGENET_TRAINING, _IMAGENET_TEST):
-            raise FileError(
-                f"{root} must hold {_IMAGENET_CLASSES:,} classes, {_IMAGENET_TRAINING:,} training and "
-                f"{_IMAGENET_TEST:,} validation pictures; got {counts[0]:,}, {counts[1]:,} and {counts[2]:,}. "
-                f"{UNCHECKED}"
-            )
+        if checked:
+            _check_counts(root, (dataset.n_classes, len(dataset.training), len(dataset.test)), _IMAGENET_COUNTS)
         return replace(dataset, name=self.name)
 
 
-def _parts(reader: DatasetReader, folder: Path) -> tuple[tuple[str, ...], list[str]]:
-    """Return the classes, and the names of the parts beside ``train``, which must have the same."""
+def _check_counts(root: Path, got: tuple[int, int, int], published: tuple[int, int, int]) -> None:
+    """Check the numbers of classes, and of training and validation pictures: folders of JPEG files have no digest."""
+    if got != published:
+        wanted = f"{published[0]:,} classes, {published[1]:,} training and {published[2]:,} validation pictures"
+        raise FileError(f"{root} must hold {wanted}; got {got[0]:,}, {got[1]:,} and {got[2]:,}. {UNCHECKED}")
+
+
+def _parts(
+    reader: DatasetReader, folder: Path, read: Callable[..., Samples]
+) -> tuple[tuple[str, ...], Samples, Samples, Samples | None]:
+    """Return the classes, and the samples that train, test and, if there are three parts, validate."""
     held = [part for part in ("val", "test") if (folder / part).is_dir()]
     if not held or not (folder / "train").is_dir():
         raise FileError(
@@ -159,7 +156,8 @@ def _parts(reader: DatasetReader, folder: Path) -> tuple[tuple[str, ...], list[s
     class_names = _class_names(folder / "train")
     for part in held:
         _check_classes(folder / part, class_names)
-    return tuple(class_names), held
+    training, *others = (read(folder / part, class_names=class_names) for part in ("train", *held))
+    return tuple(class_names), training, others[-1], others[0] if len(others) == 2 else None
 
 
 def pictures_by_class(
@@ -305,7 +303,7 @@ def _listing(folder: Path) -> str:
 
 _FOLDER = "tiny-imagenet-200"
 _SIDE = 64
-_N_CLASSES, _N_TRAINING, _N_TEST = 200, 100_000, 10_000
+_TINY_COUNTS = (200, 100_000, 10_000)
 
 
 @final
@@ -321,7 +319,7 @@ class TinyImageNet(DatasetReader):
 
     name = "tiny_imagenet"
     title = "Tiny-ImageNet"
-    n_classes = _N_CLASSES
+    n_classes = 200
     paper = Paper(
         "Le & Yang", 2015, "Tiny ImageNet Visual Recognition Challenge", "Stanford University, course CS 231N"
     )
@@ -340,12 +338,8 @@ class TinyImageNet(DatasetReader):
         folders = {number: root / "train" / wnid / "images" for wnid, number in numbers.items()}
         training = _by_class(folders, _SIDE, same_size)
         test = _validation(root, numbers)
-        counts = len(wnids), len(training), len(test)
-        if checked and counts != (_N_CLASSES, _N_TRAINING, _N_TEST):
-            raise FileError(
-                f"{root} must hold {_N_CLASSES} classes, {_N_TRAINING:,} training and {_N_TEST:,} validation pictures; "
-                f"got {counts[0]}, {counts[1]:,} and {counts[2]:,}. {UNCHECKED}"
-            )
+        if checked:
+            _check_counts(root, (len(wnids), len(training), len(test)), _TINY_COUNTS)
         names, scale = tuple(words.get(wnid, wnid).split(",")[0] for wnid in wnids), PixelScale.of(training.tensor)
         return Dataset(self.name, names, training, test, pixel_scale=scale, augmentation="crop-flip")
 

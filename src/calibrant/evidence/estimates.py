@@ -215,15 +215,20 @@ def draw_correctness(ranked: Ranked, resamples: int, seed: int) -> Iterator[Rank
         columns = (ranked.total, squared, ranked.confidence.clamp(0, 1))
         total, squares, chance = (column.double().cpu().numpy() for column in columns)
         masses = draw_right(total, squares, chance, rng, resamples)
-        for right in torch.from_numpy(masses).to(ranked.right.device).split(CHUNK):
-            wrong = (ranked.total - right).clamp(min=0)
-            yield replace(ranked, right=right, wrong=wrong, shared_total=ranked.total, squared_right=None)
+        yield from _with_right(ranked, torch.from_numpy(masses).to(ranked.right.device))
         return
     counts, confidence = ranked.total.long().tolist(), ranked.confidence.double().clamp(0, 1).tolist()
     # Entry by entry: the setup of a binomial in numpy serves all draws of it.
     drawn = np.stack([rng.binomial(n, p, size=resamples) for n, p in zip(counts, confidence, strict=True)], axis=1)
     for right in torch.from_numpy(drawn).to(ranked.right.device, torch.float64).split(CHUNK):
         yield Ranked(ranked.log_odds, ranked.confidence, right, ranked.total - right, shared_total=ranked.total)
+
+
+def _with_right(ranked: Ranked, drawn: Tensor) -> Iterator[Ranked]:
+    """Yield the ranked samples with drawn weights of right ones, (r, m), some resamples at a time."""
+    for right in drawn.split(CHUNK):
+        wrong = (ranked.total - right).clamp(min=0)
+        yield replace(ranked, right=right, wrong=wrong, shared_total=ranked.total, squared_right=None)
 
 
 def draw_labels(
@@ -265,18 +270,13 @@ def _estimate_top_label(
         level = exact.cells(MAX_LEVELS, bins=bins)
         ranked, sample_level = exact.merged(level), level[torch.searchsorted(exact.log_odds, sample.log_odds)]
         resampled = bootstrap_ranked(ranked, sample_level, sample.correct, draws, top.weights)
-        drawn = None if clusters is None else _draw_in_clusters(ranked, sample_level, clusters, resamples, seed)
-        return Levels(ranked, resampled, drawn)
+        if clusters is None:
+            return Levels(ranked, resampled)
+        rng = np.random.default_rng([seed, 2])
+        right = clusters.draw_right(sample_level, len(ranked.confidence), resamples, rng)
+        return Levels(ranked, resampled, _with_right(ranked, right))
 
     return estimate_ranked(metrics, values, exact, levels, resamples=resamples, seed=seed, clusters=clusters)
-
-
-def _draw_in_clusters(ranked: Ranked, place: Tensor, clusters: Clusters, resamples: int, seed: int) -> Iterator[Ranked]:
-    """Draw correctness from the confidences of samples in clusters, given the place of each among the ranked ones."""
-    drawn = clusters.draw_right(place, len(ranked.confidence), resamples, np.random.default_rng([seed, 2]))
-    for right in drawn.split(CHUNK):
-        wrong = (ranked.total - right).clamp(min=0)
-        yield replace(ranked, right=right, wrong=wrong, shared_total=ranked.total, squared_right=None)
 
 
 class Levels(NamedTuple):

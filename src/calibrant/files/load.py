@@ -689,8 +689,7 @@ def rows_of(column: Column, rows: Tensor) -> Column:
 def rows_with(column: Column, name: str, values: Sequence[str]) -> Tensor:
     """Return the rows where a column has one of these values, compared as text; an InputError if there are none."""
     words = column if isinstance(column, Words) else words_of(column, name)
-    wanted = [code for code, word in enumerate(words.distinct) if word in values]
-    rows = torch.isin(words.codes, torch.tensor(wanted, dtype=torch.int64)).nonzero()[:, 0]
+    rows = words.rows_of(values)
     if not len(rows):
         raise InputError(f"{name!r} must hold {' or '.join(map(repr, values))} in some rows; it holds {_held(words)}.")
     return rows

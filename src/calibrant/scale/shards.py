@@ -295,8 +295,7 @@ class Plan:
         name, part, value = self.part
         column = content.read((name,), (name,))[name]
         words = column if isinstance(column, Words) else words_of(column, name)
-        wanted = [code for code, word in enumerate(words.distinct) if word in part_names(words, part, value)]
-        rows = torch.isin(words.codes, torch.tensor(wanted, dtype=torch.int64)).nonzero()[:, 0]
+        rows = words.rows_of(part_names(words, part, value))
         sliced = {name: words[rows] for name, words in columns.items()}
         return n, Batch(first, samples[rows], rows if kept is None else kept[rows], sliced) if len(rows) else None
 

@@ -60,8 +60,7 @@ def test_tiny_imagenet_must_have_all_its_pictures_unless_unchecked(tiny, monkeyp
         FileError, match="must hold 200 classes, 100,000 training and 10,000 validation pictures; got 3, 6"
     ):
         TinyImageNet().read(tiny)
-    for name, value in {"_N_CLASSES": 3, "_N_TRAINING": 6, "_N_TEST": 4}.items():
-        monkeypatch.setattr(image_folder, name, value)
+    monkeypatch.setattr(image_folder, "_TINY_COUNTS", (3, 6, 4))
     assert len(TinyImageNet().read(tiny).test) == 4
 
 
@@ -155,8 +154,7 @@ def test_imagenet_is_read_where_it_lies_with_all_its_pictures_unless_unchecked(t
     dataset = ImageNet().read(tmp_path, checked=False)
     assert (dataset.name, dataset.class_names) == ("imagenet", ("n01", "n02"))
     assert tuple(dataset.test.inputs.shape) == (2, 3, 224, 224)
-    for name, value in {"_IMAGENET_CLASSES": 2, "_IMAGENET_TRAINING": 2, "_IMAGENET_TEST": 2}.items():
-        monkeypatch.setattr(image_folder, name, value)
+    monkeypatch.setattr(image_folder, "_IMAGENET_COUNTS", (2, 2, 2))
     assert len(ImageNet().read(tmp_path).training) == 2
 
 

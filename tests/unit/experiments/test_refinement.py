@@ -83,8 +83,7 @@ def imagenet(tmp_path, monkeypatch):
             save_noise(tmp_path / "imagenet" / "train" / wnid / f"{wnid}_{picture}.JPEG", chance)
         save_noise(tmp_path / "imagenet" / "val" / wnid / "ILSVRC2012_val_0.JPEG", chance)
         save_noise(tmp_path / refinement.SHIFTED["imagenet"]["imagenet-v2"] / str(number) / "0.jpeg", chance)
-    for name, value in {"_IMAGENET_CLASSES": 4, "_IMAGENET_TRAINING": 12, "_IMAGENET_TEST": 4}.items():
-        monkeypatch.setattr(image_folder, name, value)
+    monkeypatch.setattr(image_folder, "_IMAGENET_COUNTS", (4, 12, 4))
     return tmp_path
 
 
