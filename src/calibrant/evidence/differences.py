@@ -20,6 +20,7 @@ from calibrant.evidence.estimates import (
     Estimate,
     GroupDraws,
     bootstrap_ranked,
+    by_subject,
     draw_groups,
     estimate,
     states_by_group,
@@ -30,11 +31,11 @@ from calibrant.metrics import Metric
 from calibrant.metrics.base import check_metrics
 from calibrant.metrics.states import BinStatistic, Ranked, RankedSamples, TopStatistic, full_predictions
 from calibrant.numerics.binning import sums_by
-from calibrant.predictions import Predictions, TopLabel, as_risk, counted_samples, has_risk
+from calibrant.predictions import Predictions, TopLabel, as_risk, counted_samples
 
 __all__ = [
-    "Difference", "PairedBootstrap", "Resampled", "Side", "apply_holm", "by_subject", "check_pair", "difference",
-    "holm", "is_of_risk", "report_differences", "side_of", "smallest_effect",
+    "Difference", "PairedBootstrap", "Resampled", "Side", "apply_holm", "check_pair", "difference", "holm",
+    "report_differences", "side_of", "smallest_effect",
 ]  # fmt: skip
 
 _BLOCK = 1 << 22  # numbers computed at a time
@@ -184,21 +185,6 @@ def report_differences(
     bootstrap = PairedBootstrap(baseline, rest, of_risk=of_risk, resamples=resamples, seed=seed)
     differences = bootstrap.differences(bootstrap.values(baseline), bootstrap.values(candidate))
     return {metric.name: differences[metric.name] for metric in metrics}
-
-
-def is_of_risk(metric: Metric) -> bool:
-    """Whether reports of two classes have a metric of the risk, not of the top label, as they do calibration errors."""
-    return metric.family == "calibration" and isinstance(metric.statistic, TopStatistic)
-
-
-def by_subject(metrics: Iterable[Metric], *samples: Predictions | TopLabel) -> tuple[list[Metric], list[Metric]]:
-    """Return the metrics that reports of these samples have of the predictions, and those that they have of the risk.
-
-    The risk is the probability of the second of two classes (:func:`calibrant.predictions.as_risk`).
-    """
-    metrics, of_two = list(metrics), has_risk(*samples)
-    of_risk = [metric for metric in metrics if of_two and is_of_risk(metric)]
-    return [metric for metric in metrics if metric not in of_risk], of_risk
 
 
 @final

@@ -47,7 +47,7 @@ from calibrant.metrics.states import (
 )
 from calibrant.numerics.binning import sums_by
 from calibrant.numerics.softmax import TOP_LABEL, row_blocks
-from calibrant.predictions import Predictions, TopLabel, counted_samples
+from calibrant.predictions import Predictions, TopLabel, counted_samples, has_risk
 
 Interval: TypeAlias = tuple[float, float]
 _GROUPS = 256  # one more or less does not show in an interval, and their states fit in memory
@@ -154,6 +154,21 @@ def estimate(
             rest, values, lambda one: states_by_group(samples, [one], group)[one], weights, samples, n=n, seed=seed
         )
     return {metric.name: estimates[metric.name] for metric in metrics}
+
+
+def is_of_risk(metric: Metric) -> bool:
+    """Whether reports of two classes have a metric of the risk, not of the top label, as they do calibration errors."""
+    return metric.family == "calibration" and isinstance(metric.statistic, TopStatistic)
+
+
+def by_subject(metrics: Iterable[Metric], *samples: Predictions | TopLabel) -> tuple[list[Metric], list[Metric]]:
+    """Return the metrics that reports of these samples have of the predictions, and those that they have of the risk.
+
+    The risk is the probability of the second of two classes (:func:`calibrant.predictions.as_risk`).
+    """
+    metrics, of_two = list(metrics), has_risk(*samples)
+    of_risk = [metric for metric in metrics if of_two and is_of_risk(metric)]
+    return [metric for metric in metrics if metric not in of_risk], of_risk
 
 
 class GroupDraws(NamedTuple):
