@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test install format lint types imports tests docs site frontend browser chromium dist compatibility house reference frameworks benchmarks clean
+.PHONY: demo test install format lint types imports tests plain-tests browser-tests docs site frontend browser playwright chromium dist compatibility house reference frameworks benchmarks clean
 .DELETE_ON_ERROR:
 
 demo: install
@@ -14,11 +14,13 @@ test: lint types imports tests
 
 install: $(READY)
 
-# The constraints pin a CPU build of torch: without the pin pip would fetch gigabytes of CUDA.
+# The constraints pin a CPU build of torch: without the pin pip would fetch gigabytes of CUDA. What they pin is installed
+# first, just as it is: among all versions of all packages pip searches for most of a minute.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "Python 3.11 or newer is needed; say make PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing into $(VENV) (about two minutes the first time) ..."
+	@echo "Installing into $(VENV) (about a minute the first time) ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
@@ -36,8 +38,12 @@ imports: install
 # the other's; numpy's threads, which torch does not set, would wait for each other on two cores. Tests in a browser come
 # after them, a process for each file, whose tests share a browser (5: none, without one), and those that failed have a
 # second try: Chromium itself fails at times.
-tests: install
+tests: plain-tests browser-tests
+
+plain-tests: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal --ignore tests/browser
+
+browser-tests: install
 	$(BIN)/pytest --numprocesses 2 --dist loadfile tests/browser || [ $$? = 5 ] || $(BIN)/pytest tests/browser --last-failed
 
 # Wheel and source archive in dist/, and the demo run by the wheel in an environment of its dependencies alone.
@@ -85,8 +91,10 @@ frontend/node_modules/.ready: frontend/package.json frontend/package-lock.json
 	@touch $@
 
 # What tests/browser needs; without it they are skipped.
-browser: install chromium
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright
+browser: playwright chromium
+
+playwright: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement tests/browser/requirements.txt
 
 chromium:
 	command -v chromium || timeout 300 sh -c 'apt-get update --quiet=2; apt-get install --yes --no-install-recommends chromium'
