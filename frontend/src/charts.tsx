@@ -16,6 +16,10 @@ const diagonal = (x: Scale, y: Scale) => <line class="diagonal" x1={x.at(0)} y1=
 /** A box as part of a path. */
 const box = (left: number, right: number, top: number, foot: number): string => `M${left.toFixed(1)} ${foot.toFixed(1)}V${top.toFixed(1)}H${right.toFixed(1)}V${foot.toFixed(1)}Z`;
 
+/** What is read off a chart in the place of its legend, which keeps its room, so that nothing below moves. */
+const Reading = ({ idle, children }: { idle: string; children?: ComponentChildren }) =>
+  <p class="reading either" aria-live="polite"><span class={children ? "away" : ""}>{idle}</span>{children && <span>{children}</span>}</p>;
+
 /** Accuracy in bins of confidence; hatched where it falls short, plain where it exceeds. Arrow keys walk the bins. */
 export function Reliability(props: { name: string; title: string; words: Words; bins: Bin[]; alt: string; other?: Bin[]; below?: ComponentChildren }) {
   const { bins, other, words } = props, id = useId(), [chosen, choose] = useState(-1), picks = useContext(Pick);
@@ -29,7 +33,7 @@ export function Reliability(props: { name: string; title: string; words: Words; 
   };
   return (
     <Figure name={props.name} title={props.title} alt={props.alt} onWalk={walk} onLeave={() => choose(-1)} below={<>
-      <p class="reading" aria-live="polite">{bin ? `${words.bin(bin)}.${picks ? " Click or press Enter for its samples." : ""}` : `Hatched: ${words.less}. Pale: within chance, or under 10 samples. At the foot: samples, at most ${share(most / n, 0)} a bin.`}</p>{props.below}</>}>
+      <Reading idle={`Hatched: ${words.less}; blue: more often. Pale: within chance, or under 10 samples. On the dashed line: calibrated. Upright lines: 95 % intervals. At the foot: samples, at most ${share(most / n, 0)} a bin.`}>{bin && `${words.bin(bin)}.${picks ? " Click or press Enter for its samples." : ""}`}</Reading>{props.below}</>}>
       {(width) => {
         const height = heightOf(width), [across, up] = inner(width, height);
         const x = linear([0, 1], across, percentTick), y = linear([0, 1], [up[0] - STRIP, up[1]], percentTick);

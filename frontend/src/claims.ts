@@ -12,16 +12,18 @@ export interface Words {
   bin: (bin: Bin) => string;
 }
 
+const isOne = (bin: Bin) => Math.round(bin.count) === 1, counted = (bin: Bin) => `${whole(Math.round(bin.count))} ${isOne(bin) ? "sample" : "samples"}`;
+
 const OF_CONFIDENCE: Words = {
   title: "Accuracy at each confidence", x: "Confidence, %", y: "Accuracy, %", claimed: "Mean confidence", observed: "accuracy",
   over: "overconfident", under: "underconfident", less: "less often right than claimed", of: "", score: "Brier score of the confidence",
-  bin: (bin) => `Confidence ${share(bin.low)} to ${share(bin.high)}: ${whole(Math.round(bin.count))} samples claim ${share(bin.confidence)} and are right ${share(bin.accuracy)} of the time`,
+  bin: (bin) => `Confidence ${share(bin.low)} to ${share(bin.high)}: ${counted(bin)} ${isOne(bin) ? "claims" : "claim"} ${share(bin.confidence)} and ${isOne(bin) ? "is" : "are"} right ${share(bin.accuracy)} of the time`,
 };
 
 const ofClass = (name: string): Words => ({
   title: `How often ${name} occurs at each probability`, x: `Probability of ${name}, %`, y: `Samples that are ${name}, %`, claimed: "Predicted", observed: "observed",
   over: "probabilities too high on average", under: "probabilities too low on average", less: "less often observed than predicted", of: ` of ${name}`, score: "Brier score of that probability",
-  bin: (bin) => `Probability ${share(bin.low)} to ${share(bin.high)}: of ${whole(Math.round(bin.count))} samples ${share(bin.confidence)} are predicted to be ${name}, and ${share(bin.accuracy)} are`,
+  bin: (bin) => `Probability ${share(bin.low)} to ${share(bin.high)}: of ${counted(bin)} ${share(bin.confidence)} are predicted to be ${name}, and ${share(bin.accuracy)} are`,
 });
 
 export const nameOf = (name: string | null): string => (name === null ? "class 1" : `“${name.length > 24 ? `${name.slice(0, 23)}…` : name}”`);

@@ -16,6 +16,18 @@ export function number(value: number | null | undefined): string {
 /** A long name without its middle: names often differ at both ends. */
 export const short = (name: string, most: number): string => (name.length <= most ? name : `${name.slice(0, Math.ceil(most / 2) - 1)}…${name.slice(-Math.floor(most / 2))}`);
 
+/** Long names without their middle or, where that leaves equal ones, the part in which those differ. */
+export function shortened(names: string[], most: number): Map<string, string> {
+  const groups = new Map<string, string[]>();
+  for (const name of new Set(names)) groups.set(short(name, most), [...(groups.get(short(name, most)) ?? []), name]);
+  return new Map([...groups].flatMap(([text, alike]) => {
+    let shared = 0;
+    while (alike.every((name) => name[shared] === alike[0][shared]) && shared < alike[0].length) shared++;
+    const start = Math.max(1, shared - Math.ceil(most / 2));
+    return alike.map((name): [string, string] => [name, alike.length < 2 ? text : `…${name.slice(start, start + most - 2).trim()}…`]);
+  }));
+}
+
 /** Round numbers in a range, about as many as asked for. */
 function roundTicks(low: number, high: number, about: number): number[] {
   const raw = (high - low) / about, power = 10 ** Math.floor(Math.log10(raw));

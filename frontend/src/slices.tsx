@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { equalWidth, runningSums } from "./bins";
 import type { Slice } from "./data";
-import { number, share, short, whole } from "./plot";
+import { number, share, shortened, whole } from "./plot";
 import { type Column, Interval, pText, signed, SortTable } from "./tables";
 
 interface Row extends Slice { id: string; rank: number }
@@ -12,12 +12,12 @@ const FEW = 10; // samples of a bin below which it is pale
 export function SliceCharts({ slices, bins, onPick }: { slices: Slice[]; bins: number; onPick?: (column: string, value: string) => void }) {
   const columns = [...new Set(slices.map((one) => one.column))], [column, choose] = useState(columns[0]), now = columns.includes(column) ? column : columns[0];
   const rows = useMemo(() => slices.filter((one) => one.column === now).map((one, rank): Row => ({ ...one, id: one.value, rank: rank + 1 })), [slices, now]);
-  const drawn = rows.filter((row) => row.cells), top = Math.max(...rows.filter((row) => row.p !== null).map((row) => row.ece.high ?? row.ece.value), 0.01);
+  const drawn = rows.filter((row) => row.cells), names = useMemo(() => shortened(rows.map((row) => row.value), 40), [rows]), top = Math.max(...rows.filter((row) => row.p !== null).map((row) => row.ece.high ?? row.ece.value), 0.01);
   const tested = slices.filter((one) => one.p !== null).length;
   const [claimed, occurred] = wordsOf(slices[0]), subject = slices[0].subject && `Of two classes, these are numbers of the ${slices[0].subject}. `;
   const table: Column<Row>[] = [
     { title: "rank", worth: (row) => row.rank, cell: (row) => row.rank },
-    { title: now, text: true, worth: (row) => row.value, cell: (row) => (onPick ? <button type="button" class="plain" title={row.value} onClick={() => onPick(row.column, row.value)}>{short(row.value, 40)}</button> : <span title={row.value}>{short(row.value, 40)}</span>) },
+    { title: now, text: true, worth: (row) => row.value, cell: (row) => (onPick ? <button type="button" class="plain" title={row.value} onClick={() => onPick(row.column, row.value)}>{names.get(row.value)}</button> : <span title={row.value}>{names.get(row.value)}</span>) },
     { title: "samples", worth: (row) => row.n, cell: (row) => whole(row.n) },
     ...(rows[0]?.weight == null ? [] : [{ title: "weight", worth: (row: Row) => row.weight, cell: (row: Row) => share(row.weight!) }]),
     { title: claimed, worth: (row) => row.confidence, cell: (row) => share(row.confidence) },
@@ -32,9 +32,9 @@ export function SliceCharts({ slices, bins, onPick }: { slices: Slice[]; bins: n
     <div class="slices">
       <SortTable key={now} name="slice-table" title={columns.length > 1 ? "Slices" : `Slices by ${now}`} rows={rows} columns={table} id="id" sought={(row) => row.value} hint="value of a slice" first={0} falls={false} nothing="No slice has such a value."
         above={columns.length > 1 && <fieldset class="views"><legend>Slices by</legend>{columns.map((one) => <label><input type="radio" name="slices-by" checked={one === now} onChange={() => choose(one)} /><span>{one}</span></label>)}</fieldset>}
-        legend={`${subject}The worst first, by the error above its noise floor. p: how often calibrated predictions would show such an error, corrected for ${whole(tested)} slices (Holm); bold: beyond noise. To the rest: ${claimed} − ${occurred} in percentage points, minus that of all other samples; ▼ further from 0 than theirs, ▲ closer, beyond noise. Slices of fewer than ten samples are not tested.${rows.some((row) => row.n >= 10 && row.ece.low === null) ? " One of a few clusters has no interval, and a weak test." : ""}${onPick ? " Click a slice for its samples." : ""}`} />
-      <div class="panels">{drawn.map((row) => <Panel key={row.value} row={row} bins={bins} onPick={onPick} />)}</div>
-      <p class="legend">{drawn.length < rows.length && `The ${drawn.length} worst of ${whole(rows.length)}. `}Across: {claimed}; up: {occurred}, both from 0 to 100 %. Dashed outline: less often {slices[0].of_class ? "observed than predicted" : "right than claimed"}; blue: more often. Pale: under 10 samples.</p>
+        legend={`${subject}The worst first, by the error above its noise floor. p: how often calibrated predictions would show such an error, corrected for ${whole(tested)} ${tested === 1 ? "slice" : "slices"} (Holm); bold: beyond noise. To the rest: ${claimed} − ${occurred} in percentage points, minus that of all other samples; ▼ further from 0 than theirs, ▲ closer, beyond noise. Slices of fewer than ten samples are not tested.${rows.some((row) => row.n >= 10 && row.ece.low === null) ? " One of a few clusters has no interval, and a weak test." : ""}${onPick ? " Click a slice for its samples." : ""}`} />
+      <div class="panels">{drawn.map((row) => <Panel key={row.value} row={row} name={names.get(row.value)!} bins={bins} onPick={onPick} />)}</div>
+      <p class="legend">{drawn.length < rows.length && `The ${drawn.length} worst of ${whole(rows.length)}. `}Across: {claimed}; up: {occurred}, both from 0 to 100 %. Dashed outline: less often {slices[0].of_class ? "observed than predicted" : "right than claimed"}; blue: more often. Pale: under 10 samples. On the dashed line: calibrated.</p>
     </div>
   );
 }
@@ -43,7 +43,7 @@ export function SliceCharts({ slices, bins, onPick }: { slices: Slice[]; bins: n
 const wordsOf = (one: Slice) => (one.of_class ? ["predicted", "observed"] : ["confidence", "accuracy"]);
 
 /** A reliability diagram as small as can be read. */
-function Panel({ row, bins, onPick }: { row: Row; bins: number; onPick?: (column: string, value: string) => void }) {
+function Panel({ row, name, bins, onPick }: { row: Row; name: string; bins: number; onPick?: (column: string, value: string) => void }) {
   const made = useMemo(() => equalWidth(runningSums(row.cells!), bins), [row, bins]), at = (value: number) => value * SIDE, up = (value: number) => SIDE - value * SIDE;
   const [claimed, occurred] = wordsOf(row), counted = `${whole(row.n)} ${row.n === 1 ? "sample" : "samples"}`, words = `${row.value}: ${counted}, ${claimed} ${share(row.confidence)}, ${occurred} ${share(row.accuracy)}, ECE ${number(row.ece.value)}`;
   const drawing = (
@@ -57,6 +57,6 @@ function Panel({ row, bins, onPick }: { row: Row; bins: number; onPick?: (column
       })}
       <line class="diagonal" x1="0" y1={SIDE} x2={SIDE} y2="0" />
     </svg>);
-  const caption = <><b title={row.value}>{short(row.value, 40)}</b><small>{counted} · ECE {number(row.ece.value)}</small></>;
+  const caption = <><b title={row.value}>{name}</b><small>{counted} · ECE {number(row.ece.value)}</small></>;
   return <figure>{onPick ? <button type="button" class="panel" onClick={() => onPick(row.column, row.value)}>{drawing}<span>{caption}</span></button> : <>{drawing}<figcaption>{caption}</figcaption></>}</figure>;
 }

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { wilson } from "./bins";
 import type { Classes, Compared, Dot, Method } from "./data";
-import { number, share, short, whole } from "./plot";
+import { number, share, shortened, whole } from "./plot";
 
 const SHOWN = 10;
 
@@ -46,7 +46,7 @@ function rowsOf(classes: Classes): ClassRow[] {
   return classes.name.map((name, i) => {
     const count = (classes.effective ?? classes.predicted)[i], confidence = classes.confidence[i] / count, accuracy = classes.correct[i] / count;
     const band = count ? wilson(classes.correct[i], count) : ([0, 1] as [number, number]), [low, high] = band;
-    return { name, samples: classes.samples[i], weight: classes.weight?.[i] ?? NaN, predicted: classes.predicted[i], confidence, accuracy, gap: confidence - accuracy, band, mark: confidence > high ? "▼" : confidence < low ? "▲" : "" };
+    return { name, samples: classes.samples[i], weight: classes.weight?.[i] ?? NaN, predicted: classes.predicted[i], confidence, accuracy, gap: confidence - accuracy, band, mark: confidence > high ? "claims-more" : confidence < low ? "claims-less" : "" };
   });
 }
 
@@ -55,26 +55,26 @@ function ClassBar({ row: { confidence, accuracy, band, mark } }: { row: ClassRow
   return (
     <svg class="interval" viewBox="0 0 240 16" width="240" height="16" aria-hidden="true">
       <line class="track" x1="6" x2="234" y1="8" y2="8" /><line class="range" x1={at(band[0])} x2={at(band[1])} y1="8" y2="8" /><circle cx={at(accuracy)} cy="8" r="4" />
-      <path class={mark === "▼" ? "claims-more" : mark ? "claims-less" : ""} d={`M${at(confidence)} 2l5 6-5 6-5-6z`} />
+      <path class={mark} d={`M${at(confidence)} 2l5 6-5 6-5-6z`} />
     </svg>
   );
 }
 
 /** Classes by how far confidence is from accuracy when they are predicted. */
 export function ClassTable({ classes, onPick }: { classes: Classes; onPick?: (name: string) => void }) {
-  const rows = useMemo(() => rowsOf(classes), [classes]), part = (value: number) => (Number.isNaN(value) ? "–" : share(value));
+  const rows = useMemo(() => rowsOf(classes), [classes]), names = useMemo(() => shortened(classes.name, 40), [classes]), part = (value: number) => (Number.isNaN(value) ? "–" : share(value));
   const columns: Column<ClassRow>[] = [
-    { title: "class", text: true, worth: (row) => row.name, cell: (row) => (onPick ? <button type="button" class="plain" title={row.name} onClick={() => onPick(row.name)}>{short(row.name, 40)}</button> : <span title={row.name}>{short(row.name, 40)}</span>) },
+    { title: "class", text: true, worth: (row) => row.name, cell: (row) => (onPick ? <button type="button" class="plain" title={row.name} onClick={() => onPick(row.name)}>{names.get(row.name)}</button> : <span title={row.name}>{names.get(row.name)}</span>) },
     { title: "samples", worth: (row) => row.samples, cell: (row) => whole(row.samples) },
     ...(classes.weight ? [{ title: "weight", worth: (row: ClassRow) => row.weight, cell: (row: ClassRow) => share(row.weight) }] : []),
     { title: "predicted", worth: (row) => row.predicted, cell: (row) => whole(row.predicted) },
     { title: "confidence", worth: (row) => row.confidence, cell: (row) => part(row.confidence) },
     { title: "right", worth: (row) => row.accuracy, cell: (row) => part(row.accuracy) },
-    { title: "confidence − right", worth: (row) => Math.abs(row.gap), side: (row) => (row.mark === "▼" ? "worse" : row.mark ? "better" : ""), cell: (row) => <>{Number.isNaN(row.gap) ? "–" : signed(100 * row.gap, 1)}<i>{row.mark}</i></> },
+    { title: "confidence − right", worth: (row) => Math.abs(row.gap), cell: (row) => { const gap = Number.isNaN(row.gap) ? "–" : signed(100 * row.gap, 1); return row.mark ? <b class={row.mark}>{gap}</b> : gap; } },
     { title: "right, with its interval; confidence ◆", text: true, wide: true, worth: (row) => row.accuracy, cell: (row) => row.predicted > 0 && <ClassBar row={row} /> },
   ];
   return <SortTable name="classes" title="Classes" rows={rows} columns={columns} id="name" sought={(row) => row.name} hint="name of a class" first={classes.weight ? 6 : 5} nothing="No class has such a name."
-    legend={`${classes.weight ? "Weight: the share of the samples of a class in all weights. " : ""}When a class is predicted: mean confidence, how often that is right, and the difference in percentage points. ▼ overconfident, ▲ underconfident: confidence lies outside the 95 % interval of the share that is right.`} />;
+    legend={`${classes.weight ? "Weight: the share of the samples of a class in all weights. " : ""}When a class is predicted: mean confidence, how often that is right, and the difference in percentage points. Above 0 it is overconfident, below 0 underconfident; bold: confidence lies outside the 95 % interval of the share that is right.`} />;
 }
 
 /** A dot with its interval on a common scale; an arrow where it lies beyond the edge. */

@@ -111,13 +111,14 @@ def test_the_bins_slider_shows_the_bins_of_python(open_report, report, predictio
         "(line) => line.getAttribute('y1') - line.getAttribute('y2')"
     )
     assert [scale * height for height in heights] == pytest.approx([100 * share for share in shares], abs=0.1)
-    frame, reading = (page.locator(f"[data-chart=reliability] {part}") for part in (".frame", ".reading"))
+    frame, reading = (page.locator(f"[data-chart=reliability] {part}") for part in (".frame", ".reading > :not(.away)"))
     frame.focus()
     places = occupied.nonzero().flatten().tolist()
     for place, count, share in zip(places, state.count[occupied].tolist(), shares, strict=True):
         page.keyboard.press("ArrowRight")
         ends = " to ".join(f"{100 * end / n_bins:.1f} %" for end in (place, place + 1))
-        words = rf"^Confidence {ends}: {count:,.0f} samples claim .* are right {100 * share:.1f} % of the time"
+        claim, are = ("sample claims", "is") if count == 1 else ("samples claim", "are")
+        words = rf"^Confidence {ends}: {count:,.0f} {claim} .* {are} right {100 * share:.1f} % of the time"
         expect(reading).to_have_text(re.compile(words))
 
 
@@ -160,6 +161,27 @@ def test_reliability_of_two_classes_is_that_of_the_second(open_report, tmp_path)
     page.get_by_label("Answer above").fill("90")  # of the predicted class
     answered = float((samples.top.confidence > 0.9).double().mean())
     expect(value(page, "coverage")).to_have_text(f"{100 * answered:.1f} %")
+
+
+def test_what_is_read_off_a_bin_takes_the_place_of_the_legend_and_moves_nothing(open_report, report):
+    page = open_report(report)
+    chart, slider = page.locator("[data-chart=reliability]"), page.get_by_role("slider", name="Bins")
+    before = slider.bounding_box()
+    chart.locator(".frame").focus()
+    for _ in range(15):
+        page.keyboard.press("ArrowRight")
+        expect(chart.locator(".reading > :not(.away)")).to_contain_text(re.compile("samples? claim"))
+        assert slider.bounding_box() == before
+    expect(chart.get_by_text("Hatched")).not_to_be_visible()
+
+
+def test_classes_are_marked_by_the_direction_of_their_error(open_report, report, predictions):
+    page = open_report(report)
+    page.get_by_role("button", name="Show all 20").click()
+    gaps = {name: page.locator(f".classes b.claims-{name}").all_inner_texts() for name in ("more", "less")}
+    assert len(gaps["more"]) == 20  # the logits are three times what they should be
+    assert all(gap.startswith("+") for gap in gaps["more"])
+    assert gaps["less"] == []
 
 
 def test_the_threshold_says_how_many_samples_are_answered_and_how_many_are_wrong(open_report, report, predictions):
@@ -437,3 +459,15 @@ def test_long_names_of_classes_lose_their_middle(open_report, tmp_path):
     assert max(map(len, page.locator(".classes tbody td:first-child").all_text_contents())) == 40
     titles = page.locator(".classes tbody td:first-child [title]").evaluate_all("(all) => all.map((one) => one.title)")
     assert sorted(titles) == names
+
+
+def test_long_names_keep_the_part_in_which_they_differ(open_report, tmp_path):
+    names = [f"a very long name of the {word} class, as databases have it" for word in ("first", "second", "third")]
+    page = open_report(write_report(made(300, 3, names=[*names]), tmp_path / "r.html"))
+    shown = page.locator(".classes tbody td:first-child").all_inner_texts()
+    assert max(map(len, shown)) <= 40
+    assert {word for word in ("first", "second", "third") if any(word in text for text in shown)} == {
+        "first",
+        "second",
+        "third",
+    }
