@@ -195,7 +195,7 @@ class Streamed:
     def of(cls, gathered: "Sequence[Gathered]", slicing: Slicing, *, twice: int = 0) -> "Streamed":
         """Return predictions, and those of a baseline if there are two; check that slices are known."""
         state, *baseline = [one.state for one in gathered]
-        held = state.sample.columns(state.design.by, [value for _, value in state.slices.rows])
+        held = state.sample.columns(state.design.by, [value for _, value in state.slices["slices"].rows])
         if unknown := [name for name in slicing.names if name not in held]:
             known = ", ".join(map(repr, held)) or "nothing"
             raise InputError(f"states must be gathered with --by {unknown[0]} to be sliced so; these are by {known}.")

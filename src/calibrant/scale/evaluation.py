@@ -158,7 +158,7 @@ def evaluate_state_slices(
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Slice]:
     """Evaluate the slices by these columns, as :func:`calibrant.evaluate_slices` does those of samples in memory."""
-    sums, risks, seed = state.slices, state.risk_slices, state.design.seed
+    sums, risks, seed = state.slices["slices"], state.slices.get("risk_slices"), state.design.seed
     if unknown := [column for column in columns if column not in state.design.by]:
         known = ", ".join(map(repr, state.design.by)) or "nothing"
         raise InputError(f"states must be gathered by {unknown[0]!r} to be sliced by it; these are by {known}.")
@@ -167,7 +167,7 @@ def evaluate_state_slices(
         if column in columns:
             progress(f"evaluating {column} = {value}")
             estimates, to_rest, risk = estimate_slice(sums, row, draws, seed=seed), sums.to_rest(row), None
-            if state.design.classes == 2:
+            if risks is not None:
                 of_risk, to_rest = estimate_slice(risks, row, draws, seed=seed), risks.to_rest(row)
                 risk = SliceRisk.of(of_risk)
                 estimates["ece"] = risk.ece

@@ -32,6 +32,7 @@ from calibrant.metrics.states import (
 )
 from calibrant.numerics.binning import bin_index
 from calibrant.predictions import Predictions, TopLabel
+from calibrant.scale.risk import ranked_at_means
 from calibrant.slices import GapSums, GapToRest, check_few_values, gap_terms, gap_to_rest, slice_metrics
 
 _CELLS = RankedCells(4096)
@@ -171,9 +172,7 @@ def estimate_slice(sums: SliceSums, row: int, draws: Tensor, *, seed: int) -> di
     }  # fmt: skip
     level = sums.sums["level"][:, row]
     total, right, confidence, *squares = level[:, level[0] > 0]
-    mean = (confidence / total).clamp(0, 1)
-    weighted = dict(zip(("squared_weights", "squared_right"), squares, strict=False))  # none where they are equal
-    ranked = Ranked((mean / (1 - mean).clamp(min=1e-300)).log(), mean, right, total - right, **weighted)
+    ranked = ranked_at_means((confidence / total).clamp(0, 1), right, total - right, *squares)
     values = {
         metric.name: float(
             metric.value(ranked if isinstance(metric, RankMetric) else groups[metric.statistic].unstacked())

@@ -19,7 +19,7 @@ import json
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, fields, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 from typing import Any, Self, TypeAlias, final
@@ -53,7 +53,7 @@ from calibrant.metrics.states import (
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import Normalised, Wanted
 from calibrant.predictions import Predictions, TopLabel, ZeroCells, as_risk, counted_samples
-from calibrant.scale.risk import ranked_risks, sums_of_risk
+from calibrant.scale.risk import ranked_at_means, ranked_risks, sums_of_risk
 from calibrant.scale.slices import SliceSums
 from calibrant.text import listed
 
@@ -178,10 +178,9 @@ class EvaluationState:
         self.sums: dict[str, Tensor] = {}
         self.smallest = float("inf")  # probability that is not 0
         self.labelled = 0  # keys times labels, 64 bits: equal where samples, their order and their labels are
-        self.slices = SliceSums(
-            design.n_bins, GROUPS, of_all_classes=design.classes is not None, weighted=design.weighted
-        )
-        self.risk_slices = SliceSums(design.n_bins, GROUPS, of_all_classes=False, weighted=design.weighted)
+        sliced = partial(SliceSums, design.n_bins, GROUPS, weighted=design.weighted)
+        self.slices = {"slices": sliced(of_all_classes=design.classes is not None)}
+        self.slices |= {"risk_slices": sliced(of_all_classes=False)} if design.classes == 2 else {}
         self.sample = Sample(sample_size(design.classes))
         self.metrics = design.chosen()
         moments = BinnedMoments(design.n_bins)
@@ -216,9 +215,9 @@ class EvaluationState:
         self._add_ranks(samples.top, group)
         if isinstance(samples, Predictions):
             self._add_classes(samples, class_group)
-        rows = self.slices.add(samples, group, columns) if columns else None
-        if columns and self.design.classes == 2:
-            self.risk_slices.add(as_risk(samples), group, columns)
+        rows = None  # the same of both
+        for name, slices in self.slices.items() if columns else ():
+            rows = slices.add(samples if name == "slices" else as_risk(samples), group, columns)
         self.sample.add(samples, keys, rows)
 
     def _add(self, name: str, state: Any, *, rows: int | None = None) -> None:
@@ -275,9 +274,8 @@ class EvaluationState:
         self.n += other.n
         self.smallest = min(self.smallest, other.smallest)
         self.labelled = (self.labelled + other.labelled) % 2**64
-        self.sample.merge(other.sample, self.slices.merge(other.slices) if self.design.by else None)
-        if self.design.by and self.design.classes == 2:
-            self.risk_slices.merge(other.risk_slices)
+        rows = [slices.merge(other.slices[name]) for name, slices in self.slices.items() if self.design.by]
+        self.sample.merge(other.sample, rows[0] if rows else None)
 
     # What is read off the sums.
 
@@ -323,11 +321,8 @@ class EvaluationState:
         right, total = mass[:, 0].sum(0)[seen], total[seen]
         confidence = self.sums["level.confidence"][seen] / total
         squares = self.sums["level.squares"][:, seen] if self.design.weighted else None
-        log_odds = (confidence / (1 - confidence).clamp(min=1e-300)).log()
-        ranked = Ranked(
-            log_odds, confidence, right, total - right, None, None, None if squares is None else squares.sum(0)
-        )
-        return ranked, mass[:, :, seen], squares
+        of_all = None if squares is None else squares.sum(0)
+        return ranked_at_means(confidence, right, total - right, of_all), mass[:, :, seen], squares
 
     def ranked_risks(self) -> Ranked:
         """Return the samples of each cell of the probability of the positive class of two as tied."""
@@ -351,12 +346,10 @@ class EvaluationState:
 
     def _document(self) -> dict[str, Any]:
         facts = {"n": self.n, "smallest": min(self.smallest, 2.0), "labelled": self.labelled}
-        return {"design": asdict(self.design), **facts, **(self.slices.document() if self.design.by else {})}
+        return {"design": asdict(self.design), **facts, **(self.slices["slices"].document() if self.design.by else {})}
 
     def _tensors(self) -> dict[str, Tensor]:
-        parts = {"slices": self.slices} if self.design.by else {}
-        if self.design.by and self.design.classes == 2:
-            parts["risk_slices"] = self.risk_slices
+        parts = self.slices if self.design.by else {}
         sliced = {f"{part}.{name}": numbers for part, of in parts.items() for name, numbers in of.sums.items()}
         return {**self.sums, **sliced, **self.sample.tensors()}
 
@@ -407,10 +400,10 @@ class EvaluationState:
         state.n, state.smallest = int(document["n"]), float(document["smallest"])
         state.labelled = int(document.get("labelled", 0))
         held = {name: tensors.pop(name) for name in [*tensors] if name.startswith("sample.")}
-        for start, slices in (("slices.", state.slices), ("risk_slices.", state.risk_slices)):
+        for part, slices in state.slices.items() if design.by else ():
+            start = f"{part}."
             sliced = {name.removeprefix(start): tensors.pop(name) for name in [*tensors] if name.startswith(start)}
-            if design.by and (design.classes == 2 or slices is state.slices):
-                slices.restore(document, sliced)
+            slices.restore(document, sliced)
         state.sample = Sample.restore(held, design)
         state.sums = {name: values.double() for name, values in tensors.items()}
         return state

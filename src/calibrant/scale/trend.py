@@ -24,6 +24,7 @@ from calibrant.metrics import Metric
 from calibrant.metrics.states import Averaged, Ranked, TopStatistic
 from calibrant.numerics.binning import sums_by
 from calibrant.scale.evaluation import estimate_risks_of_state, estimate_state
+from calibrant.scale.risk import ranked_at_means
 from calibrant.scale.shards import Plan, Shard
 from calibrant.scale.state import Design, EvaluationState, sample_keys
 from calibrant.slices import MISSING, check_few_values
@@ -223,7 +224,6 @@ def _divided_at_random(metric: Metric, counts: tuple[Tensor, Tensor], n_bins: in
     statistic = cast("TopStatistic", metric.statistic)
     first, second = _at_common_levels(*counts, n_bins)
     both, confidence = (first + second)[:2], (first + second)[2] / (first + second)[:2].sum(0)
-    log_odds = (confidence / (1 - confidence).clamp(min=1e-300)).log()
     rng = np.random.default_rng([seed, 5])
     is_whole = bool((both == both.round()).all())  # without weights
     whole = np.floor(both.numpy() + (0.0 if is_whole else rng.random(both.shape))).astype(np.int64)
@@ -231,8 +231,7 @@ def _divided_at_random(metric: Metric, counts: tuple[Tensor, Tensor], n_bins: in
     drawn = torch.from_numpy(rng.binomial(whole, share, (_DRAWS, *whole.shape))).double()
 
     def value(counts: Tensor) -> Tensor:  # (..., 2, levels)
-        right, wrong = counts.unbind(-2)
-        return metric.value(statistic.of_ranked(Ranked(log_odds, confidence, right, wrong)))
+        return metric.value(statistic.of_ranked(ranked_at_means(confidence, *counts.unbind(-2))))
 
     chance = value(drawn) - value(torch.from_numpy(whole).double() - drawn)
     chance = chance[~chance.isnan()]

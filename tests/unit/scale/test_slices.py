@@ -68,7 +68,7 @@ def test_streamed_slices_have_the_numbers_of_those_in_memory(kind):
             assert other.metrics["accuracy"].low == pytest.approx(one.metrics["accuracy"].low, abs=1e-12)
             assert other.to_rest.value == pytest.approx(one.to_rest.value, abs=1e-12)
             assert other.to_rest.p == pytest.approx(one.to_rest.p, rel=1e-9)
-    held = state.sample.columns(state.design.by, [value for _, value in state.slices.rows])
+    held = state.sample.columns(state.design.by, [value for _, value in state.slices["slices"].rows])
     for one, rows in zip(streamed, samples_of(streamed, held), strict=True):
         assert int(rows.sum()) == one.n  # the sample has all samples of so few
 
@@ -141,7 +141,7 @@ def test_slices_of_two_classes_are_of_all_samples_also_where_few_are_kept(monkey
     assert [one.value for one in slices] == list(memory)
     # The kept samples hold none of the four of a value; its diagram is left out.
     kept = state.sample
-    held = kept.columns(("region", "shift"), [value for _, value in state.slices.rows])["region"]
+    held = kept.columns(("region", "shift"), [value for _, value in state.slices["slices"].rows])["region"]
     by = {"region": [held.distinct[code] for code in held.codes.tolist()]}
     assert "few" not in by["region"]
     assert len(slice_figures(kept.predictions, slices, by)["by_region"].axes) > 1
@@ -166,7 +166,7 @@ def test_many_slices_have_fewer_groups(monkeypatch):
     whole = gathered(samples)
     monkeypatch.setattr("calibrant.scale.slices._MOST_NUMBERS", 64 * 6 * 15 * 6)
     fewer = gathered(samples, [20, 600])  # of which the last has fewer slices, and more groups, than all
-    assert fewer.slices.groups == 64
+    assert fewer.slices["slices"].groups == 64
     first, second = (evaluate_state_slices(state, ["region"], resamples=200) for state in (whole, fewer))
     for one, other in zip(first, second, strict=True):
         assert other.metrics["nll"].value == pytest.approx(one.metrics["nll"].value, abs=1e-12)
