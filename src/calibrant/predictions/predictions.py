@@ -304,13 +304,8 @@ class Predictions(Samples):
         known = None if normalised is None else Normalised(normalised)
         return self._with(logits, self.labels, self.weights, self.clusters, normalised=known)
 
-    def with_weights(self, weights: Any) -> Self:
-        checked = None if weights is None else check_weights(weights, self.stored)
-        return self._with(self.stored, self.labels, checked, self.clusters)
-
-    def with_clusters(self, clusters: Any) -> Self:
-        checked = None if clusters is None else check_clusters(clusters, self.stored)
-        return self._with(self.stored, self.labels, self.weights, checked)
+    def _alike(self, weights: Tensor | None, clusters: Tensor | None) -> Self:
+        return self._with(self.stored, self.labels, weights, clusters)
 
     def mixed_with_uniform(self, share: float) -> Self:
         """Return the samples with a share of the uniform distribution mixed in; confidences keep order and ties."""

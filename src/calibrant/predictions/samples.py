@@ -44,12 +44,18 @@ class Samples(ABC):
     def __getitem__(self, rows: slice | Tensor) -> Self: ...
 
     @abstractmethod
+    def _alike(self, weights: Tensor | None, clusters: Tensor | None) -> Self:
+        """Return the same samples with other weights and clusters, which were checked."""
+
+    @final
     def with_weights(self, weights: Any) -> Self:
         """Return the same samples with other weights, (n,), or with none."""
+        return self._alike(None if weights is None else check_weights(weights, self.mass), self.clusters)
 
-    @abstractmethod
+    @final
     def with_clusters(self, clusters: Any) -> Self:
         """Return the same samples in clusters, such as the answers to one question: the cluster of each, (n,)."""
+        return self._alike(self.weights, None if clusters is None else check_clusters(clusters, self.mass))
 
     @property
     def mass(self) -> Tensor:
@@ -181,13 +187,8 @@ class TopLabel(Samples):
         set_fields(made, **columns, weights=weights, clusters=clusters)
         return made
 
-    def with_weights(self, weights: Any) -> Self:
-        checked = None if weights is None else check_weights(weights, self.confidence)
-        return self._trusted(self.confidence, self.correct, self.log_odds, checked, self.clusters)
-
-    def with_clusters(self, clusters: Any) -> Self:
-        checked = None if clusters is None else check_clusters(clusters, self.confidence)
-        return self._trusted(self.confidence, self.correct, self.log_odds, self.weights, checked)
+    def _alike(self, weights: Tensor | None, clusters: Tensor | None) -> Self:
+        return self._trusted(self.confidence, self.correct, self.log_odds, weights, clusters)
 
     @property
     def top(self) -> Self:
