@@ -111,7 +111,8 @@ def choose(content: Content, options: LoadOptions) -> ColumnChoice:
     if content.path is not None and content.noun == "column" and _are_data(content.names):
         raise content.error(
             f"{content.title} must begin with the names of the columns; its first row looks like data: "
-            f"{shown_names(content)}. Put a row of names above it, such as prob_0,prob_1,label."
+            f"{shown_names(content)}. Put a row of names above it, such as ",
+            *_names_instead(len(content.names)),
         )
     if options.positive is not None:
         return _choose_positive(content, options)
@@ -144,6 +145,14 @@ def _are_data(names: Sequence[str]) -> bool:
         return not all(float(name).is_integer() for name in names) if names else False
     except (ValueError, OverflowError):
         return False
+
+
+def _names_instead(n: int) -> tuple[str | Argument, ...]:
+    """Return a row of names for so many columns, of which the last has the labels, as far as they have to be shown."""
+    if n == 2:
+        return "score,label, and pass ", Argument("positive", "score"), "."
+    names = [f"prob_{place}" for place in range(n - 1)]
+    return (f"{','.join(names if n < 7 else [*names[:2], '…', names[-1]])},label.",)
 
 
 def _of_one_array(content: Content, options: LoadOptions) -> LoadOptions:

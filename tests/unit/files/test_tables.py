@@ -233,7 +233,9 @@ def test_csv_labels_may_be_words_where_columns_name_the_classes(csv):
             "prob_0;prob_1;label\n0.5;0.5;1\n",
             "must have its columns separated by commas; its first row has none, but semicolons. Pass separator=';'",
         ),
-        ("0.75,0.25,1\n0.5,0.5,1\n", "first row looks like data: '0.75', '0.25', '1'"),
+        ("0.75,0.25,1\n0.5,0.5,1\n", "first row looks like data: '0.75', '0.25', '1'.*such as prob_0,prob_1,label"),
+        ("0.75,1\n0.5,1\n", "'0.75', '1'.*such as score,label, and pass positive='score'"),
+        ("0.3" + ",0.1" * 7 + ",1\n", "such as prob_0,prob_1,…,prob_7,label"),
         ("logit_0,logit_1,logit_3,label\n1,2,3,0\n", "logit_2 is missing"),
         (
             "prob_a,prob_b,label\n0.75,0.25,c\n",
