@@ -293,7 +293,7 @@ def test_bloodmnist_in_another_division_is_read_from_its_own_file(tmp_path):
         )
     }
     np.savez(tmp_path / "bloodcells_28.npz", **parts)
-    cell = {**longer(48, 3), "division": "other", "network_seed": 0, "batch_size": 32}
+    cell = {**longer(32, 3), "division": "other", "network_seed": 0, "batch_size": 32}
     bench = bench_of(Place(data=tmp_path, networks=tmp_path / "networks", device="cpu"), cell, quick=False)
     assert [len(bench.predictions[part]) for part in networks.PARTS] == [24, 24]
     assert bench.predictions["test"].n_classes == 8
@@ -302,23 +302,25 @@ def test_bloodmnist_in_another_division_is_read_from_its_own_file(tmp_path):
     assert torch.allclose(fast, bench.predictions["test"].logits, rtol=1e-3, atol=1e-3)
 
 
-@pytest.fixture
-def imagenet(tmp_path, monkeypatch):
+SMALL = {name: each._replace(size=32) for name, each in networks.PUBLISHED.items()}
+
+
+@pytest.fixture(scope="module")
+def small_imagenet(tmp_path_factory):
     """Tiny pictures and random weights under the publishers' names, in a folder laid out as ImageNet's."""
+    folder = tmp_path_factory.mktemp("imagenet")
     generator = np.random.default_rng(0)
     for name in ("n01", "n02", "n03"):
-        (tmp_path / "val" / name).mkdir(parents=True)
+        (folder / "val" / name).mkdir(parents=True)
         for number in range(10):
             pixels = generator.integers(256, size=(40, 50, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "val" / name / f"{number}.png")
-    small = {name: each._replace(size=32) for name, each in networks.PUBLISHED.items()}
-    monkeypatch.setattr(networks, "PUBLISHED", small)
+            Image.fromarray(pixels).save(folder / "val" / name / f"{number}.png")
     published = {"stem.conv": "conv1", "stem.norm": "bn1", "head": "fc", "shortcut": "downsample", ".norm": ".bn"}
-    for name, each in small.items():
+    for name, each in SMALL.items():
         model = build_model(name, n_classes=3, image_size=32)
         weights = model.state_dict()
         if name != "resnet101_imagenet":
-            save_file({key: values.contiguous() for key, values in weights.items()}, tmp_path / each.file)
+            save_file({key: values.contiguous() for key, values in weights.items()}, folder / each.file)
             continue
         blocks = [f"layer{stage}.{place}" for stage, n in enumerate((3, 4, 23, 3), start=1) for place in range(n)]
         renamed = {}
@@ -329,8 +331,14 @@ def imagenet(tmp_path, monkeypatch):
             for ours, theirs in published.items():
                 key = key.replace(ours, theirs)  # noqa: PLW2901
             renamed[key] = values
-        torch.save(renamed, tmp_path / each.file)
-    return tmp_path
+        torch.save(renamed, folder / each.file)
+    return folder
+
+
+@pytest.fixture
+def imagenet(small_imagenet, monkeypatch):
+    monkeypatch.setattr(networks, "PUBLISHED", SMALL)
+    return small_imagenet
 
 
 @pytest.mark.parametrize("network", networks.PUBLISHED)

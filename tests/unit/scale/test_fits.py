@@ -1,15 +1,13 @@
 """What is fitted on streamed shards is what a fit in memory finds."""
 
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from forked import start
 from held_ports import held_port
 
 from calibrant import Predictions, catalogue, load, save, save_map
@@ -242,18 +240,18 @@ def test_the_processes_of_torchrun_share_the_passes(tmp_path, monkeypatch):
     write(samples, tmp_path)
     other = (
         "from calibrant.scale import *; from calibrant import VectorScaling; "
-        "from calibrant.files.choose import LoadOptions; import sys; shards = find_shards([sys.argv[1]]); "
-        "plan = Plan.of(shards[0], LoadOptions()); "
+        "from calibrant.files.choose import LoadOptions; import os; os.environ |= group; "
+        "shards = find_shards([folder]); plan = Plan.of(shards[0], LoadOptions()); "
         "assert fit_streamed(VectorScaling(), shards, plan, engine=Engine('torchrun')) is None"
     )
     with held_port() as port:
         group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-        command, environment = [sys.executable, "-c", other, str(tmp_path)], {**os.environ, **group, "RANK": "1"}
-        follower = subprocess.Popen(command, env=environment)
+        follower = start(other, folder=tmp_path, group={**group, "RANK": "1"})
         for name, value in {**group, "RANK": "0"}.items():
             monkeypatch.setenv(name, value)
         together = fitted(tmp_path, "vector", engine=Engine("torchrun")).map
-    assert follower.wait(timeout=600) == 0
+    follower.join(600)
+    assert follower.exitcode == 0
     monkeypatch.delenv("RANK")
     check_equal(together, fitted(tmp_path, "vector").map, close=1e-12)
     with pytest.raises(InputError, match="must run under torchrun"):

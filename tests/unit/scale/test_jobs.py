@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from forked import start
+from held_ports import held_port
 from pyarrow import csv
 from tests.unit.scale.test_state import predictions_of
 
@@ -391,16 +393,20 @@ def test_every_engine_gives_the_same_report(folder, tmp_path, engine):
     assert f'"value": {expected.metrics["ece"].value!r}' in text
 
 
-# The command, which says in how many groups of processes it took part.
+# The command in one process of torchrun, which says in how many groups of processes it took part.
 COUNTED = """
+import contextlib, os, sys
 import torch.distributed as dist
 from calibrant.cli.main import run
 joined, join = [], dist.init_process_group
 dist.init_process_group = lambda *args, **options: joined.append(1) or join(*args, **options)
-try:
-    run()
-finally:
-    print("groups:", len(joined))
+os.environ |= group
+sys.argv = ["calibrant", *arguments]
+with said.open("w") as file, contextlib.redirect_stdout(file):
+    try:
+        run()
+    finally:
+        print("groups:", len(joined))
 """
 
 
@@ -413,13 +419,17 @@ def test_processes_of_torchrun_leave_out_rows_and_write_one_state(tmp_path):
         logits = part.logits.numpy().copy()
         logits[:3] = np.nan
         np.savez(shards / f"{number}.npz", logits=logits, labels=part.labels.numpy())
-    (tmp_path / "counted.py").write_text(COUNTED)
-    command = [*TORCHRUN, str(tmp_path / "counted.py"), "state", str(shards), "-o", str(out)]
-    command += ["--engine", "torchrun", "--missing", "drop"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("Wrote ") == 1
-    assert done.stdout.count("groups: 1") == 2
+    arguments = ["state", str(shards), "-o", str(out), "--engine", "torchrun", "--missing", "drop"]
+    said = [tmp_path / "first.txt", tmp_path / "second.txt"]
+    with held_port() as port:
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+        told = [{"group": {**group, "RANK": str(rank), "LOCAL_RANK": str(rank)}, "said": said[rank]} for rank in (0, 1)]
+        processes = [start(COUNTED, arguments=arguments, **one) for one in told]
+        for process in processes:
+            process.join(300)
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert [path.read_text().count("Wrote ") for path in said] == [1, 0]
+    assert [path.read_text().count("groups: 1") for path in said] == [1, 1]
     assert EvaluationState.load(out)[0].n == 394
 
 

@@ -1,11 +1,9 @@
 """Two processes that share every batch end with the weights of one, and only the first writes."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
+from forked import start
+from held_ports import held_port
 from safetensors.torch import load_file
 
 from calibrant import catalogue
@@ -21,8 +19,7 @@ RUNS = {"ce": ("ce", {"clip": 0.5}), "mmce": ("mmce", {}), "crl": ("crl", {}), "
 STEADY = {"epochs": 2, "learning_rate": 0.02}
 
 SCRIPT = """
-import runpy, sys
-from pathlib import Path
+import os, runpy, warnings
 import torch
 from safetensors.torch import save_file
 from calibrant import catalogue
@@ -30,7 +27,9 @@ from calibrant.datasets import DigitsReader
 from calibrant.training import Recipe, Run, train_runs, train_together
 from calibrant.processes import join_processes
 torch.set_num_threads(1)
-tests, out = runpy.run_path(sys.argv[1]), Path(sys.argv[2])
+warnings.simplefilter("error")
+os.environ |= group
+tests = runpy.run_path(file)
 with join_processes() as processes:
     assert processes.count == 2
     sessions = tests["precise_sessions"](processes)
@@ -87,28 +86,22 @@ def _run_in(folder, after_epoch=lambda _run, _record: None):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """What two processes leave that get the environment of torchrun."""
-    from held_ports import held_port  # which the processes, that read this file too, do not find
-
     out = tmp_path_factory.mktemp("processes")
     with pytest.raises(Stopped):
         _run_in(out / "begun", _stop)
     with held_port() as port:
-        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
         processes = [
-            subprocess.Popen(
-                [sys.executable, "-W", "error", "-c", SCRIPT, __file__, str(out)],
-                env={**os.environ, **told, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            start(SCRIPT, file=__file__, out=out, group={**group, "RANK": str(rank), "LOCAL_RANK": str(rank)})
             for rank in range(2)
         ]
         try:
-            said = [process.communicate(timeout=900)[1] for process in processes]
+            for process in processes:
+                process.join(900)
         finally:
             for process in processes:
                 process.kill()
-    assert [process.returncode for process in processes] == [0, 0], said
+    assert [process.exitcode for process in processes] == [0, 0]
     return out
 
 

@@ -1,9 +1,6 @@
 """A run that was stopped, in whatever way, ends with the very weights of one that was not."""
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked import start
 
 from calibrant import catalogue
 from calibrant.training import Recipe, Run, RuntimeOptions, train_runs, train_together
@@ -22,8 +20,6 @@ TRACED = RuntimeOptions(traced=True, checkpoint_seconds=0)
 # it waits, so that it cannot end before it is killed.
 SCRIPT = """
 import signal
-import sys
-from pathlib import Path
 import torch
 from calibrant import catalogue
 from calibrant.datasets import Dataset, DigitsReader
@@ -33,7 +29,7 @@ all_of = DigitsReader().read()
 scale = all_of.pixel_scale
 digits = Dataset("few digits", all_of.class_names, all_of.training[:320], all_of.test[:200], pixel_scale=scale)
 recipe = Recipe(epochs=6, batch_size=32, augmentation="crop")
-run = Run(Path(sys.argv[1]), "digits_cnn", catalogue.losses.parse("crl"), recipe)
+run = Run(folder, "digits_cnn", catalogue.losses.parse("crl"), recipe)
 runtime = RuntimeOptions(traced=True, checkpoint_seconds=0)
 wait = lambda _run, record: record.epoch < 9 or signal.pause()
 train_runs([run], digits, split="half-test", device=torch.device("cpu"), runtime=runtime, after_epoch=wait)
@@ -134,16 +130,14 @@ def test_a_run_killed_twice_ends_with_the_weights_of_one_that_was_not(digits, tm
 
 def _kill_once_recorded(folder: Path, records: int) -> None:
     """Start the run, and end it by SIGKILL, which no process can prepare for."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(folder)], env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE
-    )
+    process = start(SCRIPT, folder=folder)
     try:
         deadline = time.monotonic() + 600
         while len(RunFolder(folder).records()) < records:
-            assert process.poll() is None, process.stderr.read().decode()
+            assert process.is_alive(), "its error stands in what was printed"
             assert time.monotonic() < deadline
             time.sleep(0.002)
     finally:
         process.kill()
-        assert process.wait() == -signal.SIGKILL
-        process.stderr.close()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
