@@ -42,7 +42,7 @@ class Bound:
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way:
 # the history of this file says which.
 BOUNDS = {
-    "modules": Bound("modules", 214, 240),
+    "modules": Bound("modules", 215, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
     "lines": Bound("lines, without studio/, integrations/ and scale/", 49_870, 38_000),
@@ -57,7 +57,7 @@ BOUNDS = {
     "dialect": Bound("lines with words that the style guide rules out", 2, 0),
 }
 COMMAND_BOUNDS = {
-    "evaluate": Bound("files entered by evaluate", 39, 40),
+    "evaluate": Bound("files entered by evaluate", 40, 40),
     "fit": Bound("files entered by fit", 31, 30),
     "compare": Bound("files entered by compare", 43, 50),
     "diagnose": Bound("files entered by diagnose", 51, 70),

@@ -168,7 +168,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
 
 def _with_subjects(gates: Sequence[Gate], evaluation: "Evaluation") -> list[Gate]:
     """Return gates with words on what they are about, where that differs between metrics: with two classes."""
-    from calibrant.report.evaluation import positive_words
+    from calibrant.report.verdict import positive_words
 
     if evaluation.risk is None:
         return [*gates]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from calibrant.atomic import atomic_text
 from calibrant.errors import InputError, check_kind
 from calibrant.report.documents import to_html, to_html_fragment, to_html_of_several, to_latex, to_markdown
-from calibrant.report.evaluation import evaluation_page, verdict
+from calibrant.report.evaluation import evaluation_page
 from calibrant.report.page import Cell, Column, Figure, Page, Section, Table, Verdict, to_json, to_plain
+from calibrant.report.verdict import verdict
 
 if TYPE_CHECKING:
     from calibrant.report.clamping import clamping_page, clamping_verdict

@@ -29,15 +29,9 @@ from calibrant.metrics.states import BinnedByPrediction, RankedSamples, as_divis
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
 from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel, as_risk, counted_samples, has_risk
-from calibrant.report.evaluation import (
-    brief_names,
-    comparison_text,
-    positive_words,
-    risk_title,
-    slice_side,
-    slice_subject,
-)
+from calibrant.report.evaluation import brief_names, comparison_text, risk_title, slice_side, slice_subject
 from calibrant.report.page import to_plain
+from calibrant.report.verdict import positive_words
 from calibrant.slices import Slice, samples_of
 from calibrant.text import terminal_text
 

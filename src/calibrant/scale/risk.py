@@ -35,8 +35,6 @@ _CELLS = RankedCells()
 _ROUNDING = 1e-9  # of the mean of a cell
 
 
-
-
 def ranked_at_means(mean: Tensor, right: Tensor, wrong: Tensor, *squares: Tensor | None) -> Ranked:
     """Return samples as tied at their mean confidences, rising, with the squared weights of all and of right ones."""
     return Ranked((mean / (1 - mean).clamp(min=1e-300)).log(), mean, right, wrong, None, None, *squares)

@@ -234,7 +234,10 @@ def test_decimal_commas_and_percent_signs_are_named(tmp_path):
         (b"score,label\n0.2,0\n0.3,1\n", "positive='score'"),
         (b".2,.8,1\n.3,.7,0\n", "its first row looks like data"),
         (b"prob_0 prob_1 label\n.2 .8 1\n", "pass separator=' '"),
-        (b",cat,dog,fold,region,label\n0,.2,.8,1,north,dog\n1,.6,.4,2,south,cat\n", "scores='cat,dog' and labels='label'."),
+        (
+            b",cat,dog,fold,region,label\n0,.2,.8,1,north,dog\n1,.6,.4,2,south,cat\n",
+            "scores='cat,dog' and labels='label'.",
+        ),
         (b"prob_a,prob_b,label\n.2,.8,a|b\n", "(multi-label)"),
         (b"prob_0,prob_1,label\n.2,.8,0;1\n", "(multi-label)"),
         (b"id,conf,right\n7,.8,yes\n", "pass kind='top-label' and confidence='conf' and correct='right'."),

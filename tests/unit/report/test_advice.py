@@ -13,7 +13,7 @@ from calibrant.evaluation import Advice, NextStep, Reason, advise, is_beyond_noi
 from calibrant.evidence import Estimate, estimate
 from calibrant.metrics import ECE, ScoreSplit, SmECE
 from calibrant.report import evaluation_page, to_markdown, verdict
-from calibrant.report.evaluation import _noise, _removed
+from calibrant.report.verdict import _noise, _removed
 from calibrant.testing import assert_calibrated
 
 

@@ -12,9 +12,9 @@ from calibrant import evaluate
 from calibrant.evidence import Estimate
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.report import comparison_page, evaluation_page, to_markdown
-from calibrant.report.evaluation import verdict
 from calibrant.report.risk import places_of, separates, separation_words
 from calibrant.report.terminal import to_terminal
+from calibrant.report.verdict import verdict
 
 
 @pytest.fixture(scope="module")
