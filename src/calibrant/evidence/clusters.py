@@ -141,12 +141,14 @@ class Clusters:
 
         def covariance(first: Tensor, second: Tensor) -> float:
             """Return the sum of the products of pairs; residuals are (..., n), of which it is the mean."""
-            one, other, own = (sums_by(codes, part, len(size)) for part in (first, second, first * second))
+            one, own = (sums_by(codes, part, len(size)) for part in (first, first * second))
+            other = one if second is first else sums_by(codes, second, len(size))
             return float(((one * other - own) * share).sum(-1).mean())
 
         def excess(correlation: float) -> float:
             common = math.sqrt(correlation) * nodes[:, None]
-            chance = torch.special.ndtr((quantile - common) / math.sqrt(1 - correlation)) - accuracy
+            # The normal distribution by erf: a third of the time of ndtr, whose digits far out are lost here anyway.
+            chance = torch.erf((quantile - common) / math.sqrt(2 - 2 * correlation)) / 2 + (0.5 - accuracy)
             return covariance(chance, chance) - seen
 
         grid = (torch.arange(_NODES, dtype=torch.float64, device=codes.device) + 0.5) / _NODES
