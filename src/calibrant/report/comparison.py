@@ -293,7 +293,12 @@ def _undecided(comparison: Comparison, chosen: MethodResult) -> list[str]:
     if math.isnan(change.p):
         return ["The test samples are too few, or too much alike, to show the noise."]
     difference = f"{difference_words(change)} than that of {_NAMES[UNCALIBRATED]}"
-    return [f"The log-loss of {undecided.name} is {difference}: the interval has room for a gain that would matter."]
+    why = "the interval has room for a gain that would matter"
+    if change.high < 0 and not change.is_significant:
+        alone, corrected = (page.p_text(p) for p in (change.p, change.corrected_p))
+        best = f"the best of {len(comparison.fitted) - 1} (corrected {corrected})"
+        why = f"clear of one method alone (p {alone}), but not of {best}"
+    return [f"The log-loss of {undecided.name} is {difference}: {why}."]
 
 
 def _gains(comparison: Comparison, chosen: MethodResult) -> list[str]:

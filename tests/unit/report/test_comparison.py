@@ -263,6 +263,13 @@ def entry(board, name, *, nll=None, brier=None, nll_side="better", brier_side="b
     return MethodResult(name, name, metrics=metrics, differences=differences, to_best=to_best, changed=0.0, seconds=0.1)
 
 
+def lucky(board):
+    """A method that would be clearly better were it alone, and uncalibrated as the only other one."""
+    method, doubt = entry(board, "lucky", nll=0.1), replace(CHANGE, p=0.006, corrected_p=0.063, side="alike")
+    differences = {"uncalibrated": dict.fromkeys(method.metrics, doubt)}
+    return replace(board, methods=(replace(method, differences=differences), board.uncalibrated))
+
+
 def ranked_by_ece(board, nll):
     """A temperature, beside a method of a lower ECE and this log-loss."""
 
@@ -328,6 +335,7 @@ def test_the_verdict_of_each_case_reads_as_was_reviewed(board, golden):
         "ECE prefers a lower log-loss": (ranked_by_ece(board, 0.3), "temperature"),
         "ECE prefers the same log-loss": (ranked_by_ece(board, 0.5), "temperature"),
         **{f"{n} test samples": (found, None) for n, found in few.items()},
+        "the best of many, which would be clear alone": (lucky(board), "uncalibrated"),
         "test samples of a lower accuracy": (of_other_accuracy(perfect=False), None),
         "calibration samples without errors": (of_other_accuracy(perfect=True), None),
     }
