@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final, get_args
 from calibrant.cli.options import Device, check_folder, check_seed, choose_device, flag, option
 from calibrant.errors import FileError, FitError, InputError
 from calibrant.processes import ProcessGroup, join_processes
+from calibrant.text import without_middle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -287,25 +288,26 @@ def _progress_bars(
     Within an epoch the bar counts batches, and a line does once a minute.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
     from calibrant.training.folder import RunFolder
 
+    rest = Column(ratio=1, no_wrap=True)  # where the terminal is narrow, only this one is cut
     columns = (
-        *(TextColumn("{task.fields[run]}", markup=False), BarColumn(16), MofNCompleteColumn()),
-        *(TimeRemainingColumn(), TextColumn("{task.description}", markup=False)),
+        *(TextColumn("{task.fields[run]}", markup=False), BarColumn(8), MofNCompleteColumn()),
+        *(TimeRemainingColumn(), TextColumn("{task.description}", markup=False, table_column=rest)),
     )
-    progress = Progress(*columns, console=err, transient=True)
+    progress = Progress(*columns, console=err, transient=True, expand=True)
     with progress if err.is_terminal and is_shown else nullcontext():  # a disabled one of rich 14 ends with a line
         tasks, texts, shown = {}, {}, dict.fromkeys(runs, time.monotonic())
         for run in runs:
             status = "finished before" if RunFolder(run.folder).is_finished else "starting"
             texts[run] = status
-            tasks[run] = progress.add_task(status, total=run.recipe.epochs, run=run.folder.name)
+            tasks[run] = progress.add_task(status, total=run.recipe.epochs, run=without_middle(run.folder.name, 32))
 
         def show(run: "Run", record: "EpochRecord") -> None:
-            text = f"loss {record.loss:.3f}"
-            if test := record.held_out.get("test"):
-                text += f", test accuracy {test.accuracy:.3f}, ece {test.ece:.3f}"
+            test, text = record.held_out.get("test"), f"loss {record.loss:.3f}"
+            text = f"test accuracy {test.accuracy:.3f}, {text}, ece {test.ece:.3f}" if test else text
             texts[run] = text
             progress.update(tasks[run], completed=record.epoch, description=text)
             epochs = run.recipe.epochs
@@ -317,7 +319,7 @@ def _progress_bars(
         def show_step(run: "Run", steps: int, of: int) -> None:
             if (now := time.monotonic()) - shown[run] >= (_SECONDS_A_BAR if err.is_terminal else _SECONDS_A_LINE):
                 shown[run] = now
-                progress.update(tasks[run], description=f"{texts[run]}; batch {steps:,} of {of:,}")
+                progress.update(tasks[run], description=f"batch {steps:,} of {of:,}, {texts[run]}")
                 if is_shown and not err.is_terminal:
                     err.print(f"{run.folder.name}: batch {steps:,} of {of:,} in this epoch")
 

@@ -2,12 +2,18 @@
 
 import dataclasses
 import json
+import re
+from io import StringIO
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
+from calibrant.cli.train import _progress_bars
 from calibrant.datasets import DigitsReader
 from calibrant.files import load
 from calibrant.training import RECIPES, Recipe, load_network, predict
@@ -292,3 +298,13 @@ def test_a_deterministic_run_ends_on_a_cpu_as_any_other(calibrant, tmp_path):
     )
     assert plain == deterministic
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_progress_at_80_columns_shows_the_epoch_the_time_left_and_the_accuracy(tmp_path):
+    recipe, held_out = SimpleNamespace(epochs=200), {"test": SimpleNamespace(accuracy=0.926, ece=0.059)}
+    run = Mock(folder=tmp_path / "resnet110-label_smoothing-smoothing0.05-seed0", recipe=recipe)
+    shown = StringIO()
+    console = Console(file=shown, width=80, force_terminal=True, color_system=None)
+    with _progress_bars([run], console, is_shown=True) as (after_epoch, _):
+        after_epoch(run, SimpleNamespace(epoch=120, loss=0.331, held_out=held_out))
+    assert re.search(r"resnet110\S*…\S*seed0 [━╸ ]+ 120/200 \S+ test accuracy 0.926", shown.getvalue())
