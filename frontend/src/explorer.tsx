@@ -95,10 +95,10 @@ export function ViewCharts({ view, first, start }: { view: View; first?: View; s
         {densities}
         <RiskCoverage risk={view.risk} other={first?.risk} n={view.n} dot={answered.count ? [answered.count / view.n, wrong] : null} below={
           <>
+            <div class="controls"><Slider label="Answer above" min={0} max={99} value={least} text={`${least} %`} onMove={setLeast} /></div>
             <p class="reading answer" aria-live="polite">{answered.count
               ? <>Answer only above {least} %: <output data-value="coverage">{share(answered.count / view.n)}</output> of samples, <output data-value="risk">{share(wrong)}</output> errors. Dotted: the best ranking{first && `; dashed: ${first.title}`}; shaded: 95 % intervals.</>
               : <>No sample has a confidence above {least} %.</>}</p>
-            <div class="controls"><Slider label="Answer above" min={0} max={99} value={least} text={`${least} %`} onMove={setLeast} /></div>
           </>} />
       </div>
       {temperatures}

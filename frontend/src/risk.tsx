@@ -26,7 +26,7 @@ export function RiskCharts({ positive, other, title }: { positive: Positive; oth
 
 /** Share of the class at each probability of it: tenths of the samples, and a smooth curve with its band. */
 function Observed({ positive: { tenths, curve }, other, of, title }: { positive: Positive; other?: Positive; of: string; title?: string }) {
-  const top = Math.min(1, 1.1 * Math.max(...tenths.map((one) => one[3]), curve ? curve.risk.at(-1)! : Math.max(...tenths.map((one) => one[5])))), highest = tenths.at(-1)!;
+  const most = 1.1 * Math.max(...tenths.map((one) => one[3]), curve ? curve.risk.at(-1)! : Math.max(...tenths.map((one) => one[5]))), top = most > 0.9 ? 1 : most, highest = tenths.at(-1)!;
   return (
     <Figure name="risk" title={`How often ${of} occurs`} alt={`Calibration curve of the probability of ${of}. Where it is highest, ${share(highest[0])} are predicted and ${share(highest[1])} are observed.`}
       below={<p class="reading">Circles: tenths of the samples with 95 % intervals. {curve && "Line: a smooth curve with its 95 % band."}{other && ` Dashed: ${title}.`} On the straight line, it comes true as often as it says. Highest tenth, from {share(highest[4])}: <output data-value="highest">{share(highest[1])}</output> ({share(highest[2])} to {share(highest[3])}), predicted {share(highest[0])}.</p>}>
@@ -56,8 +56,8 @@ function Decisions({ decisions, other, of, title }: { decisions: Positive["decis
   return (
     <Figure name="decisions" title="What acting on it gains" alt={`Decision curve: net benefit of acting from each probability of ${of}. At ${share(at, 0)} ${per100(benefit[place])} true positives per 100 samples; acting on all ${per100(all[place])}.`}
       below={<>
-        <p class="reading" aria-live="polite">Act from {share(at, 0)}, where a missed {of} costs {Number(((1 - at) / at).toPrecision(2))} times a needless act: net benefit <output data-value="benefit">{per100(benefit[place])}</output>{Number.isNaN(low[place]) ? "" : ` (${per100(low[place])} to ${per100(high[place])})`} true positives per 100 samples; on all {per100(all[place])}, on none 0{other && `, ${title} ${per100(other.benefit[place])}`}. It acts on {share(decisions.treated[place])} of samples{decisions.found[place] !== null && `, finds ${share(decisions.found[place]!)} of ${of}`}{decisions.right[place] !== null && `, and is right ${share(decisions.right[place]!)} of the time`}. Dotted: acting on all{other && `; dashed: ${title}`}.</p>
-        <div class="controls"><Slider label="Act from" min={0} max={threshold.length - 1} value={place} text={share(at, 0)} onMove={move} /></div></>}>
+        <div class="controls"><Slider label="Act from" min={0} max={threshold.length - 1} value={place} text={share(at, 0)} onMove={move} /></div>
+        <p class="reading" aria-live="polite">Act from {share(at, 0)}, where a missed {of} costs {Number(((1 - at) / at).toPrecision(2))} times a needless act: net benefit <output data-value="benefit">{per100(benefit[place])}</output>{Number.isNaN(low[place]) ? "" : ` (${per100(low[place])} to ${per100(high[place])})`} true positives per 100 samples; on all {per100(all[place])}, on none 0{other && `, ${title} ${per100(other.benefit[place])}`}. It acts on {share(decisions.treated[place])} of samples{decisions.found[place] !== null && `, finds ${share(decisions.found[place]!)} of ${of}`}{decisions.right[place] !== null && `, and is right ${share(decisions.right[place]!)} of the time`}. Dotted: acting on all{other && `; dashed: ${title}`}; shaded: 95 % intervals.</p></>}>
       {(width) => {
         const height = heightOf(width), [across, up] = inner(width, height);
         const x = linear([0, 1], across, percentTick), y = linear([foot, top], up, percentTick);

@@ -175,7 +175,7 @@ def test_what_is_read_off_a_bin_takes_the_place_of_the_legend_and_moves_nothing(
     expect(chart.get_by_text("Hatched")).not_to_be_visible()
 
 
-def test_classes_are_marked_by_the_direction_of_their_error(open_report, report, predictions):
+def test_classes_are_marked_by_the_direction_of_their_error(open_report, report):
     page = open_report(report)
     page.get_by_role("button", name="Show all 20").click()
     gaps = {name: page.locator(f".classes b.claims-{name}").all_inner_texts() for name in ("more", "less")}

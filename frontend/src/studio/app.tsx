@@ -126,6 +126,13 @@ function SampleList({ source, wanted, onWant, classes }: { source: Source; wante
   );
 }
 
+/** What methods are fitted on, and compared on. */
+function partsOf(split: Source["split"]): string {
+  if (split?.by === "half") return `Fitted on a random half of the samples (seed ${split.seed}), compared on the other half; Open has other splits.`;
+  if (split?.by === "column") return `Fitted on the samples with ${short(split.column, 40)} = ${short(split.calibration, 40)}, compared on those with ${short(split.test, 40)}.`;
+  return `Fitted on the ${split?.by === "file" ? "other file" : "calibration samples"}, compared on ${split?.by === "file" ? "this one" : "the others"}.`;
+}
+
 function Calibrate({ state, source, go }: { state: State; source: Source; go: (change: Partial<State>) => void }) {
   const { methods, fitted, bins, seed } = state, [known, setKnown] = useState<Record<string, string> | null>(null), [error, setError] = useState("");
   useEffect(() => { run<Record<string, string>>("methods", {}).then(({ answer }) => setKnown(answer), (reason: Error) => setError(reason.message)); }, []);
@@ -134,7 +141,7 @@ function Calibrate({ state, source, go }: { state: State; source: Source; go: (c
   return (
     <>
       <section><h2>Methods</h2>
-        <p class="legend">Fitted on the calibration samples, compared on the others. Without a choice: those that suit the numbers of samples and classes.</p>
+        <p class="legend">{partsOf(source.split)} Without a choice: those that suit the numbers of samples and classes.</p>
         {error && <Trouble message={error} />}
         {!known && !error && <p role="status">Listing the methods …</p>}
         <div class="choices" role="group" aria-label="Methods">{Object.entries(known ?? {}).map(([name, title]) => <label><input type="checkbox" checked={methods.includes(name)} onChange={() => toggle(name)} /> {title}</label>)}</div>

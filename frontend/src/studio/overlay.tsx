@@ -7,7 +7,7 @@ import { KINDS, Slider } from "../explorer";
 import { Axes, Figure, heightOf, linear, MARGIN, number, path, percentTick, type Point } from "../plot";
 
 type Kind = (typeof KINDS)[number][0];
-const LOOKS = 8; // hues, dashes and marks, which style.css repeats beyond
+const LOOKS = 8; // hues and dashes, which style.css repeats beyond; with another mark then
 const RATIO = 0.8;
 
 /** A small mark: shape tells curves apart where hue does not. */
@@ -15,7 +15,7 @@ function mark(shape: number, [x, y]: Point): string {
   const at = (dx: number, dy: number) => `${(x + dx).toFixed(1)} ${(y + dy).toFixed(1)}`;
   return [
     `M${at(-3, -3)}h6v6h-6z`, `M${at(0, -4)}L${at(4, 3)}H${(x - 4).toFixed(1)}z`, `M${at(0, -4)}L${at(4, 0)}L${at(0, 4)}L${at(-4, 0)}z`, `M${at(0, 4)}L${at(4, -3)}H${(x - 4).toFixed(1)}z`,
-  ][shape % 4];
+  ][(shape + Math.floor(shape / LOOKS)) % 4];
 }
 
 export function Overlay({ title = "Curves of several methods", views, start, chosen, onChoose }: { title?: string; views: View[]; start: number; chosen: string[]; onChoose: (names: string[]) => void }) {

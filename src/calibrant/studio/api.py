@@ -305,9 +305,9 @@ def compare(
 
     Saved in ``folder``: a map per method, the report, the figures, and the two parts as they were used.
     """
+    parts = load_parts(source, progress)
     from calibrant.plots import comparison_figures, save_figures  # loads matplotlib
 
-    parts = load_parts(source, progress)
     calibration, test = parts.calibration, parts.test
     if not isinstance(calibration, Predictions) or not isinstance(test, Predictions):
         raise InputError(
