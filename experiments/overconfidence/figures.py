@@ -1,16 +1,20 @@
 """Reliability (Fig. 2), calibration samples (Fig. 3), logits by learned epoch (Fig. 5): numbers, text and figures."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.diagrams import draw_learned, draw_reliability
 from experiments.numbers import Estimate, Number, minus, pooled
-from experiments.overconfidence.pools import DATA, Groups, Runs, order, title_of
+from experiments.overconfidence.pools import DATA, FAMILIES, Groups, Runs, order, title_of
 from experiments.page import claims, save
 from experiments.published import Finding
+
+if TYPE_CHECKING:
+    from calibrant.plots.layout import Theme
 
 __all__ = ["figure_numbers", "figure_sections"]
 
@@ -22,10 +26,7 @@ RELIABILITY = """
 Fig. 2 of the paper: accuracy by confidence in 15 bins, of the first seed that has them, before and after the paper's
 temperature. A dot's area is its share of the test samples. The paper says that regularised networks are overconfident
 where confidence is low, whether a temperature is used or not: the claims are of all bins below one half together.
-
-![Accuracy by confidence of each loss, before and after a temperature](images/overconfidence-reliability.png)
-
-{claims}"""
+"""
 SIZES = """
 ## The number of calibration samples
 
@@ -33,18 +34,14 @@ Fig. 3 of the paper: the test ECE after a map fitted on so many calibration samp
 draws, the areas reach from the lowest to the highest; where a line ends, all calibration samples were used.
 
 ![Test ECE by the number of calibration samples, by map and loss](images/overconfidence-sizes.png)
-
-{claims}"""
+"""
 LEARNED = """
 ## Logits by the epoch of learning
 
 Fig. 5 of the paper: the largest logits of the unaugmented training samples at the end, by the epoch since which each is
 classified correctly; of one seed. The rank correlation of the two tells whether the network still separates samples
 that it learned early from those that it learned late, the standard deviation how far the logits spread.
-
-![Histograms of the largest logits by learned epoch](images/overconfidence-learned.png)
-
-{claims}"""
+"""
 
 
 def figure_numbers(groups: Groups) -> dict[str, Number]:
@@ -128,38 +125,54 @@ def _learned(runs: Runs, what: str) -> dict[int, Estimate]:
 
 
 def figure_sections(groups: Groups, entries: Sequence[Finding], images: Path | None) -> list[str]:
-    """Return the sections of Fig. 2, 3 and 5 that traced networks give, and draw them where a folder is given.
+    """Return the sections of Fig. 2, 3 and 5 for which there are records, and draw them where a folder is given.
 
     Args:
         groups: Numbers of the records.
         entries: The paper's claims about them.
         images: Folder of the figures; None draws none.
     """
-    traced = {place: seed for place, runs in groups.items() for seed, run in sorted(runs.items()) if "learned" in run}
-    traced = {
-        place: traced[place]
-        for place in sorted(traced, key=lambda place: (list(DATA).index(place[0]), order(place[1])))
+    kinds = {"diagrams": RELIABILITY, "sizes": SIZES, "learned": LEARNED}
+    ends = {"diagrams": (".gap below half",), "sizes": (" samples.ece",), "learned": (".correlation", ".spread")}
+    sections = []
+    for kind, text in kinds.items():
+        own, lines = _with(groups, kind), list[str]()
+        if not own:
+            continue
+        if kind == "sizes" and images is not None:
+            _draw_sizes(own, images / "overconfidence-sizes.png")
+        for data in dict.fromkeys(data for data, _ in own) if kind != "sizes" else ():
+            name = f"overconfidence-{'reliability' if kind == 'diagrams' else kind}-{data}.png"
+            lines.append(f"{title_of(data)}:\n\n![{title_of(data)}](images/{name})")
+            if images is not None:
+                runs = {method: next(iter(runs.values()))[kind] for (at, method), runs in own.items() if at == data}
+                _draw_of_data(kind, runs, images / name)
+        told = claims([each for each in entries if each.published.id.endswith(ends[kind])], "")
+        sections.append("\n\n".join(part for part in (text.strip("\n"), *lines, told) if part))
+    return sections
+
+
+def _draw_of_data(kind: str, runs: Mapping[str, Any], path: Path) -> None:
+    """Draw the reliability of each loss, or its logits by learned epoch, of one data set."""
+    if kind == "learned":
+        draw_learned(runs, path, columns=len(runs))
+        return
+    shown = {f"{method}\n{words}": runs[method][row] for row, words in ROWS.items() for method in runs}
+    draw_reliability(shown, path, columns=len(runs))
+
+
+def _with(groups: Groups, kind: str) -> dict[tuple[str, str], Runs]:
+    """Return the runs that have something, by data set and loss; not losses of pools, which have one seed."""
+    found = {
+        place: {seed: run for seed, run in sorted(runs.items()) if kind in run}
+        for place, runs in groups.items()
+        if place[0] in DATA
     }
-    if not traced:
-        return []
-    if images is not None:
-        shown = {place: groups[place][seed] for place, seed in traced.items()}
-        columns = max(sum(data == name for name, _ in shown) for data, _ in shown)
-        panels = {
-            f"{title_of(data)}, {words}\n{method}": shown[data, method]["diagrams"][row]
-            for data in dict.fromkeys(data for data, _ in shown)
-            for row, words in ROWS.items()
-            for method in (method for name, method in shown if name == data)
-        }
-        draw_reliability(panels, images / "overconfidence-reliability.png", columns=columns)
-        learned = {f"{title_of(data)}\n{method}": run["learned"] for (data, method), run in shown.items()}
-        draw_learned(learned, images / "overconfidence-learned.png", columns=columns)
-        _draw_sizes({place: groups[place] for place in traced}, images / "overconfidence-sizes.png")
-    ends = {RELIABILITY: (".gap below half",), SIZES: (" samples.ece",), LEARNED: (".correlation", ".spread")}
-    return [
-        text.format(claims=claims([each for each in entries if each.published.id.endswith(end)], ""))
-        for text, end in ends.items()
-    ]
+    most = {data: max(len(runs) for (name, _), runs in groups.items() if name == data) for data, _ in found}
+    chosen = [place for place, runs in found.items() if runs and (len(groups[place]) > 1 or most[place[0]] == 1)]
+    return {
+        place: found[place] for place in sorted(chosen, key=lambda place: (list(DATA).index(place[0]), order(place[1])))
+    }
 
 
 def _draw_sizes(groups: Groups, path: Path) -> None:
@@ -169,23 +182,22 @@ def _draw_sizes(groups: Groups, path: Path) -> None:
     panels = list(dict.fromkeys(data for data, _ in groups))
     figure = new_figure(theme, width=10.4, height=0.6 + 2.7 * len(panels))
     axes = figure.subplots(len(panels), len(MAPS), squeeze=False, sharey="row", sharex="row")
-    methods = sorted(dict.fromkeys(method for _, method in groups), key=order)
-    colours = (theme.ink, theme.under, theme.over, theme.muted)
-    looks = {method: (colours[place % 4], ("-", "--", ":")[place // 4 % 3]) for place, method in enumerate(methods)}
     handles: dict[str, Any] = {}
     for line, data in zip(axes, panels, strict=True):
         for ax, name in zip(line, MAPS, strict=True):
             bare_axes(ax, theme, lines=True)
             for method in (method for where, method in groups if where == data):
                 points = _points(groups[data, method], name)
-                colour, dash = looks[method]
-                (handles[method],) = ax.plot(
-                    list(points), [fmean(each) for each in points.values()], color=colour, linestyle=dash, linewidth=1.6
-                )
+                colour, dash = _look(method, theme)
+                means = [fmean(each) for each in points.values()]
+                (line_of_mean,) = ax.plot(list(points), means, color=colour, linestyle=dash, linewidth=1.6)
+                handles[re.sub(r" \([\d.]+\)", "", method)] = line_of_mean
                 low, high = ([end(each) for each in points.values()] for end in (min, max))
                 ax.fill_between(list(points), low, high, color=colour, alpha=0.1, linewidth=0)
             ax.set_xscale("log")
-            ticks = sorted({size for method in methods for size in _points(groups.get((data, method), {}), name)})
+            ticks = sorted(
+                {size for (where, _), runs in groups.items() if where == data for size in _points(runs, name)}
+            )
             ax.set_xticks(ticks[::2], [f"{size:,}" for size in ticks[::2]])
             ax.minorticks_off()
             ax.set_title(f"{title_of(data)}: {name}", loc="left", color=theme.ink, fontsize=SIZES["note"])
@@ -194,10 +206,17 @@ def _draw_sizes(groups: Groups, path: Path) -> None:
             )
         line[0].set_ylim(bottom=0)
     figure.legend(
-        [handles[method] for method in methods], methods, frameon=False, fontsize=SIZES["note"], labelcolor=theme.ink,
-        loc="outside upper left", ncols=min(len(methods), 6), handlelength=3,
+        list(handles.values()), list(handles), frameon=False, fontsize=SIZES["note"], labelcolor=theme.ink,
+        loc="outside upper left", ncols=6, handlelength=3,
     )  # fmt: skip
     save(figure, path)
+
+
+def _look(method: str, theme: "Theme") -> tuple[str, str]:
+    """Return colour and line of a loss: a colour for each family, another line where it is not the paper's."""
+    _, family, _, form = order(method)
+    colour = {"LS": theme.under, "L1": theme.over, "Focal": theme.muted}.get(family, theme.ink)
+    return colour, "--" if form else "-" if method == "CE" or family in FAMILIES else ":"
 
 
 def _points(runs: Runs, name: str) -> dict[int, list[float]]:
