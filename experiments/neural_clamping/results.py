@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from calibrant.clamping import GAMMA_POOL
+from experiments.diagrams import draw_reliability
 from experiments.neural_clamping.sweeps import GammaSweep, StartSpread
 from experiments.numbers import Number, over_seeds, pooled
 from experiments.page import claims, interval, joined, number_by_number, provenance, save
@@ -284,7 +285,14 @@ def _reliability(records: Sequence[Record], images: Path | None) -> str:
     if "joint" not in rows or "none" not in rows:
         return ""
     if images is not None:
-        _draw_reliability(rows, images / "neural-clamping-reliability.png")
+        names = {"none": "uncalibrated", "TS": "temperature scaling", "joint": "Neural Clamping"}
+        shown = {
+            f"{names[row]}\nECE {100 * rows[row][0]['metrics']['ece'][0]:.2f} %": rows[row][0]
+            for row in names
+            if row in rows
+        }
+        panels = {title: one["reliability"] for title, one in shown.items()}
+        draw_reliability(panels, images / "neural-clamping-reliability.png")
     return (
         "## Appendix E: reliability\n\n"
         "Mean confidence and accuracy of 15 bins; of Neural Clamping the first seed. A dot's area shows its share of\n"
@@ -466,41 +474,6 @@ def _draw_bins(rows: dict[str, list[dict[str, Any]]], bins: Sequence[str], path:
     name_axes(ax, theme, "Number of bins", "ECE, %")
     title(ax, theme, "ECE against the number of bins", "test images; means over seeds, γ = 1")
     _save(ax.figure, path)
-
-
-def _draw_reliability(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    from calibrant.plots.layout import SIZES, bare_axes, name_axes, new_figure, percent_ticks, theme_named
-
-    theme = theme_named("light")
-    shown = [
-        (row, label)
-        for row, label in (("none", "uncalibrated"), ("TS", "temperature scaling"), ("joint", "Neural Clamping"))
-        if row in rows
-    ]
-    figure = new_figure(theme, width=3.3 * len(shown), height=3.6)
-    for place, (row, label) in enumerate(shown):
-        ax = figure.add_subplot(1, len(shown), place + 1)
-        bare_axes(ax, theme)
-        one = rows[row][0]
-        counts, confidence, accuracy = zip(*one["reliability"], strict=True)
-        ax.plot((0, 1), (0, 1), color=theme.muted, linewidth=1, linestyle=(0, (4, 2)))
-        ax.vlines(confidence, confidence, accuracy, color=theme.over, linewidth=2)
-        ax.scatter(
-            confidence,
-            accuracy,
-            clip_on=False,
-            s=[12 + 400 * count / sum(counts) for count in counts],
-            color=theme.under,
-            zorder=3,
-        )
-        ax.set(xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_major_formatter(percent_ticks())
-        name_axes(ax, theme, "Confidence, %", "Accuracy, %" if place == 0 else "")
-        ax.set_title(
-            f"{label}\nECE {100 * one['metrics']['ece'][0]:.2f} %", fontsize=SIZES["label"], color=theme.ink, loc="left"
-        )
-    _save(figure, path)
 
 
 def _save(figure: Any, path: Path) -> None:

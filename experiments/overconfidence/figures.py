@@ -115,9 +115,7 @@ def _pooled(draws: Sequence[Sequence[Estimate]]) -> Number:
     """Return the mean; its interval has the error of the test samples and of the draws, or of the seeds' means."""
     if len(draws) == 1:
         return pooled(draws[0])._replace(about=f"1 seed, {len(draws[0])} draws and the test samples")
-    low, middle, high = 1, 0, 2
-    means = [tuple(fmean(each[end] for each in one) for end in (middle, low, high)) for one in draws]
-    return pooled(means)
+    return pooled([tuple(map(fmean, zip(*one, strict=True))) for one in draws])
 
 
 def _learned(runs: Runs, what: str) -> dict[int, Estimate]:
