@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Control characters, direction marks, line and paragraph separators, surrogates.
 _HIDDEN = {"Cc", "Cf", "Zl", "Zp", "Cs"}
@@ -75,6 +75,11 @@ def listed(names: Iterable[object], most: int) -> str:
     """
     texts = list(map(str, names))
     return ", ".join(texts if len(texts) <= most else [*texts[:most], "..."])
+
+
+def joined(texts: Sequence[str], last: str = "and") -> str:
+    """Return ``a, b and c``."""
+    return f" {last} ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
 
 
 def markdown_text(text: object) -> str:

@@ -24,6 +24,7 @@ from calibrant.atomic import temporary_folder
 from calibrant.checks import stays_inside
 from calibrant.datasets.dataset import Augmentation, Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.errors import FileError, InputError, check_expansion, reading
+from calibrant.text import joined
 
 # The end of a message about files that are not the published ones.
 UNCHECKED = "Download it again, or, if it is your own data in the same layout, pass checked=False (--unchecked)."
@@ -215,8 +216,7 @@ class FileLayout:
     sizes: tuple[int, ...] = ()  # published bytes of each file, uncompressed, if they are checked before it is read
 
     def __str__(self) -> str:
-        listed = " and ".join(filter(None, [", ".join(self.files[:-1]), self.files[-1]]))
-        return listed + (f" (or {self.archive}.tar.gz)" if self.archive else "")
+        return joined(self.files) + (f" (or {self.archive}.tar.gz)" if self.archive else "")
 
 
 @final

@@ -389,14 +389,10 @@ def check_pair(first: Predictions | TopLabel, second: Predictions | TopLabel) ->
         raise InputError("both sets must be of one kind; got predictions over classes and a top-label table.")
     if len(first) != len(second):
         raise InputError(f"both sets must describe the same samples; got {len(first)} and {len(second)} samples.")
-    if (first.weights is None) != (second.weights is None) or not (
-        first.weights is None or second.weights is None or torch.equal(first.weights.cpu(), second.weights.cpu())
-    ):
-        raise InputError("both sets must have the same weights; got other weights, or weights in one of them only.")
-    if (first.clusters is None) != (second.clusters is None) or not (
-        first.clusters is None or second.clusters is None or torch.equal(first.clusters.cpu(), second.clusters.cpu())
-    ):
-        raise InputError("both sets must have the same clusters; got other ones, or clusters in one of them only.")
+    for name in ("weights", "clusters"):
+        own, other = getattr(first, name), getattr(second, name)
+        if (own is None) != (other is None) or not (own is None or torch.equal(own.cpu(), other.cpu())):
+            raise InputError(f"both sets must have the same {name}; got other {name}, or {name} in one of them only.")
     if isinstance(first, Predictions) and isinstance(second, Predictions):
         names = first.class_names, second.class_names
         if None not in names and names[0] != names[1] and set(names[0] or ()) == set(names[1] or ()):

@@ -14,7 +14,7 @@ from calibrant.report import comparison, page
 from calibrant.report.comparison import difference_words, method_fields, points_words
 from calibrant.report.page import Cell, Page, Row, Section, Table, Tone, Verdict, code, table
 from calibrant.report.risk import share_text
-from calibrant.text import counted
+from calibrant.text import counted, joined
 
 _BRIEF = ("accuracy", "nll", "ece", "auroc")
 _LEGEND = (
@@ -378,8 +378,7 @@ def _gains(record: ClampingEvaluation) -> list[str]:
         for baseline, change in reversed(record.clamped.differences.items())
         if baseline not in {stated, REFITTED}
     ]
-    joined = ", ".join([*parts[:-2], " and ".join(parts[-2:])])
-    return [f"The log-loss of the clamped network is {joined}."] if parts else []
+    return [f"The log-loss of the clamped network is {joined(parts)}."] if parts else []
 
 
 def _next_steps(record: ClampingEvaluation) -> list[str]:

@@ -27,7 +27,7 @@ from calibrant.report import page
 from calibrant.report.evaluation import plain_estimates
 from calibrant.report.page import Cell, Page, Row, Section, Table, Verdict, code, sentence, table
 from calibrant.report.risk import decision_sections, share_text
-from calibrant.text import counted, percent, samples_text
+from calibrant.text import counted, joined, percent, samples_text
 
 if TYPE_CHECKING:
     from calibrant.confidence import ConfidenceComparison
@@ -389,7 +389,7 @@ def _listed(names: Sequence[str]) -> str:
     shown = list(names)
     if len(shown) > _MOST_NAMED:
         shown = [*shown[: _MOST_NAMED - 1], f"{len(shown) - _MOST_NAMED + 1} more"]
-    return ", ".join([*shown[:-2], " and ".join(shown[-2:])])
+    return joined(shown)
 
 
 # Shared with the report of a clamped network.

@@ -8,7 +8,7 @@ from calibrant.evaluation import Evaluation, is_beyond_noise
 from calibrant.evidence import Estimate, NetBenefit, Risk
 from calibrant.report import page
 from calibrant.report.page import Row, Section, code, number_text, table
-from calibrant.text import percent
+from calibrant.text import joined, percent
 
 _SIZES = ((0.01, "very slightly"), (0.03, "slightly"), (0.07, "clearly"), (0.15, "strongly"))
 _SEPARATION = (  # from an AUROC, up to the next
@@ -231,12 +231,11 @@ def decision_words(decisions: Sequence[NetBenefit], positive: str) -> list[str]:
     useful = [f"{100 * one.threshold:g} %" for one in decisions if one.is_useful]
     others = [f"{100 * one.threshold:g} %" for one in decisions if not one.is_useful]
     start = f"Acting from a probability of {positive} of"
-    words = [f"{start} {either(useful)} is better than acting on all samples, and than on none."] if useful else []
+    words = (
+        [f"{start} {joined(useful, 'or')} is better than acting on all samples, and than on none."] if useful else []
+    )
     if others:
-        words.append(f"{start} {either(others)} is not clearly better than both acting on all samples and on none.")
+        words.append(
+            f"{start} {joined(others, 'or')} is not clearly better than both acting on all samples and on none."
+        )
     return words
-
-
-def either(texts: Sequence[str]) -> str:
-    """Return ``a, b or c``."""
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"

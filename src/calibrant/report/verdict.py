@@ -22,7 +22,6 @@ from calibrant.report.page import Verdict
 from calibrant.report.risk import (
     class_name,
     decision_words,
-    either,
     error_text,
     highest_words,
     places_of,
@@ -32,7 +31,7 @@ from calibrant.report.risk import (
     size_of,
 )
 from calibrant.slices import Slice
-from calibrant.text import counted, percent, samples_text
+from calibrant.text import counted, joined, percent, samples_text
 
 _STEPS = {
     Reason.temperature_helps: "Fit a temperature on samples that are not used for testing, and evaluate again.",
@@ -290,7 +289,7 @@ def _absent(evaluation: Evaluation) -> list[str]:
 def _absent_names(evaluation: Evaluation) -> str:
     names = [class_name(one.label, one.name) for one in evaluation.absent_classes]
     left = len(names) - len(shown := names[:_MOST_NAMED])
-    return either([*shown, *([counted(left, "other class", "other classes")] if left else [])])
+    return joined([*shown, *([counted(left, "other class", "other classes")] if left else [])], "or")
 
 
 def _absent_step(evaluation: Evaluation) -> str:
