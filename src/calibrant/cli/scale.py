@@ -67,49 +67,35 @@ class ScaleOptions:
             raise InputError("--baseline must be states if the others are, and only then; got one of each.")
         if not self.streams(source):
             return read_in_memory(source, baseline, reading, split, slicing, n_bins=n_bins, seed=seed)
+        import numpy as np
+
         from calibrant.scale import gather
+        from calibrant.scale.jobs import warn_of_missing
 
         sources = [source] if baseline is None else [source, baseline]
         if source.are_states:
             return Streamed.of([load_states(one.paths) for one in sources], slicing)
-        paired = [one.paired_with(source).shards for one in sources]
-        alike: dict[str, Any] = {"n_bins": n_bins, "seed": seed, "allow_missing": self.allow_missing}
+        paired, allowed = [one.paired_with(source).shards for one in sources], self.allow_missing
+        plans, lacking, gathered = list["Plan"](), list[list[Any]](), list["Gathered | None"]()
+        left_out, twice, has_both = dict[str, bytes](), 0, len(sources) > 1
         with self.started() as engine:  # once for both
-            plans, twice = self._plans(sources, reading, split, slicing, engine)
-            gathered: list[Gathered | None] = []
+            for one, by in zip(sources, (slicing, Slicing()), strict=False):
+                wanted = replace(reading, extra=by.wanted)
+                plans.append(self.plan(one.shards, wanted, split, "test", by_class=by.classes))
+                lacking.append(
+                    warn_of_missing(one.shards, plans[-1], engine=engine, allow_missing=allowed, are_all=has_both)
+                )
+            for shard, mine, theirs in zip(source.shards, *lacking, strict=False) if has_both else ():
+                left_out[shard.name] = np.union1d(mine, theirs).tobytes()  # out of both
+                twice += len(np.intersect1d(mine, theirs))
             for shards, plan, folder in zip(paired, plans, ("", "baseline"), strict=False):
-                own = None if self.checkpoint is None else self.checkpoint / folder
-                gathered.append(gather(shards, plan, engine=engine, checkpoint=own, progress=progress, **alike))
+                chosen, own = replace(plan, left_out=left_out), self.checkpoint and self.checkpoint / folder
+                alike: dict[str, Any] = {"n_bins": n_bins, "seed": seed, "checkpoint": own, "allow_missing": allowed}
+                gathered.append(gather(shards, chosen, engine=engine, progress=progress, **alike))
         states = [one for one in gathered if one is not None]
         if len(states) < len(gathered):
             raise typer.Exit  # a process of ``torchrun`` that has no more to do
         return Streamed.of(states, slicing, twice=twice)
-
-    def _plans(
-        self,
-        sources: Sequence[Source],
-        reading: "LoadOptions",
-        split: options.SplitOption | None,
-        slicing: Slicing,
-        engine: "Engine",
-    ) -> "tuple[list[Plan], int]":
-        """Decide what to read from predictions and a baseline, and count the rows that lack a value in both."""
-        import numpy as np
-
-        from calibrant.scale.jobs import warn_of_missing
-
-        plans: list[Plan] = []
-        lacking, left_out, twice = list[list[Any]](), dict[str, bytes](), 0
-        for one, by in zip(sources, (slicing, Slicing()), strict=False):
-            wanted = replace(reading, extra=by.wanted)
-            plans.append(self.plan(one.shards, wanted, split, "test", by_class=by.classes))
-            allowed = {"allow_missing": self.allow_missing, "are_all": len(sources) > 1}
-            lacking.append(warn_of_missing(one.shards, plans[-1], engine=engine, **allowed))
-        if len(sources) > 1:
-            for shard, mine, theirs in zip(sources[0].shards, *lacking, strict=False):
-                left_out[shard.name] = np.union1d(mine, theirs).tobytes()
-                twice += len(np.intersect1d(mine, theirs))
-        return [replace(plan, left_out=left_out) for plan in plans], twice
 
     def plan(
         self,
