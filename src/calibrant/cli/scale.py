@@ -156,15 +156,12 @@ class ScaleOptions:
     def started(self) -> "Iterator[Engine]":
         """Start the engine, in every process of ``torchrun``."""
         from calibrant.processes import join_processes
-
-        joined = join_processes() if self.engine == "torchrun" else contextlib.nullcontext()
-        with joined, self._engine().started() as engine:
-            yield engine
-
-    def _engine(self) -> "Engine":
         from calibrant.scale import Engine
 
-        return Engine(self.engine, self.workers, self.address)  # type: ignore[arg-type]  # checked there
+        joined = join_processes() if self.engine == "torchrun" else contextlib.nullcontext()
+        chosen = Engine(self.engine, self.workers, self.address)  # type: ignore[arg-type]  # checked there
+        with joined, chosen.started() as engine:
+            yield engine
 
 
 @final

@@ -13,7 +13,7 @@ from calibrant.metrics.base import Family
 from calibrant.predictions import OF_CORRECTNESS
 from calibrant.report import page
 from calibrant.report.page import Page, Section, Tone, code, number_text, table
-from calibrant.report.risk import HEADER, class_name, decision_sections, risk_section, tenths_section
+from calibrant.report.risk import HEADER, class_name, decision_sections, estimate_cells, risk_section, tenths_section
 from calibrant.report.verdict import TOP_LABEL_COLUMNS, positive_words, size_text, verdict
 from calibrant.slices import FEW, Slice
 from calibrant.text import counted, percent
@@ -75,7 +75,7 @@ def evaluation_page(
     words = verdict(evaluation, slices, compared, to_calibrate)
     names = [name for name in names if evaluation.risk is None or name not in _OF_TOP_LABEL]
     accuracy = _OF_RIGHT if risk and evaluation.positive == OF_CORRECTNESS[1] else ""
-    main = [[catalogue.metrics[name].title, _arrow(name), *_cells(evaluation.metrics[name])] for name in names]
+    main = [[catalogue.metrics[name].title, _arrow(name), *estimate_cells(evaluation.metrics[name])] for name in names]
     return Page(
         title="Calibration report",
         source=source,
@@ -244,7 +244,7 @@ def _families(evaluation: Evaluation) -> list[Section]:
         titles = FAMILIES | {"calibration": f"Calibration: does the probability of {of} mean what it says?"}
     for family, title in titles.items():
         rows = [
-            [code(_arrow(name)), catalogue.metrics[name].title, *_cells(estimated)]
+            [code(_arrow(name)), catalogue.metrics[name].title, *estimate_cells(estimated)]
             for name, estimated in evaluation.metrics.items()
             if catalogue.metrics[name].family == family
         ]
@@ -255,11 +255,6 @@ def _families(evaluation: Evaluation) -> list[Section]:
 
 def _arrow(name: str) -> str:
     return page.arrow(name, catalogue.metrics[name].lower_is_better)
-
-
-def _cells(estimated: Estimate) -> list[str]:
-    floor = "" if estimated.floor is None else number_text(estimated.floor)
-    return [number_text(estimated.value), page.interval_text(estimated), floor, page.p_text(estimated.p)]
 
 
 def _parts(evaluation: Evaluation) -> list[str]:

@@ -152,17 +152,15 @@ def risk_section(evaluation: Evaluation, risk: Risk) -> Section:
         "AUROC of the class ↑": risk.auroc,
         "Share, highest tenth": risk.highest.observed,
     }
-    rows = [
-        [title, number_text(one.value), page.interval_text(one), _floor(one), page.p_text(one.p)]
-        for title, one in shown.items()
-        if one is not None
-    ]
+    rows = [[title, *estimate_cells(one)] for title, one in shown.items() if one is not None]
     title = f"Probability of {class_name(1, evaluation.positive)}"
     return Section(title, (table(["", *HEADER], rows),))
 
 
-def _floor(one: Estimate) -> str:
-    return "" if one.floor is None else number_text(one.floor)
+def estimate_cells(one: Estimate) -> list[str]:
+    """Return the cells of an estimate below :data:`HEADER`."""
+    floor = "" if one.floor is None else number_text(one.floor)
+    return [number_text(one.value), page.interval_text(one), floor, page.p_text(one.p)]
 
 
 def tenths_section(evaluation: Evaluation, risk: Risk) -> Section:
@@ -190,7 +188,7 @@ def decision_sections(decisions: Mapping[str, Sequence[NetBenefit]], positive: s
             asked = [f"≥ {100 * one.threshold:g} %", *([code(name)] if has_names else [])]
             second = one.to_treat_all if not has_names else None if name == UNCALIBRATED else one.to_baseline
             gains = (one.net_benefit, second)
-            benefits.append([*asked, *("–" if gain is None else _gain(gain) for gain in gains)])
+            benefits.append([*asked, *("–" if gain is None else _in_hundredths(gain, 2, "+z") for gain in gains)])
             shares.append([*asked, *map(_share, (one.treated, one.sensitivity, one.precision))])
     names, compared = (["method"], "− uncalibrated") if has_names else ([], "− act on all")
     text = (1,) if has_names else ()
@@ -207,11 +205,6 @@ def decision_sections(decisions: Mapping[str, Sequence[NetBenefit]], positive: s
     return [Section("Decisions", tables, legend=legend)]
 
 
-def _gain(one: Estimate) -> str:
-    """Return a net benefit per 100 samples with its interval."""
-    return _in_hundredths(one, 2, "+z")
-
-
 def _share(one: Estimate) -> str:
     return "–" if math.isnan(one.value) else _in_hundredths(one, 1)
 
@@ -226,16 +219,12 @@ def _in_hundredths(one: Estimate, least: int, sign: str = "") -> str:
 
 def decision_words(decisions: Sequence[NetBenefit], positive: str) -> list[str]:
     """Return at which of the thresholds acting by the risk is better than acting on all and on none."""
-    if not decisions:
-        return []
-    useful = [f"{100 * one.threshold:g} %" for one in decisions if one.is_useful]
-    others = [f"{100 * one.threshold:g} %" for one in decisions if not one.is_useful]
-    start = f"Acting from a probability of {positive} of"
-    words = (
-        [f"{start} {joined(useful, 'or')} is better than acting on all samples, and than on none."] if useful else []
+    useful, others = (
+        joined([f"{100 * one.threshold:g} %" for one in decisions if one.is_useful is kind], "or")
+        for kind in (True, False)
     )
-    if others:
-        words.append(
-            f"{start} {joined(others, 'or')} is not clearly better than both acting on all samples and on none."
-        )
-    return words
+    start = f"Acting from a probability of {positive} of"
+    return [
+        *([f"{start} {useful} is better than acting on all samples, and than on none."] if useful else []),
+        *([f"{start} {others} is not clearly better than both acting on all samples and on none."] if others else []),
+    ]
