@@ -2,7 +2,9 @@
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from os.path import commonprefix
 
 # Control characters, direction marks, line and paragraph separators, surrogates.
 _HIDDEN = {"Cc", "Cf", "Zl", "Zp", "Cs"}
@@ -26,7 +28,7 @@ def terminal_text(text: object, *, lines: bool = False) -> str:
     )
 
 
-def without_middle(name: str, longest: int) -> str:
+def without_middle(name: str, longest: int = 40) -> str:
     """Replace the middle of a name that is too long by an ellipsis; its end, where names often differ, is kept.
 
     Example:
@@ -37,6 +39,16 @@ def without_middle(name: str, longest: int) -> str:
         return name
     tail = (longest - 1) // 2
     return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
+
+
+def without_middles(names: Iterable[str], longest: int = 40) -> dict[str, str]:
+    """Return names without their middle, or, where that leaves equal ones, the part in which those differ."""
+    short = {name: without_middle(name, longest) for name in names}
+    for text in {text for text, times in Counter(short.values()).items() if times > 1}:
+        alike = [name for name in short if short[name] == text]
+        start = max(1, len(commonprefix(alike)) - longest // 2)  # noqa: RUF071 - by character is meant
+        short |= {name: f"…{name[start : start + longest - 2].strip()}…" for name in alike}
+    return short
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -11,7 +11,7 @@ import json
 import math
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from importlib import import_module
 from pathlib import Path, PurePath
@@ -20,7 +20,7 @@ from typing import Any, Literal, Self, TypeAlias, final
 from calibrant import __version__
 from calibrant.errors import CalibrantWarning
 from calibrant.evidence import Difference, Estimate, Side
-from calibrant.text import counted, without_middle
+from calibrant.text import counted, without_middles
 
 Tone: TypeAlias = Literal["good", "bad", "open", "neutral"]
 
@@ -92,6 +92,8 @@ def table(
     explains the first.
     """
     lines = [tuple(cell if isinstance(cell, Cell) else Cell(str(cell)) for cell in row) for row in rows]
+    names = without_middles(cell.whole for row in lines for cell in row)  # in one table, names differ
+    lines = [tuple(replace(cell, text=names[cell.whole]) if cell.whole else cell for cell in row) for row in lines]
     kept = [i for i, name in enumerate(header) if not name or any(row[i].text for row in lines)]
     columns = tuple(Column(header[i], i in text or i == description, i == description) for i in kept)
     return Table(columns, tuple(tuple(row[i] for i in kept) for row in lines), title)
@@ -179,12 +181,12 @@ class Page:
 
     def with_figures(self, figures: Iterable[Figure]) -> Self:
         """Return the same page with these pictures."""
-        return dataclasses.replace(self, figures=tuple(figures))
+        return replace(self, figures=tuple(figures))
 
     def without_notes(self, shown: Iterable[str]) -> Self:
         """Return the same page without the notes that were already shown."""
         known = set(shown)
-        return dataclasses.replace(self, notes=tuple(note for note in self.notes if note not in known))
+        return replace(self, notes=tuple(note for note in self.notes if note not in known))
 
     def with_dropped(self, warnings: Sequence[CalibrantWarning], *, twice: int = 0) -> Self:
         """Return the same page with cautions about rows left out, of which two may count some ``twice``."""
@@ -192,11 +194,11 @@ class Page:
             return self
         cautions = [f"Caution: {warning}" for warning in warnings]
         brief = None if self.brief_findings is None else (*self.brief_findings, *cautions)
-        verdict = dataclasses.replace(self.verdict, findings=[*self.verdict.findings, *cautions])
+        verdict = replace(self.verdict, findings=[*self.verdict.findings, *cautions])
         dropped, data = [warning.facts for warning in warnings], self.data
         facts = f"{self.facts}, {counted(sum(one['dropped'] for one in dropped) - twice, 'row')} left out"
-        made = dataclasses.replace(self, facts=facts, verdict=verdict, brief_findings=brief)
-        return dataclasses.replace(made, data=lambda: {**data(), "dropped_rows": dropped})
+        made = replace(self, facts=facts, verdict=verdict, brief_findings=brief)
+        return replace(made, data=lambda: {**data(), "dropped_rows": dropped})
 
     @property
     def heading(self) -> str:
@@ -214,14 +216,9 @@ def code(name: str, **look: Any) -> Cell:
     return Cell(name, code=True, **look)
 
 
-def short(name: str) -> str:
-    """Return a name from the data, such as that of a class, without its middle if it is long."""
-    return without_middle(name, 40)
-
-
 def name_cell(name: str) -> Cell:
-    """Return the cell of a name from the data."""
-    return Cell(short(name), whole=name)
+    """Return the cell of a name from the data, which its table shortens."""
+    return Cell(name, whole=name)
 
 
 def comparison_cell(text: str, side: Side, *, bold: bool = False) -> Cell:

@@ -8,7 +8,7 @@ from calibrant.evaluation import Evaluation, is_beyond_noise
 from calibrant.evidence import Estimate, NetBenefit, Risk
 from calibrant.report import page
 from calibrant.report.page import Row, Section, code, number_text, table
-from calibrant.text import joined, percent
+from calibrant.text import joined, percent, without_middle
 
 _SIZES = ((0.01, "very slightly"), (0.03, "slightly"), (0.07, "clearly"), (0.15, "strongly"))
 _SEPARATION = (  # from an AUROC, up to the next
@@ -88,9 +88,9 @@ def separates(auroc: Estimate, subject: str, what: str) -> str:
     return f"these samples cannot say how well {subject} separates {what}"
 
 
-def class_name(label: int, name: str | None) -> str:
+def class_name(label: int, name: str | None, longest: int = 40) -> str:
     """Return a class as a sentence names it."""
-    return f"“{page.short(name)}”" if name else f"class {label}"
+    return f"“{without_middle(name, longest)}”" if name else f"class {label}"
 
 
 def risk_headline(evaluation: Evaluation, risk: Risk) -> str:

@@ -9,7 +9,7 @@ from calibrant.metrics.states import TopStatistic
 from calibrant.report import page
 from calibrant.report.risk import class_name
 from calibrant.scale.trend import Period, Trend
-from calibrant.text import counted, terminal_text
+from calibrant.text import counted, terminal_text, without_middle
 
 _SCHEMA = "calibrant.trend/1"
 _LEGEND = (
@@ -87,7 +87,7 @@ def _findings(trend: Trend) -> Iterator[str]:
             before = page.number_text(value - change.difference)
             word = "became worse" if metric in trend.worse(period) else "changed"
             numbers = f"{before} in the periods before together, {page.number_text(value)} then"
-            yield f"{metric} {word} in {page.short(period.name)}: {numbers}."
+            yield f"{metric} {word} in {without_middle(period.name)}: {numbers}."
 
 
 def _subjects(trend: Trend) -> str:

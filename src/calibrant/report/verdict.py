@@ -31,7 +31,7 @@ from calibrant.report.risk import (
     size_of,
 )
 from calibrant.slices import Slice
-from calibrant.text import counted, joined, percent, samples_text
+from calibrant.text import counted, joined, percent, samples_text, without_middle
 
 _STEPS = {
     Reason.temperature_helps: "Fit a temperature on samples that are not used for testing, and evaluate again.",
@@ -135,7 +135,7 @@ def _worst_slice(slices: Sequence[Slice]) -> list[str]:
     claims, right = percent(worst.claimed.value), percent(worst.occurred.value)
     words = ("claims", "right") if worst.risk is None else ("predicted", "observed")
     others = sum(slice_.is_miscalibrated for slice_ in slices)
-    named = f"Worst for {worst.column} = {page.short(worst.value)} ({words[0]} {claims}, {words[1]} {right}"
+    named = f"Worst for {worst.column} = {without_middle(worst.value)} ({words[0]} {claims}, {words[1]} {right}"
     of = f"{others} of {counted(len(slices), 'slice')}"
     return [f"{named}, {counted(worst.n, 'sample')}); {of} have an error beyond noise."]
 
@@ -159,7 +159,7 @@ def _headline(evaluation: Evaluation) -> str:
 
 
 def _class_text(worst: WorstClass, *more: str) -> str:
-    name = class_name(worst.label, worst.name)
+    name = class_name(worst.label, worst.name, 80)  # those not named beside it may begin and end alike
     claims, right = f"claims {percent(worst.confidence)}", f"right {percent(worst.accuracy)}"
     return f"{name} ({', '.join((claims, right, *more))})"
 

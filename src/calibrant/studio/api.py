@@ -35,7 +35,7 @@ from calibrant.report.comparison import comparison_page
 from calibrant.report.evaluation import evaluation_page
 from calibrant.report.interactive import comparison_charts, evaluation_charts
 from calibrant.report.network_charts import CLAMPING_RECORD, clamping_charts, clamping_record
-from calibrant.report.page import Page, sentence, short
+from calibrant.report.page import Page, sentence
 from calibrant.slices import Slice, evaluate_slices, samples_with
 from calibrant.studio.sources import (
     CONTROLS,
@@ -53,7 +53,7 @@ from calibrant.studio.sources import (
     reading_of,
 )
 from calibrant.studio.workers import Progress
-from calibrant.text import terminal_text
+from calibrant.text import terminal_text, without_middle
 from calibrant.training import DIGITS, DIGITS_EPOCHS, train_on_digits
 
 _SHOWN_ROWS, _SHOWN_COLUMNS, _MOST_SAMPLES, _TOP = 5, 12, 200, 3
@@ -209,9 +209,8 @@ def _evaluated(source: Source, baseline: Source | None, n_bins: int, seed: int, 
 def _title(baseline: Source, source: Source) -> str:
     """Return the name of the baseline's file, with its columns where both are of one file."""
     columns = next((baseline[name] for name in ("scores", "positive", "confidence") if baseline.get(name)), "")
-    return (
-        f"{baseline['name']} ({short(columns)})" if columns and baseline["name"] == source["name"] else baseline["name"]
-    )
+    is_same_file = baseline["name"] == source["name"]
+    return f"{baseline['name']} ({without_middle(columns)})" if columns and is_same_file else baseline["name"]
 
 
 def _with_cautions(page: Page, parts: Parts) -> tuple[Page, list[str]]:

@@ -40,8 +40,9 @@ from calibrant.report import (
     to_plain,
     write,
 )
-from calibrant.report.page import Origin, table
+from calibrant.report.page import Origin, name_cell, table
 from calibrant.report.terminal import to_terminal
+from calibrant.text import without_middle
 
 PAGES = {
     "evaluation": lambda: evaluation_page(
@@ -371,3 +372,14 @@ def test_every_file_has_its_digest_also_if_folders_and_names_are_the_same(tmp_pa
     digests = Origin.of("calibrant compare", [*paths, paths[0], Path(tmp_path)]).digests
     assert list(digests) == ["one/out/test.npz", "two/out/test.npz", "cal.npz"]
     assert len(set(digests.values())) == 3
+
+
+def test_long_names_in_a_table_keep_the_part_in_which_they_differ():
+    names = [f"a very long name of the {word} class, as databases have it" for word in ("first", "second")]
+    shown = table(["class"], [[name_cell(name)] for name in [*names, "short", names[0][:41]]]).rows
+    first, second, *others = (row[0].text for row in shown)
+    assert "first" in first
+    assert "second" in second
+    assert max(map(len, (first, second))) <= 40
+    assert others == ["short", without_middle(names[0][:41], 40)]
+    assert [row[0].whole for row in shown][:2] == names
