@@ -6,10 +6,11 @@ import torch
 from scipy.stats import binom
 
 from calibrant.diagrams import classwise_reliability, reliability
-from calibrant.diagrams.calibration import binomial_range
+from calibrant.diagrams.calibration import ReliabilityBins, binomial_range
 from calibrant.errors import InputError
 from calibrant.evidence import Estimate, estimate
 from calibrant.metrics import ECE, ece, sce, smece
+from calibrant.metrics.states import Binned
 from calibrant.predictions import Predictions, TopLabel
 
 KNOWN = Estimate(0.1, 0.05, 0.15)
@@ -64,7 +65,10 @@ def test_the_band_is_the_binomial_quantiles():
 
 
 def test_a_calibrated_model_keeps_to_the_band_in_95_of_100_bins():
-    outside = torch.cat([reliability(simulated(400, seed=seed), ece=KNOWN).bins.outside for seed in range(200)])
+    drawn = [simulated(400, seed=seed) for seed in range(200)]
+    bins = [ReliabilityBins.of(Binned(15)(top), top) for top in drawn]
+    assert torch.equal(bins[0].outside, reliability(drawn[0], ece=KNOWN).bins.outside)
+    outside = torch.cat([one.outside for one in bins])
     assert 0.015 < outside.double().mean() < 0.05  # discrete, so at most one in twenty
 
 
