@@ -1,12 +1,10 @@
 """Two processes fit the δ and the head of one, fail together, and only the first writes."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
+from forked import start
+from held_ports import held_port
 from safetensors.torch import load_file
 from torch import nn
 
@@ -29,8 +27,7 @@ METHODS = {
 }
 
 SCRIPT = """
-import runpy, sys
-from pathlib import Path
+import os, runpy, sys, warnings
 import torch
 from safetensors.torch import save_file
 from calibrant.clamping.passes import Passes
@@ -38,8 +35,13 @@ from calibrant.cli.main import app
 from calibrant.errors import CalibrantError
 from calibrant.inference import LabelledInputs
 from calibrant.processes import join_processes
+for stream, path in enumerate(said, start=1):
+    os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY), stream)
 torch.set_num_threads(1)
-tests, out = runpy.run_path(sys.argv[1]), Path(sys.argv[2])
+warnings.simplefilter("error")
+os.environ |= group
+sys.path.insert(0, str(out))
+tests, target = runpy.run_path(file), out
 method = tests["METHODS"]["augmented"]
 with join_processes() as processes:
     for name, clamped in tests["fitted"](processes, folder=out / "journal").items():
@@ -58,8 +60,8 @@ with join_processes() as processes:
         except (CalibrantError, RuntimeError) as error:
             (out / f"error {fails} {processes.rank}").write_text(str(error))
     if processes.rank == 1:  # to see that it writes nothing
-        sys.argv[2] += "/elsewhere"
-    command = f"clamp --model nets:build --data {out}/cal.npz --test {out}/cal.npz -o {sys.argv[2]}/cli"
+        target = out / "elsewhere"
+    command = f"clamp --model nets:build --data {out}/cal.npz --test {out}/cal.npz -o {target}/cli"
     try:
         app([*command.split(), "--strength", "0.01", "--resamples", "100", "--device", "cpu"])
     except SystemExit as end:
@@ -102,24 +104,26 @@ def fitted(processes=SINGLE_PROCESS, *, folder=None):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """The folder that two processes leave which get the environment of torchrun, and what each printed."""
-    from held_ports import held_port  # which the processes, that read this file too, do not find
-
     out = tmp_path_factory.mktemp("processes")
     _, inputs, labels = problem()
     np.savez(out / "cal.npz", inputs=inputs.numpy(), labels=labels.numpy())
     (out / "nets.py").write_text(f"import runpy\nbuild = lambda: runpy.run_path({__file__!r})['problem']()[0]\n")
-    path = os.pathsep.join([str(out), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-W", "error", "-c", SCRIPT, __file__, str(out)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "PYTHONPATH": path} for rank in range(2)]
+    said = [[out / f"printed {rank}", out / f"told {rank}"] for rank in range(2)]
     with held_port() as port:
-        told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-        processes = [subprocess.Popen(command, env={**os.environ, **told, **rank}, **pipes) for rank in ranks]
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+        groups = [{**group, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
+        processes = [
+            start(SCRIPT, file=__file__, out=out, said=paths, group=of_rank)
+            for paths, of_rank in zip(said, groups, strict=True)
+        ]
         try:
-            return out, [(*process.communicate(timeout=900), process.returncode) for process in processes]
+            for process in processes:
+                process.join(900)
         finally:
             for process in processes:
                 process.kill()
+    texts = [[path.read_text() for path in paths] for paths in said]
+    return out, [(*both, process.exitcode) for both, process in zip(texts, processes, strict=True)]
 
 
 @pytest.mark.parametrize("name", METHODS)
