@@ -279,7 +279,8 @@ def test_columns_that_the_labels_name_are_used_with_one_click(studio, tmp_path, 
     path = tmp_path / "forest.csv"
     path.write_text("\n".join([header, *rows]) + "\n")
     upload(studio, path)
-    studio.get_by_role("button", name="Use these columns").click()
+    studio.get_by_role("button", name="Use these columns").press("Enter")
+    expect(studio.get_by_label("Scores", exact=True)).to_be_focused()
     expect(studio.locator("select.used")).to_have_count(5)
     expect(studio.get_by_label("Use of price")).to_have_value("")
     studio.get_by_label("Use of owl").select_option("")  # one less, then again: commas in names separate nothing
@@ -474,6 +475,7 @@ def test_picking_a_bar_or_a_class_shows_its_samples(studio, tmp_path, arrays):
     top = load(path).top
     count = int((top.confidence > 14 / 15).sum())
     studio.wait_for_selector(f"text={count} samples with confidence above 93.3 % and up to 100.0 %")
+    expect(studio.locator("section.samples")).to_be_focused()  # Tab goes on there
     studio.locator(".classes td button").first.click()
     name = studio.locator(".classes td button").first.inner_text()
     predicted = int((load(path).predicted == int(name.removeprefix("class "))).sum())

@@ -33,13 +33,20 @@ export function Studio() {
   );
 }
 
+/** What was noticed while the answer was computed; the answer itself stands first. */
+const Notes = ({ notes }: { notes: string[] }) => <>{notes.map((note) => <p class="legend">Note: {note}</p>)}</>;
+
 type Step = { source: Source; bins: number; seed: number; onCalibrate: () => void };
 
 function Evaluate({ source, bins, seed, onCalibrate, onModels }: Step & { onModels: () => void }) {
   const { job, done, error, cancel, again } = useTask<Answer>("evaluate", { source, n_bins: bins, seed });
   const [wanted, want] = useState<Wanted>({ low: 0.9, high: 1, wrong: true }), samples = useRef<HTMLElement>(null);
   const picks = useMemo(() => {
-    const show = (chosen: Wanted) => { want(chosen); samples.current?.scrollIntoView({ behavior: "smooth" }); };
+    const show = (chosen: Wanted) => {
+      want(chosen);
+      samples.current?.focus({ preventScroll: true });
+      samples.current?.scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+    };
     return { bin: (low: number, high: number, of: string) => show({ low, high, wrong: false, ...(of && { of }) }), predicted: (name: string) => show({ low: 0, high: 1, wrong: false, predicted: name }), slice: (column: string, value: string) => show({ low: 0, high: 1, wrong: false, within: { column, value } }) };
   }, []);
   if (error) return <Trouble message={error} onAgain={again} />;
@@ -47,9 +54,9 @@ function Evaluate({ source, bins, seed, onCalibrate, onModels }: Step & { onMode
   const { answer } = done;
   return (
     <>
-      {answer.notes.map((note) => <p class="legend">{note}</p>)}
       <Rendered html={answer.html} charts={answer.charts} picks={picks} />
-      <section class="samples" ref={samples}><SampleList source={source} wanted={wanted} onWant={want} classes={answer.charts.views[0].classes?.name ?? []} /></section>
+      <Notes notes={answer.notes} />
+      <section class="samples" ref={samples} tabIndex={-1}><SampleList source={source} wanted={wanted} onWant={want} classes={answer.charts.views[0].classes?.name ?? []} /></section>
       <p><button type="button" class="primary" onClick={onCalibrate}>Calibrate</button>{!source.split && <span class="legend"> on a random half of the samples; choose another split under Open</span>}</p>
       <p><button type="button" onClick={onModels}>Compare with another model</button></p>
       <TakeHome source={source} bins={bins} seed={seed} />
@@ -84,8 +91,8 @@ function Both({ source, baseline, bins, seed, onOther }: Omit<Step, "onCalibrate
   const { html, charts, lines, notes } = done.answer;
   return (
     <>
-      {notes.map((note) => <p class="legend">{note}</p>)}
       <Rendered html={html} charts={charts}><Overlay title="Curves of both models" views={charts.views} start={charts.n_bins} chosen={curves} onChoose={draw} /></Rendered>
+      <Notes notes={notes} />
       {other}
       <TakeHome source={source} baseline={baseline} bins={bins} seed={seed} />
       <Lines lines={lines} />
@@ -158,8 +165,8 @@ function Compared({ job, answer, curves, onCurves }: { job: string; answer: Answ
   useEffect(() => { openSession().then((session) => setOnnx(session.onnx), () => undefined); }, []);
   return (
     <>
-      {answer.notes.map((note) => <p class="legend">{note}</p>)}
       <Rendered html={answer.html} charts={charts}><Overlay views={views} start={charts.n_bins} chosen={curves.length ? curves : views.slice(0, 3).map((view) => view.name)} onChoose={onCurves} /></Rendered>
+      <Notes notes={answer.notes} />
       <section><h2>Take home</h2>
         <Files job={job} files={files}>{(link) => <>
           <p>Maps, one file each (<code>calibrant apply map.safetensors new.csv</code>), or to run without Calibrant: as an ONNX graph, or as a Python module that needs NumPy alone:</p>

@@ -137,8 +137,13 @@ function Columns({ of, start, others, onChoose }: { of?: Source; start: Source; 
     }
     setChecking(false);
   };
-  const { suggested } = preview, use = suggested && (() => change({ kind: suggested.kind, scores: suggested.scores.join(","), labels: suggested.labels ?? undefined }));
-  const said = trouble && <Trouble message={trouble.message}>{use && !refusal && <> <button type="button" onClick={use}>Use these columns</button></>}{lacking > 0 && <> <button type="button" onClick={() => void submit({ ...given, missing: "drop" })}>Leave out {whole(lacking)} {lacking > 1 ? "rows" : "row"} without values</button></>}</Trouble>;
+  const { suggested } = preview, listed = suggested?.scores.join(","), used = given.scores === listed;
+  /** The focus goes to the scores, where Enter evaluates: the button goes away. */
+  const use = (event: Event) => {
+    change({ kind: suggested!.kind, scores: listed, labels: suggested!.labels ?? undefined });
+    (event.currentTarget as HTMLButtonElement).form!.querySelector<HTMLInputElement>("input[list]")?.focus();
+  };
+  const said = trouble && <Trouble message={trouble.message}>{suggested && !refusal && <> <button type="button" disabled={used} onClick={use}>{used ? "Reading …" : "Use these columns"}</button></>}{lacking > 0 && <> <button type="button" onClick={() => void submit({ ...given, missing: "drop" })}>Leave out {whole(lacking)} {lacking > 1 ? "rows" : "row"} without values</button></>}</Trouble>;
   const at = (control: string) => control === shownAt && said;
   const text = (name: (typeof TEXTS)[number], hint: string, list?: string) => (
     <div class="field"><label>{controls[name]}<input list={list} value={given[name] ?? ""} placeholder={hint} aria-invalid={name === shownAt} onInput={(event) => change({ [name]: event.currentTarget.value })} /></label>{at(name)}</div>);
