@@ -2,7 +2,7 @@
 
 A worker is a process of its own, so that a cancelled or overdue job is ended for certain and what it held is freed, and
 a crash in native code ends one job, not the server. Nor can a job take all memory: each worker has its share of what is
-free when it starts. It stays for the next job: importing torch takes seconds. Jobs and
+free when it starts. It stays for the next job: importing torch takes seconds, on Linux once for all workers. Jobs and
 answers travel as JSON.
 """
 
@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 import queue
+import sys
 import threading
 import time
 import traceback
@@ -66,7 +67,9 @@ class Workers:
 
     def __init__(self, module: str, *, size: int = 2, waiting: int = 64) -> None:
         self._module = module
-        self._context = multiprocessing.get_context("spawn")
+        self._context: Any = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
+        if sys.platform == "linux":
+            self._context.set_forkserver_preload([module])
         self._jobs: dict[str, Job] = {}
         self._queue: queue.Queue[Job | None] = queue.Queue(waiting)
         self._lock = threading.Lock()
