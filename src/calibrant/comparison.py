@@ -498,9 +498,8 @@ def compare(  # noqa: PLR0913  # the options of the command line
             moved = (mapped.predicted != test.predicted).double()
             changed = float(moved.mean() if test.weights is None else moved @ test.weights / test.weights.sum())
             ordered = {metric.name: estimated[metric.name] for metric in metrics}
-            result = replace(result, metrics=ordered, changed=changed, map=trial.map)
-            if thresholds:
-                result = replace(result, decisions=decision_curve(mapped, thresholds, baseline=test, **evidence))
+            decisions = decision_curve(mapped, thresholds, baseline=test, **evidence) if thresholds else ()
+            result = replace(result, metrics=ordered, changed=changed, map=trial.map, decisions=decisions)
         results.append(result)
         del trial, mapped  # the next fit may need the memory of these samples
     progress("comparing", len(methods), len(methods))

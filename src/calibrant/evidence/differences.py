@@ -241,7 +241,14 @@ class PairedBootstrap:
         elif top:
             group, weights = self._draws
             exact = values_of(top, statistics, _reweighted(samples.top, GroupDraws(group, weights[:1])))
-            drawn = values_of(top, statistics, _reweighted_levels(samples.top, self._draws, top))
+            packed, bins = (
+                RankedSamples()(samples.top),
+                {of.n_bins for of in statistics.values() if isinstance(of, BinStatistic)},
+            )
+            levels = bootstrap_ranked(
+                *packed.merged(_LEVELS, sorted(bins)), packed.correct, self._draws, samples.weights
+            )
+            drawn = values_of(top, statistics, levels)
             # Merging moves the values of all draws alike, by what it moves that of all samples.
             values |= {name: torch.cat([v, drawn[name][1:] + (v - drawn[name][0])]) for name, v in exact.items()}
         if others:
@@ -339,15 +346,6 @@ def _reweighted(top: TopLabel, draws: GroupDraws) -> Iterator[Ranked]:
             columns = [sums_by(index, mass, len(distinct)) for mass in columns]
         right, wrong, *squares = columns
         yield Ranked(distinct, confidence, right, wrong, squared_weights=squares[0] if squares else None)
-
-
-def _reweighted_levels(top: TopLabel, draws: GroupDraws, metrics: Sequence[Metric]) -> Iterator[Ranked]:
-    """Yield few levels of confidence, cut at the edges of all bins, with the weights of some draws at a time."""
-    packed = RankedSamples()(top)
-    bins = {metric.statistic.n_bins for metric in metrics if isinstance(metric.statistic, BinStatistic)}
-    level = packed.ranked.cells(_LEVELS, bins=sorted(bins))
-    place = level[torch.searchsorted(packed.ranked.log_odds, packed.log_odds)]
-    return bootstrap_ranked(packed.ranked.merged(level), place, packed.correct, draws, top.weights)
 
 
 def apply_holm(

@@ -282,8 +282,7 @@ def _estimate_top_label(
     exact = sample.ranked
 
     def levels(bins: Iterable[int]) -> Levels:
-        level = exact.cells(MAX_LEVELS, bins=bins)
-        ranked, sample_level = exact.merged(level), level[torch.searchsorted(exact.log_odds, sample.log_odds)]
+        ranked, sample_level = sample.merged(MAX_LEVELS, bins)
         resampled = bootstrap_ranked(ranked, sample_level, sample.correct, draws, top.weights)
         if clusters is None:
             return Levels(ranked, resampled)

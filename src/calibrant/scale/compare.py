@@ -10,7 +10,7 @@ test samples its differences, and what is gained by decisions.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load as tensors_of
@@ -118,22 +118,21 @@ def compare_streamed(  # noqa: PLR0913  # the options of the command line
     states, changed = _gather(maps, tasks, test.plan, design, engine, progress)
     drawn = states[UNCALIBRATED].sample.predictions
     assert isinstance(drawn, Predictions)
-    readings = _Readings(states[UNCALIBRATED], drawn, resamples)
+    state = states[UNCALIBRATED]
+    readings, total = _Readings(state, drawn, resamples), float(state.cells.total.sum())
     results, values = list[MethodResult](), dict[str, dict[str, Resampled]]()
+    evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
     for done, (name, trial) in enumerate(trials.items()):
         title, seconds = methods[name].title, trial.seconds
         result = MethodResult(name, title, seconds=seconds, notes=trial.notes, failure=trial.failure)
         if trial.map is not None:
             progress(f"resampling {name}", done, len(methods))
-            state, mapped = states[name], trial.map.transform(drawn)
-            estimates, values[name] = readings.of(state, mapped)
-            total = float(state.cells.total.sum())
-            result = replace(result, metrics=estimates, changed=changed[name] / total, map=trial.map)
-            if thresholds:
-                decisions = decision_curve(mapped, thresholds, baseline=drawn, resamples=resamples, seed=seed)
-                result = replace(result, decisions=decisions)
+            mapped = trial.map.transform(drawn)
+            estimates, values[name] = readings.of(states[name], mapped)
+            decisions = decision_curve(mapped, thresholds, baseline=drawn, **evidence) if thresholds else ()
+            moved = changed[name] / total
+            result = replace(result, metrics=estimates, changed=moved, map=trial.map, decisions=decisions)
         results.append(result)
-    state = states[UNCALIBRATED]
     sampled = len(sample) / max(first.n, len(sample))
     cautions = warn_of_cautions(sample, drawn, _accuracy(first), _accuracy(state), sampled=sampled)
     is_sample = len(sample) < first.n

@@ -343,6 +343,11 @@ class PackedSamples(State):
         log_odds = log_odds.index_select(0, ends)
         return Ranked(log_odds, sigmoid(log_odds), right, total - right)
 
+    def merged(self, cells: int, bins: Iterable[int] = ()) -> tuple[Ranked, Tensor]:
+        """Return the ranked samples merged into :meth:`Ranked.cells`, and the place of each sample there, (n,)."""
+        cell = self.ranked.cells(cells, bins=bins)
+        return self.ranked.merged(cell), cell[torch.searchsorted(self.ranked.log_odds, self.log_odds)]
+
     def _ranked_by_weight(self, weights: Tensor) -> Ranked:
         counted = weights > 0
         if counted.any() and not counted.all():
