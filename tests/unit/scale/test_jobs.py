@@ -177,16 +177,15 @@ def test_batches_and_parts_change_nothing(folder, monkeypatch):
 
 
 _PEAK = """
-import sys
 from pathlib import Path
 import torch
 from calibrant.files.choose import LoadOptions
 from calibrant.scale import Plan, find_shards, gather
 
 torch.set_num_threads(1)
-shards = find_shards(sys.argv[1:])
+shards = find_shards([path])
 gather(shards, Plan.of(shards[0], LoadOptions()))
-print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+peak.write_text(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 """
 
 
@@ -198,8 +197,10 @@ def test_many_batches_take_the_memory_of_one(tmp_path):
         columns = {f"logit_{i}": column for i, column in enumerate(logits)}
         table = pa.table({**columns, "label": logits.argmax(0)})
         pq.write_table(table, tmp_path / f"{n}.parquet", use_dictionary=False)
-        command = [sys.executable, "-c", _PEAK, str(tmp_path / f"{n}.parquet")]
-        peaks.append(int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=900).stdout))
+        process = start(_PEAK, path=tmp_path / f"{n}.parquet", peak=tmp_path / "peak")
+        process.join(900)
+        assert process.exitcode == 0
+        peaks.append(int((tmp_path / "peak").read_text()))
     assert peaks[1] < 1.1 * peaks[0]
 
 
