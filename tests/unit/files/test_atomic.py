@@ -1,14 +1,14 @@
 """A write is whole or did not happen."""
 
+import multiprocessing
 import os
 import signal
 import stat
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from forked import start
 
 from calibrant.atomic import atomic_binary, atomic_path, atomic_text, is_temporary
 from calibrant.errors import FileError
@@ -113,36 +113,38 @@ def test_two_writers_do_not_meet(tmp_path):
 
 
 WRITER = """
-import os, signal, sys
-from pathlib import Path
+import os, signal
 from calibrant.atomic import atomic_text
-with atomic_text(sys.argv[1]) as file:
+with atomic_text(path) as file:
     file.write("half")
     file.flush()
-    print("writing", flush=True)
-    if sys.argv[2] == "dies":
+    if pipe is None:
         os.kill(os.getpid(), signal.SIGKILL)
-    sys.stdin.readline()
+    pipe.send("writing")
+    pipe.recv()
 """
 
 
 def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_a_living_one_is_left_alone(tmp_path):
-    command = [sys.executable, "-c", WRITER]
-    killed = subprocess.run([*command, tmp_path / "a", "dies"], capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    killed = start(WRITER, path=tmp_path / "a", pipe=None)
+    killed.join(300)
+    assert killed.exitcode == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
     assert is_temporary(left)
-    with subprocess.Popen(
-        [*command, tmp_path / "b", "lives"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as living:
-        assert living.stdout.readline() == "writing\n"
+    pipe, other = multiprocessing.Pipe()
+    living = start(WRITER, path=tmp_path / "b", pipe=other)
+    with other:
+        assert pipe.poll(300)
+    with pipe:
+        assert pipe.recv() == "writing"
         assert not left.exists()
         (held,) = tmp_path.iterdir()
         with atomic_text(tmp_path / "a") as file:
             file.write("whole")
         assert held.exists()
-        living.communicate("\n")
-    assert living.returncode == 0
+        pipe.send("end")
+    living.join(300)
+    assert living.exitcode == 0
     assert (tmp_path / "a").read_text() == "whole"
     assert (tmp_path / "b").read_text() == "half"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
