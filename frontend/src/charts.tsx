@@ -4,7 +4,7 @@ import type { Bin } from "./bins";
 import type { Words } from "./claims";
 import type { Corp, Density, Risk } from "./data";
 import { Pick } from "./pick";
-import { Axes, band, Figure, heightOf, linear, logarithmic, MARGIN, number, path, percentTick, type Point, type Scale, share, whole } from "./plot";
+import { Axes, band, Figure, heightOf, linear, logarithmic, MARGIN, number, path, percentTick, type Point, type Scale, share, walked, whole } from "./plot";
 import type { ComponentChildren } from "preact";
 
 const STRIP = 34; // height of the histogram under the reliability diagram
@@ -17,7 +17,7 @@ const diagonal = (x: Scale, y: Scale) => <line class="diagonal" x1={x.at(0)} y1=
 const box = (left: number, right: number, top: number, foot: number): string => `M${left.toFixed(1)} ${foot.toFixed(1)}V${top.toFixed(1)}H${right.toFixed(1)}V${foot.toFixed(1)}Z`;
 
 /** What is read off a chart in the place of its legend, which keeps its room, so that nothing below moves. */
-const Reading = ({ idle, children }: { idle: string; children?: ComponentChildren }) =>
+export const Reading = ({ idle, children }: { idle: string; children?: ComponentChildren }) =>
   <p class="reading either" aria-live="polite"><span class={children ? "away" : ""}>{idle}</span>{children && <span>{children}</span>}</p>;
 
 /** Accuracy in bins of confidence; hatched where it falls short, plain where it exceeds. Arrow keys walk the bins. */
@@ -26,10 +26,7 @@ export function Reliability(props: { name: string; title: string; words: Words; 
   const bin = bins[chosen] as Bin | undefined, most = Math.max(...bins.map((one) => one.count)), n = bins.reduce((sum, one) => sum + one.count, 0);
   const walk = (event: KeyboardEvent) => {
     if (event.key === "Enter" && bin) picks?.bin(bin.low, bin.high, words.of);
-    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -bins.length, End: bins.length }[event.key];
-    if (step === undefined) return;
-    event.preventDefault();
-    choose(Math.max(0, Math.min(bins.length - 1, chosen + step)));
+    choose(walked(event, chosen, bins.length) ?? chosen);
   };
   return (
     <Figure name={props.name} title={props.title} alt={props.alt} onWalk={walk} onLeave={() => choose(-1)} below={<>

@@ -66,7 +66,7 @@ export interface Candidate {
 }
 export interface Series { name: string; x: number[]; mean: (number | null)[]; lowest?: (number | null)[]; highest?: (number | null)[] }
 /** Lines over what varies: one group of them is shown at a time. */
-export interface CurveGroups { title: string; x_title: string; log: boolean; groups: { title: string; share: boolean; series: Series[] }[]; names?: string[] }
+export interface CurveGroups { title: string; x_title: string; log: boolean; over: string; groups: { title: string; share: boolean; series: Series[] }[]; names?: string[] }
 export interface Diagnosis { baseline: string; maps: string[]; n: number; candidates: Candidate[]; curves: CurveGroups[] }
 /** The samples with one value of a column; cells only of the worst of a column. */
 export interface Slice {

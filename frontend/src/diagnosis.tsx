@@ -1,8 +1,8 @@
 /** Trained networks side by side: what a map removes, what it leaves, and how that varies. */
 import { useMemo, useState } from "preact/hooks";
-import { Densities } from "./charts";
+import { Densities, Reading } from "./charts";
 import type { Candidate, CurveGroups, Diagnosis, Series, Side, Spread, UnderMap } from "./data";
-import { Axes, band, Figure, heightOf, linear, logarithmic, MARGIN, named, number, path, percentTick, type Point, share, short } from "./plot";
+import { Axes, band, Figure, heightOf, linear, logarithmic, MARGIN, named, number, path, percentTick, type Point, share, short, walked } from "./plot";
 import { type Column, signed, SortTable } from "./tables";
 
 type Plane = "ece" | "brier";
@@ -139,10 +139,10 @@ function Candidates({ diagnosis, map, chosen, onChoose }: { diagnosis: Diagnosis
     cells("accuracy", (row) => row.accuracy, "accuracy"), cells("ECE", (row) => row.maps[first].ece, "raw"),
     ...(map === first ? [] : [cells(`ECE, ${map}`, (row) => row.maps[map].ece, map === "temperature" ? "ece" : undefined)]),
     cells("ECE at best", (row) => row.optimal), cells("AUROC", (row) => row.maps[first].auroc, "auroc"),
-    { title: "confidence − accuracy", worth: (row) => Math.abs(row.maps[map].gap[0] ?? NaN), cell: (row) => { const [gap, low, high] = row.maps[map].gap; return gap === null ? "–" : <>{signed(gap, 4)} <small>{low !== null && high !== null && `${signed(low, 4)} … ${signed(high, 4)}`}</small></>; } },
+    { title: `confidence − accuracy${map === first ? "" : `, ${map}`}`, worth: (row) => Math.abs(row.maps[map].gap[0] ?? NaN), cell: (row) => { const [gap, low, high] = row.maps[map].gap; return gap === null ? "–" : <>{signed(gap, 4)} <small>{low !== null && high !== null && `${signed(low, 4)} … ${signed(high, 4)}`}</small></>; } },
   ];
   return <SortTable name="candidates" title="Candidates" rows={candidates} columns={columns} id="name" sought={(row) => `${row.name} ${row.words}`} hint="name of a candidate" first={map === first ? 2 : 3} falls={false} nothing="No candidate has such a name."
-    legend={`Mean ± standard deviation over seeds. ✓ clearly better, ✗ clearly worse than ${diagnosis.baseline} on the same samples. At best: the lowest ECE of any temperature, searched on the test samples. Confidence − accuracy is after ${map}, with its 95 % interval.`} />;
+    legend={`${candidates.some((one) => one.seeds.length > 1) ? "Mean ± standard deviation over seeds. " : ""}✓ clearly better, ✗ clearly worse than ${diagnosis.baseline} on the same samples. At best: the lowest ECE of any temperature, searched on the test samples. Confidence − accuracy has its 95 % interval.`} />;
 }
 
 interface Run { id: string; name: string; seed: number; folder: string; accuracy: number | null; raw: number | null; ece: number | null; auroc: number | null; temperature: number | null }
@@ -170,10 +170,10 @@ function Curves({ curves }: { curves: CurveGroups }) {
   const low = Math.min(...ends), high = Math.max(...ends), room = (high - low || 0.01) * 0.08, least = low >= 0 && low < high / 3 ? 0 : low - room;
   const read = (one: Series) => written(one.mean[one.x.indexOf(xs[Math.max(0, at)])]);
   return (
-    <Figure name="curves" title={curves.title} ratio={0.62}
+    <Figure name="curves" title={curves.title} ratio={0.62} steps="point" onWalk={(event) => point(walked(event, at, xs.length) ?? at)} onLeave={() => point(-1)}
       alt={`${group.title} over ${curves.x_title || "files"}. ${series.map((one) => `${one.name}: ${written(one.mean[0])} at ${name(one.x[0])}, ${written(one.mean.at(-1))} at ${name(one.x.at(-1)!)}`).join(". ")}.`}
       below={<>
-        <p class="reading" aria-live="polite">{at < 0 ? `${group.title}. Bands: lowest to highest run. Point at the chart to read it.` : `At ${name(xs[at])}: ${series.map((one) => `${one.name} ${read(one)}`).join(", ")}`}</p>
+        <Reading idle={`${group.title}.${series.some(({ lowest, highest }) => lowest?.some((value, i) => value !== highest![i])) ? ` Bands: ${curves.over}.` : ""} Point at the chart, or use its arrow keys, to read it.`}>{at >= 0 && `At ${name(xs[at])}: ${series.map((one) => `${one.name} ${read(one)}`).join(", ")}`}</Reading>
         <p class="key">{series.map((one, i) => <button type="button" class={`line-${i % 6}`} aria-pressed={front === i} onClick={() => bring(front === i ? -1 : i)}><svg width="26" height="10" aria-hidden="true"><path class="series" d="M1 5H25" /></svg> {one.name}</button>)}</p>
         {curves.groups.length > 1 && <label class="search">Show <select value={shown} onChange={(event) => show(Number(event.currentTarget.value))}>{curves.groups.map(({ title }, i) => <option value={i}>{title}</option>)}</select></label>}</>}>
       {(width) => {
@@ -189,7 +189,7 @@ function Curves({ curves }: { curves: CurveGroups }) {
           <Axes x={x} y={y} width={width} height={height} xTitle={curves.x_title} yTitle={isShare ? `${group.title.split(",")[0]}, %` : group.title.split(",")[0]} />
           {at >= 0 && <line class="base" x1={x.at(xs[at])} x2={x.at(xs[at])} y1={MARGIN.top} y2={height - MARGIN.bottom} />}
           {series.map((one, i) => <g class={`line-${i % 6} ${front >= 0 && front !== i ? "back" : ""}`}>{filled(one) && <path class="spread" d={filled(one) as string} />}<path class="series" d={line(one)} />{one.x.map((value, k) => one.mean[k] !== null && <circle cx={x.at(value)} cy={y.at(one.mean[k]!)} r={one.x.length > 30 ? 0 : 2.5} />)}</g>)}
-          <rect class="hit" x={MARGIN.left} y={MARGIN.top} width={right - MARGIN.left} height={height - MARGIN.top - MARGIN.bottom} onPointerMove={find} onPointerLeave={() => point(-1)} />
+          <rect class="hit" x={MARGIN.left} y={MARGIN.top} width={right - MARGIN.left} height={height - MARGIN.top - MARGIN.bottom} onPointerMove={find} />
         </>;
       }}
     </Figure>

@@ -56,6 +56,14 @@ export function named(names: string[], start: number, end: number, some = true):
   return { at: (i) => start + ((i + 0.5) / names.length) * (end - start), ticks: names.map((_, i) => i).filter((i) => i % every === 0), text: (i) => names[i] };
 }
 
+/** The place to which arrow keys, Home and End lead from another; undefined for other keys. */
+export function walked(event: KeyboardEvent, at: number, count: number): number | undefined {
+  const step = { ArrowLeft: -1, ArrowRight: 1, Home: -count, End: count }[event.key];
+  if (step === undefined) return undefined;
+  event.preventDefault();
+  return Math.max(0, Math.min(count - 1, at + step));
+}
+
 export const percentTick = (value: number): string => String(Number((100 * value).toPrecision(6)));
 
 /** An SVG path through points; NaN breaks it. */

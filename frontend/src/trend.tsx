@@ -1,7 +1,7 @@
 /** Metrics over time: values with their intervals, the mean since the last change, and the periods in which one changed. */
 import { useState } from "preact/hooks";
 import type { Trend, TrendMetric } from "./data";
-import { Axes, Figure, heightOf, linear, MARGIN, named, number, short, whole } from "./plot";
+import { Axes, Figure, heightOf, linear, MARGIN, named, number, short, walked, whole } from "./plot";
 
 const MANY = 24; // periods that need the whole width
 const WORDS = { better: "became better", worse: "became worse", alike: "changed" };
@@ -24,10 +24,8 @@ function OverTime({ trend: { periods }, metric, at, onPoint }: { trend: Trend; m
   const low = Math.min(...ends), high = Math.max(...ends), room = (high - low || 0.01) * 0.08, least = low >= 0 && low < high / 3 ? 0 : low - room;
   const most = periods.length > MANY ? 260 : 420, better = metric.lower_is_better === null ? "" : metric.lower_is_better ? " (down is better)" : " (up is better)";
   const walk = (event: KeyboardEvent) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -periods.length, End: periods.length }[event.key];
-    if (step === undefined) return;
-    event.preventDefault(); setLive(true);
-    onPoint(Math.max(0, Math.min(periods.length - 1, at + step)));
+    const place = walked(event, at, periods.length);
+    if (place !== undefined) { setLive(true); onPoint(place); }
   };
   return (
     <Figure name={`trend-${metric.name}`} title={`${metric.title}${better}`} ratio={0.62} most={most} steps="period" onWalk={walk} onLeave={() => { setLive(false); onPoint(-1); }}

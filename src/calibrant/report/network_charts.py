@@ -246,7 +246,8 @@ def _curves(record: Diagnosis) -> Iterator[dict[str, Any]]:
             ])
             for name in record.maps[1:]
         ]  # fmt: skip
-        yield _curve("How many calibration samples a map needs", "Calibration samples", groups, log=True)
+        over = "lowest to highest run and draw of calibration samples"
+        yield _curve("How many calibration samples a map needs", "Calibration samples", groups, log=True, over=over)
     if record.epochs:
         ordered = in_order(record, record.epochs)
         learned = {name: name.replace("_", " ") for curve in ordered for name in curve.learned}
@@ -296,9 +297,11 @@ def _shift_curves(panel: ShiftPanel) -> Iterator[dict[str, Any]]:
         }
 
 
-def _curve(title: str, x_title: str, groups: list[dict[str, Any]], *, log: bool = False) -> dict[str, Any]:
+def _curve(
+    title: str, x_title: str, groups: list[dict[str, Any]], *, log: bool = False, over: str = "lowest to highest run"
+) -> dict[str, Any]:
     known = [group for group in groups if group["series"]]
-    return {"title": terminal_text(title), "x_title": terminal_text(x_title), "log": log, "groups": known}
+    return {"title": terminal_text(title), "x_title": terminal_text(x_title), "log": log, "over": over, "groups": known}
 
 
 def _group(title: str, series: Sequence[Any], *, share: bool = True) -> dict[str, Any]:
