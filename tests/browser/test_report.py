@@ -367,6 +367,14 @@ def test_nothing_is_cut_off_at_any_width(open_report, report, width):
     wait_until_it_fits(open_report(report, width=width), width)
 
 
+def test_tables_fit_a_tablet_and_show_where_there_is_more(open_report, comparison):
+    page = open_report(comparison[1], width=768)
+    for name in ("Methods side by side", "Classes"):
+        table = page.get_by_role("region", name=name)
+        assert table.evaluate("(it) => it.scrollWidth <= it.clientWidth"), name  # no number is cut
+        assert "linear-gradient" in table.evaluate("(it) => getComputedStyle(it).backgroundImage")
+
+
 def test_it_prints_on_two_pages(open_report, report, comparison):
     for path in (report, comparison[1]):
         pdf = open_report(path).pdf(prefer_css_page_size=True)
