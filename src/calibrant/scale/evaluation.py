@@ -25,7 +25,7 @@ from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.decisions import decision_curve
 from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
 from calibrant.evidence.logistic import Outcomes, line_of, why_no_line
-from calibrant.evidence.risk import Risk, evaluate_risk
+from calibrant.evidence.risk import Risk, risk_with
 from calibrant.evidence.thresholds import operating_points
 from calibrant.metrics import Metric
 from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
@@ -44,7 +44,7 @@ from calibrant.metrics.states import (
     TopStatistic,
 )
 from calibrant.predictions import Predictions, TopLabel, as_risk
-from calibrant.scale.risk import decisions_of, estimate_risks, outcomes_of, risk_of
+from calibrant.scale.risk import decisions_of, estimate_risks, outcomes_of, risk_with_cells
 from calibrant.scale.slices import estimate_slice
 from calibrant.scale.state import GROUPS, EvaluationState
 from calibrant.slices import Slice, SliceRisk, rank_slices
@@ -70,7 +70,12 @@ def evaluate_state(
     design, sample = state.design, state.sample.predictions
     if thresholds:
         as_risk(sample)  # refuses more than two classes
-    estimates = estimate_state(state, sample, resamples=resamples, progress=progress)
+    of_predictions, of_risk = by_subject(state.metrics, sample)
+    estimates, risk = estimate_state(state, sample, of_predictions, resamples=resamples, progress=progress), None
+    if of_risk:
+        progress("evaluating the probability of one class")
+        risk, errors = _risk(state, sample, of_risk, n_bins=design.n_bins, resamples=resamples, seed=design.seed)
+        estimates |= errors
     states, exact = state.states(), state.ranked()
     progress("splitting the scores into calibration and refinement")
     bins, moments = states[Binned(design.n_bins)], states[BinnedMoments(design.n_bins)]
@@ -95,8 +100,10 @@ def evaluate_state(
         effective_n=float(exact.effective_n) if design.weighted else None,
         streamed=Streamed(*(shards, len(sample), sampled, float(state.cells.auroc_error)), missing=tuple(missing)),
         operating_points=operating_points(exact, error_rates, edges=state.cells.edges) if error_rates else (),
+        positive=design.class_names[1] if design.class_names and risk is not None else None,
+        risk=risk,
         **_of_classes(classwise, exact, design.class_names),
-        **_risk(state, sample, thresholds, resamples=resamples, progress=progress),
+        **_of_outcomes(state, sample, thresholds, resamples=resamples),
     )
 
 
@@ -110,43 +117,31 @@ def _of_classes(classwise: Sums | None, exact: Ranked, names: Sequence[str] | No
 
 
 def _risk(
-    state: EvaluationState,
-    sample: Predictions | TopLabel,
-    thresholds: Sequence[float],
-    *,
-    resamples: int,
-    progress: Callable[[str], None],
+    state: EvaluationState, sample: Predictions | TopLabel, metrics: Sequence[Metric], **evidence: int
+) -> tuple[Risk, dict[str, Estimate]]:
+    """Evaluate the probability of the positive class of two, as in memory where all samples are kept."""
+    if len(sample) == state.n:
+        return risk_with(sample, metrics, **evidence)
+    return risk_with_cells(state.ranked_risks(), metrics, **evidence)
+
+
+def _of_outcomes(
+    state: EvaluationState, sample: Predictions | TopLabel, thresholds: Sequence[float], *, resamples: int
 ) -> dict[str, Any]:
-    """Return what an evaluation says of one of two classes, or of top labels; as in memory where all are kept."""
+    """Return what an evaluation says of one of two classes, or of top labels, besides the risk."""
     design = state.design
-    evidence: dict[str, Any] = {"resamples": resamples, "seed": design.seed}
     if design.classes not in {None, 2}:
         return {}
-    progress("evaluating the probability of one class")
-    evaluated: dict[str, Any] = {}
-    if design.classes == 2:
-        evaluated["positive"] = design.class_names[1] if design.class_names else None
-        evaluated["risk"] = risk_of_state(state, resamples=resamples)
     if len(sample) == state.n:
-        decisions = decision_curve(sample, thresholds, **evidence) if thresholds else ()
-        return {**evaluated, **_line(Outcomes.of(as_risk(sample)), design.classes), "decisions": decisions}
-    ranked = state.ranked() if design.classes is None else state.ranked_risks()
-    decisions = decisions_of(ranked, thresholds, dtype=getattr(torch, design.dtype)) if thresholds else ()
-    return {**evaluated, **_line(outcomes_of(ranked), design.classes), "decisions": decisions}
-
-
-def _line(outcomes: Outcomes, classes: int | None) -> dict[str, Any]:
-    """Return the calibration line, or why top labels have none."""
+        outcomes = Outcomes.of(as_risk(sample))
+        decisions = decision_curve(sample, thresholds, resamples=resamples, seed=design.seed) if thresholds else ()
+    else:
+        ranked = state.ranked() if design.classes is None else state.ranked_risks()
+        outcomes = outcomes_of(ranked)
+        decisions = decisions_of(ranked, thresholds, dtype=getattr(torch, design.dtype)) if thresholds else ()
     line = line_of(outcomes)
-    return {"line": line, "no_line": why_no_line(outcomes) if line is None and classes is None else None}
-
-
-def risk_of_state(state: EvaluationState, *, resamples: int) -> Risk:
-    """Evaluate the probability of the positive class of two, as in memory where all samples are kept."""
-    sample, evidence = state.sample.predictions, {"n_bins": state.design.n_bins, "seed": state.design.seed}
-    if len(sample) == state.n:
-        return evaluate_risk(sample, resamples=resamples, **evidence)
-    return risk_of(state.ranked_risks(), resamples=resamples, **evidence)
+    no_line = why_no_line(outcomes) if line is None and design.classes is None else None
+    return {"line": line, "no_line": no_line, "decisions": decisions}
 
 
 def evaluate_state_slices(

@@ -98,16 +98,19 @@ def _squares(ranked: Ranked) -> tuple[Tensor, Tensor]:
     return ranked.squared_right, ranked.squared_weights - ranked.squared_right
 
 
-def risk_of(ranked: Ranked, *, n_bins: int, resamples: int, seed: int) -> Risk:
-    """Compare the probability of the positive class with how often that class occurs."""
-    estimates = estimate_risks(ranked, metrics_of_risk(n_bins), resamples=resamples, seed=seed)
+def risk_with_cells(
+    ranked: Ranked, metrics: Sequence[Metric], *, n_bins: int, resamples: int, seed: int
+) -> tuple[Risk, dict[str, Estimate]]:
+    """Return the risk of ranked samples with other metrics of it, as :func:`calibrant.evidence.risk.risk_with` does."""
+    needed = {metric.name: metric for metric in (*metrics, *metrics_of_risk(n_bins))}
+    estimates = estimate_risks(ranked, list(needed.values()), resamples=resamples, seed=seed)
     predicted, observed = estimates["confidence"].value, estimates["accuracy"].value
     gap, ratio, n = predicted - observed, observed / (predicted or math.nan), float(ranked.effective_n)
     place = tenth_of_each(ranked.total)
     squares = ranked.total if ranked.squared_weights is None else ranked.squared_weights
     total, squared, right = (sums_by(place, numbers, TENTHS) for numbers in (ranked.total, squares, ranked.right))
     sums = (total, sums_by(place, ranked.total * ranked.confidence, TENTHS), right)
-    return Risk(
+    risk = Risk(
         predicted=estimates["confidence"],
         observed=estimates["accuracy"],
         difference=difference_from(
@@ -122,6 +125,7 @@ def risk_of(ranked: Ranked, *, n_bins: int, resamples: int, seed: int) -> Risk:
         tenths=groups_of(ranked.confidence, place, *sums, effective_number(total, squared)),
         curve=curve_of(outcomes_of(ranked)),
     )
+    return risk, {metric.name: estimates[metric.name] for metric in metrics}
 
 
 def estimate_risks(ranked: Ranked, metrics: Sequence[Metric], *, resamples: int, seed: int) -> dict[str, Estimate]:

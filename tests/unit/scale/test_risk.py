@@ -12,7 +12,7 @@ from calibrant.errors import InputError
 from calibrant.evidence import Estimate, decision_curve, evaluate_risk
 from calibrant.report import evaluation_page, to_markdown
 from calibrant.scale import EvaluationState, evaluate_state, state
-from calibrant.scale.risk import decisions_of, estimate_risks, ranked_risks, risk_of, sums_of_risk
+from calibrant.scale.risk import decisions_of, estimate_risks, ranked_risks, risk_with_cells, sums_of_risk
 from calibrant.scale.state import Design, sample_keys
 
 THRESHOLDS = (0.02, 0.1, 0.3)
@@ -125,7 +125,7 @@ def test_intervals_cover_the_truth(monkeypatch):
     monkeypatch.setattr("calibrant.scale.risk.curve_of", lambda _outcomes: None)
     for seed in range(200):
         ranked = ranked_risks(sums_of_risk(risks(2_000, seed=seed), 15), 15)
-        difference = risk_of(ranked, n_bins=15, resamples=10, seed=0).difference
+        difference = risk_with_cells(ranked, (), n_bins=15, resamples=10, seed=0)[0].difference
         benefit = decisions_of(ranked, [0.1], dtype=torch.float64)[0].to_treat_all
         of_difference.append(difference.low <= true <= difference.high)
         of_benefit.append(benefit.low <= gain <= benefit.high)
@@ -146,7 +146,7 @@ def test_acting_on_all_is_not_better_than_itself():
 
 def test_risks_of_zero_have_no_ratio():
     samples = Predictions.from_logits(torch.tensor([[0.0, -1000.0]] * 20), torch.zeros(20).long())
-    found = risk_of(ranked_risks(sums_of_risk(samples, 15), 15), n_bins=15, resamples=20, seed=0)
+    found, _ = risk_with_cells(ranked_risks(sums_of_risk(samples, 15), 15), (), n_bins=15, resamples=20, seed=0)
     assert math.isnan(found.ratio.value)
     assert found.curve is None
 
