@@ -225,10 +225,13 @@ def _classes(evaluation: Evaluation) -> list[str]:
     gaps = [worst.confidence - worst.accuracy for worst in worst_classes]
     are_all = len(worst_classes) == evaluation.classes  # if there are few classes; one is then enough
     side = "overconfident" if min(gaps) > 0 else "underconfident" if max(gaps) < 0 else "miscalibrated"
-    start = f"It is {side} whichever class it predicts" + (": " if side == "miscalibrated" else ", most for ")
     few = 1 if are_all and side != "miscalibrated" else 3
     named = [_class_text(worst, counted(worst.count, "sample")) for worst in worst_classes[:few]]
-    return [f"{start if are_all else 'Worst when it predicts '}{', '.join(named)}."]
+    if are_all and side == "miscalibrated":
+        return [f"It is miscalibrated whichever class it predicts: {', '.join(named)}."]
+    parts = "parts of the error come" if len(named) > 1 else "part of the error comes"
+    words = f"the largest {parts} from predictions of {', '.join(named)}."
+    return [f"It is {side} whichever class it predicts; {words}" if are_all else page.sentence(words)]
 
 
 def _separation(auroc: Estimate, accuracy: float) -> str:
