@@ -133,8 +133,8 @@ def compare_streamed(  # noqa: PLR0913  # the options of the command line
             moved = changed[name] / total
             result = replace(result, metrics=estimates, changed=moved, map=trial.map, decisions=decisions)
         results.append(result)
-    sampled = len(sample) / max(first.n, len(sample))
-    cautions = warn_of_cautions(sample, drawn, _accuracy(first), _accuracy(state), sampled=sampled)
+    sampled, accuracies = len(sample) / max(first.n, len(sample)), (_accuracy(first), _accuracy(state))
+    cautions = warn_of_cautions(sample, drawn, *accuracies, sampled=sampled)
     is_sample = len(sample) < first.n
     comparison = Comparison(
         with_differences(results, state.metrics, values, readings.difference, simplest.name),
@@ -145,8 +145,8 @@ def compare_streamed(  # noqa: PLR0913  # the options of the command line
         seed=seed,
         resamples=resamples,
         cautions=cautions,
-        effective_n_calibration=_accuracy(first)[1] if first.design.weighted else None,
-        effective_n_test=_accuracy(state)[1] if design.weighted else None,
+        effective_n_calibration=accuracies[0][1] if first.design.weighted else None,
+        effective_n_test=accuracies[1][1] if design.weighted else None,
         simplest=simplest.name,
         streamed=StreamedSets(
             shards=len({shard.path for shard in (*calibration.shards, *test.shards)}),
@@ -256,7 +256,7 @@ class _Readings:
     """
 
     def __init__(self, plain: EvaluationState, drawn: Predictions, resamples: int) -> None:
-        self._plain, self._resamples = plain, resamples
+        self._plain, self._resamples, self._n = plain, resamples, _accuracy(plain)[1]
         self._summed, of_risk = by_subject(plain.metrics, drawn)
         self._of_risk = PairedBootstrap(drawn, (), of_risk=of_risk, resamples=resamples, seed=plain.design.seed)
 
@@ -270,7 +270,7 @@ class _Readings:
         """Return a difference between two methods, not corrected."""
         if metric in self._of_risk.metrics:
             return self._of_risk.difference(metric, baseline, candidate)
-        return _difference(metric, baseline, candidate, state=self._plain)
+        return _difference(metric, baseline, candidate, state=self._plain, n=self._n)
 
 
 def state_differences(
@@ -300,8 +300,8 @@ def state_differences(
     for state, sample in zip((baseline, candidate), samples, strict=True):
         floors = estimate_state(state, sample, errors_with_floor(metrics), resamples=FLOOR_DRAWS)
         values.append(_resampled(state, floors, resamples, metrics))
-    differences = {m.name: _difference(m, *(one[m.name] for one in values), state=candidate) for m in metrics}
-    seed = candidate.design.seed
+    n, seed = _accuracy(candidate)[1], candidate.design.seed
+    differences = {m.name: _difference(m, *(one[m.name] for one in values), state=candidate, n=n) for m in metrics}
     differences |= report_differences(*samples, sampled, resamples=resamples, seed=seed) if sampled else {}
     return {metric.name: differences[metric.name] for metric in candidate.metrics}
 
@@ -338,6 +338,8 @@ def _with_all(draws: Tensor) -> Tensor:
     return torch.cat([torch.ones_like(draws[:1]), draws])
 
 
-def _difference(metric: Metric, baseline: Resampled, candidate: Resampled, *, state: EvaluationState) -> Difference:
+def _difference(
+    metric: Metric, baseline: Resampled, candidate: Resampled, *, state: EvaluationState, n: float
+) -> Difference:
     groups = GROUPS if isinstance(metric.statistic, TopStatistic) else state.class_groups
-    return paired_difference(metric, baseline, candidate, size=min(groups, _accuracy(state)[1]))
+    return paired_difference(metric, baseline, candidate, size=min(groups, n))
