@@ -31,7 +31,7 @@ digits = Dataset("few digits", all_of.class_names, all_of.training[:320], all_of
 recipe = Recipe(epochs=6, batch_size=32, augmentation="crop")
 run = Run(folder, "digits_cnn", catalogue.losses.parse("crl"), recipe)
 runtime = RuntimeOptions(traced=True, checkpoint_seconds=0)
-wait = lambda _run, record: record.epoch < 9 or signal.pause()
+wait = lambda _run, record: record.epoch < 5 or signal.pause()
 train_runs([run], digits, split="half-test", device=torch.device("cpu"), runtime=runtime, after_epoch=wait)
 """
 
