@@ -2,6 +2,7 @@
 
 import math
 from enum import StrEnum
+from itertools import combinations_with_replacement
 from typing import NamedTuple, Protocol, final
 
 import torch
@@ -13,6 +14,7 @@ from calibrant.evidence.intervals import FEWEST, t_quantile
 from calibrant.predictions import Predictions, TopLabel, as_risk
 
 _MOST_LOG_ODDS, _MOST_STEPS = 60.0, 50  # probabilities of 0 have log-odds of a floor; beyond 50 steps, it diverges
+_ROWS = 1 << 14  # whose products are summed together
 _FEW = 10_000  # samples, or clusters, up to which it shows that each moves the line towards itself
 
 
@@ -68,7 +70,7 @@ class SpreadOfSamples:
         return SpreadOfSamples(self._risks[chosen])
 
     def half_widths(self, inputs: Tensor, curvature: Tensor, residual: Tensor, rows: Tensor) -> Tensor:
-        """Return half the width of each interval by the jackknife variance and Student's t."""
+        """Return half the width of each interval by the jackknife variance and Student's t of its own degrees."""
         risks, k = self._risks, inputs.shape[1]
         size, clusters = risks.independent_size, Clusters.of(risks)
         if size < FEWEST:
@@ -81,9 +83,39 @@ class SpreadOfSamples:
             changes = torch.linalg.solve_ex(others, scores[:, :, None]).result[:, :, 0]
         else:
             changes = torch.linalg.solve(hessian, scores.T).T
-        degrees = size - k if clusters is None else max(1.0, clusters.degrees() + 1 - k)
-        variance = ((rows @ (changes.T @ changes)) * rows).sum(1).clamp(min=0)
-        return t_quantile(degrees) * (variance * (size - 1) / size).sqrt()
+        most = size - k if clusters is None else max(1.0, clusters.degrees() + 1 - k)
+        return half_widths_of(changes, rows, size, most)
+
+
+def half_widths_of(changes: Tensor, rows: Tensor, n: float, most: float, shares: Tensor | None = None) -> Tensor:
+    """Return half the width of the interval of each row of coefficients, from what independent parts change them by.
+
+    The variance is the sum of squared changes. It has the degrees of freedom of the chi-squared distribution whose
+    variance is to its mean as the fourth powers show: few where a few parts decide, such as the samples of a rare
+    outcome, and ``most`` where all count alike.
+
+    Args:
+        changes: What each part, or some equal parts together, change the coefficients by, (p, k).
+        rows: Sums of the coefficients that get an interval, (m, k).
+        n: Number of parts.
+        most: Degrees of freedom of a variance to which all contribute.
+        shares: What one part is of those together, (p,).
+    """
+    columns = changes.T.contiguous()
+    pairs = list(combinations_with_replacement(range(len(columns)), 2))
+    second, fourth = rows.new_zeros(len(pairs)), rows.new_zeros(len(pairs), len(pairs))
+    for place in range(0, columns.shape[1], _ROWS):
+        some = columns[:, place : place + _ROWS]
+        products = torch.stack([some[i] * some[j] for i, j in pairs])
+        scaled = products if shares is None else products * shares[place : place + _ROWS]
+        second += scaled.sum(1)
+        fourth += scaled @ (scaled if shares is None else scaled * shares[place : place + _ROWS]).T
+    of_rows = torch.stack([rows[:, i] * rows[:, j] * (1 + (i != j)) for i, j in pairs], 1)
+    variance, powers = (of_rows @ second).clamp(min=0), ((of_rows @ fourth) * of_rows).sum(1)
+    excess = (powers - variance.square() / n).clamp(min=1e-300)
+    degrees = (2 * variance.square() / excess).clamp(1.0, most)
+    quantiles = torch.tensor([t_quantile(number) for number in degrees.tolist()], dtype=torch.float64).to(rows)
+    return quantiles * (variance * (n - 1) / n).sqrt()
 
 
 class CalibrationLine(NamedTuple):
@@ -98,9 +130,9 @@ def calibration_line(samples: Predictions | TopLabel) -> CalibrationLine | None:
     """Return calibration slope, intercept and calibration in the large of class 1 of two, or of top labels.
 
     Maximum likelihood; Wald intervals from the jackknife variance, which also holds where no line fits, by cluster
-    where samples are in some, and Student's t. None for more classes, and where there is no line: probabilities of 0 or
-    1, one outcome only, separable samples. The intervals of fewer than ten samples or clusters are unknown; those of
-    thousands with fewer than about 20 of one outcome are somewhat too short.
+    where samples are in some, and Student's t with the degrees of freedom that this variance has, few where one
+    outcome is rare. None for more classes, and where there is no line: probabilities of 0 or 1, one outcome only,
+    separable samples. The intervals of fewer than ten samples or clusters are unknown.
 
     References: Cox (1958), Two Further Applications of a Model for Binary Regression, Biometrika; Van Calster et al.
     (2019), Calibration: the Achilles Heel of Predictive Analytics, BMC Medicine; Bell & McCaffrey (2002), Bias

@@ -15,8 +15,7 @@ from calibrant.checks import check_rates
 from calibrant.evidence import Estimate, NetBenefit, Risk
 from calibrant.evidence.decisions import Above, lowest_reaching
 from calibrant.evidence.estimates import CHUNK, MAX_LEVELS, Levels, estimate_ranked
-from calibrant.evidence.intervals import t_quantile
-from calibrant.evidence.logistic import Outcomes
+from calibrant.evidence.logistic import Outcomes, half_widths_of
 from calibrant.evidence.risk import (
     TENTHS,
     curve_of,
@@ -75,11 +74,9 @@ class _SpreadOfCells:
 
     def half_widths(self, inputs: Tensor, curvature: Tensor, residual: Tensor, rows: Tensor) -> Tensor:
         """Return half the width of each interval, by the variance that also holds where no line fits."""
-        scores = residual[:, None] * inputs
         hessian = (inputs * curvature[:, None]).T @ inputs
-        changes = torch.linalg.solve(hessian, rows.T)  # (k, m)
-        variance = (changes * ((scores * self._squares[:, None]).T @ scores @ changes)).sum(0)
-        return t_quantile(self._n - inputs.shape[1]) * variance.sqrt()
+        changes = torch.linalg.solve(hessian, (residual[:, None] * inputs).T).T
+        return half_widths_of(changes, rows, self._n, self._n - inputs.shape[1], self._squares)
 
 
 def outcomes_of(ranked: Ranked) -> Outcomes:

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import expit, ndtri
+from scipy.stats import t
 
 from calibrant import Predictions, TopLabel, evaluate
 from calibrant.evidence import calibration_line
+from calibrant.evidence.logistic import half_widths_of
 from calibrant.report import evaluation_page
 
 
@@ -58,6 +60,31 @@ def test_intervals_of_few_clusters_cover_the_truth():
         if line is not None:
             found.append((line.slope.low <= 1 <= line.slope.high, line.in_the_large.low <= 0 <= line.in_the_large.high))
     assert np.mean(found, axis=0).min() > 0.9  # 0.95 are to; without Student's t and the jackknife, 0.8 did
+
+
+def test_intervals_of_a_rare_outcome_cover_the_truth():
+    found = []
+    for seed in range(300):
+        log_odds, _ = drawn(2000, seed)
+        log_odds = (log_odds + 2) / 1.5 - 6  # about eight of the outcome
+        outcome = torch.rand(2000, generator=torch.Generator().manual_seed(seed)) < log_odds.sigmoid()
+        if (line := line_of(log_odds, outcome)) is not None:
+            found.append(line.slope.low <= 1 <= line.slope.high)
+    assert np.mean(found) > 0.92  # with as many degrees of freedom as samples, 0.89 did
+
+
+def test_degrees_of_freedom_are_those_of_the_fourth_powers():
+    changes = torch.randn(50, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows = torch.tensor([[1.0, 0.0], [0.5, -2.0], [1.0, 1.0]], dtype=torch.float64)
+    effects = changes @ rows.T
+    variance, fourth = effects.square().sum(0), effects.pow(4).sum(0)
+    degrees = 2 * variance.square() / (fourth - variance.square() / 50)
+    expected = torch.tensor(t.ppf(0.975, degrees.clamp(max=48).numpy())) * (variance * 49 / 50).sqrt()
+    torch.testing.assert_close(half_widths_of(changes, rows, 50, 48), expected)
+    together = torch.cat([3 * changes[:10], changes[30:]])  # three equal ones of each of the first ten
+    apart = torch.cat([changes[:10].repeat(3, 1), changes[30:]])
+    shares = torch.tensor([1 / 3] * 10 + [1.0] * 20, dtype=torch.float64)
+    torch.testing.assert_close(half_widths_of(together, rows, 50, 48, shares), half_widths_of(apart, rows, 50, 48))
 
 
 def test_fewer_than_ten_clusters_show_no_noise():
