@@ -161,8 +161,8 @@ export function Curve(props: {
         };
         return <>
           <Axes x={x} y={y} width={width} height={height} xTitle="Temperature" yTitle={props.yTitle} />
-          {fitted !== null && <g class="mark"><line x1={x.at(fitted)} x2={x.at(fitted)} y1={up[0]} y2={up[1]} /><text x={x.at(fitted)} dx={x.at(fitted) > width * 0.6 ? -5 : 5} y={up[1] + 9} text-anchor={x.at(fitted) > width * 0.6 ? "end" : "start"}>fitted: {fitted.toFixed(2)}</text></g>}
           <path class="curve" d={path(temperatures.map((value, i): Point => [x.at(value), values[i] > top ? NaN : y.at(values[i])]))} />
+          {fitted !== null && <g class="mark"><line x1={x.at(fitted)} x2={x.at(fitted)} y1={up[0]} y2={up[1]} /><text x={x.at(fitted)} dx={x.at(fitted) > width * 0.6 ? -5 : 5} y={up[1] + 9} text-anchor={x.at(fitted) > width * 0.6 ? "end" : "start"}>fitted: {fitted.toFixed(2)}</text></g>}
           <g class="dot"><circle cx={x.at(temperatures[place])} cy={Math.max(y.at(values[place]), up[1])} r="5" /></g>
           <rect class="hit" x={across[0]} y={up[1]} width={across[1] - across[0]} height={up[0] - up[1]} onPointerDown={pick} onPointerMove={(event) => { if (event.buttons) pick(event); }} />
         </>;

@@ -81,7 +81,7 @@ export function path(points: Point[]): string {
 export const band = (x: number[], low: number[], high: number[], xs: Scale, ys: Scale): string =>
   path([...x.map((value, i): Point => [xs.at(value), ys.at(high[i])]), ...x.map((value, i): Point => [xs.at(value), ys.at(low[i])]).reverse()]) + "Z";
 
-export const MARGIN = { left: 52, right: 14, top: 14, bottom: 40 };
+export const MARGIN = { left: 60, right: 14, top: 14, bottom: 40 };
 
 /** A title, a picture with its text alternative, and below it what a reader moves. */
 export function Figure(props: {
@@ -115,7 +115,7 @@ export function Axes({ x, y, width, height, xTitle, yTitle }: { x: Scale; y: Sca
   const bottom = height - MARGIN.bottom, right = width - MARGIN.right;
   return (
     <g class="axes" aria-hidden="true">
-      {y.ticks.map((tick) => <g><line class="grid" x1={MARGIN.left} x2={right} y1={y.at(tick)} y2={y.at(tick)} /><text x={MARGIN.left - 6} y={y.at(tick)} dy=".32em" text-anchor="end">{y.text(tick)}</text></g>)}
+      {y.ticks.map((tick) => <g><line class="grid" x1={MARGIN.left} x2={right} y1={y.at(tick)} y2={y.at(tick)} /><text x={MARGIN.left - 6} y={y.at(tick)} dy=".32em" text-anchor="end">{y.text(tick).replace(/^-/, "−")}</text></g>)}
       {x.ticks.map((tick) => <text x={Math.min(x.at(tick), width - 3.4 * x.text(tick).length)} y={bottom + 16} text-anchor="middle">{x.text(tick)}</text>)}
       <line class="base" x1={MARGIN.left} x2={right} y1={bottom} y2={bottom} />
       <text class="title" x={(MARGIN.left + right) / 2} y={height - 5} text-anchor="middle">{xTitle}</text>
