@@ -94,7 +94,7 @@ def direction_text(direction: Direction) -> str:
     if math.isnan(direction.gap.mean):
         return "–"
     side = "" if direction.side == "neither" else f", {direction.side}"
-    return f"{direction.gap.mean:+.4f} ({bounds_text(direction.low, direction.high)}){side}"
+    return f"{direction.gap.mean:+z.4f} ({bounds_text(direction.low, direction.high)}){side}"
 
 
 def verdict_words(verdict: CandidateVerdict, candidate: str, baseline: str) -> str:
@@ -255,7 +255,7 @@ def _by_file(panel: ShiftPanel) -> Iterator[Table]:
         for key in _pairs(panel, panel.maps):
             row = of_file[key]
             cells = [_cells(row)[metric].cell() for metric in _OF_FILE]
-            since = "–" if math.isnan(row.change["ece"].mean) else f"{row.change['ece'].mean:+.4f}"
+            since = "–" if math.isnan(row.change["ece"].mean) else f"{row.change['ece'].mean:+z.4f}"
             rows.append([code(row.candidate), row.map, *cells, since, direction_text(row.direction)])
         title = f"{summary.shift}, {counted(summary.n, 'sample')}"
         yield table(header, rows, text=(0, 1, len(header) - 1), title=title)

@@ -188,7 +188,7 @@ def _trials(summary: ClampingSummary) -> Table:
     """Return every strength tried, from an infinite one (δ = 0) to the weakest."""
     tried = [(math.inf, "∞ (δ = 0)", "0", "0")]
     for trial in summary.trials:
-        change = f"{trial.change:+.5f} ± {trial.standard_error:.5f}"
+        change = f"{trial.change:+z.5f} ± {trial.standard_error:.5f}"
         tried.append((trial.strength, f"{trial.strength:.3g}", change, f"{trial.norm:.3g}"))
     chosen = summary.strength
     rows = [[Cell(text, bold=by == chosen, mark="←" if by == chosen else ""), *texts] for by, text, *texts in tried]
@@ -362,7 +362,7 @@ def _cross_validated(summary: ClampingSummary) -> list[str]:
     chosen = next((trial for trial in summary.trials if trial.strength == summary.strength), best)
     n, which = len(summary.trials), "best" if math.isinf(summary.strength) else "chosen one"
     strength = f"the {which} of {n} strengths" if n > 1 else "the one strength tried"
-    change = f"{chosen.change:+.4f} ± {chosen.standard_error:.4f} (standard error) against δ = 0"
+    change = f"{chosen.change:+z.4f} ± {chosen.standard_error:.4f} (standard error) against δ = 0"
     last = (
         f". That is optimistic, as it was chosen from {n} on the same folds; the test samples decide" if n > 1 else ""
     )

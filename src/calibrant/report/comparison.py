@@ -139,7 +139,7 @@ def _leaderboard(comparison: Comparison, *, is_brief: bool = False) -> Table:
             cells.append(page.comparison_cell(text, side, bold=text == best[metric]))
         cells.insert(1, "–" if against is None else page.difference_text(against["nll"]))
         change = method.differences[UNCALIBRATED]["accuracy"].value if UNCALIBRATED in method.differences else 0.0
-        cells.append(f"{100 * change:+.2f}" if change and method.changed else "0")
+        cells.append(f"{100 * change:+z.2f}" if change and method.changed else "0")
         if not is_brief:
             cells.append(f"{method.seconds:.2f}" if method.seconds < 9.995 else f"{method.seconds:.0f}")
         rows.append([name, *cells])
@@ -458,7 +458,7 @@ def difference_words(change: Difference) -> str:
 def points_words(change: Difference) -> str:
     """Return a difference of shares in percentage points, with the interval."""
     value, low, high = (100 * number for number in (change.value, change.low, change.high))
-    return f"{value:+.2f} points ({page.bounds_text(low, high, '+.2f', 'to')})"
+    return f"{value:+z.2f} points ({page.bounds_text(low, high, '+z.2f', 'to')})"
 
 
 def accuracy_sentences(method: MethodResult) -> list[str]:
@@ -486,7 +486,7 @@ def separation_words(method: MethodResult) -> list[str]:
         return [f"Confidence separates right from wrong with an AUROC of {value:.4f}."]
     bounds = page.bounds_text(change.low, change.high, joined="to")
     differ = ", whose predictions differ" if method.changed > 0.01 else ""  # so other samples are right
-    difference = f"{change.value:+.4f} ({bounds}) against {_NAMES[UNCALIBRATED]}{differ}"
+    difference = f"{change.value:+z.4f} ({bounds}) against {_NAMES[UNCALIBRATED]}{differ}"
     words = "about as well" if change.is_significant else "as well, within noise"
     words = words if change.side == "alike" else change.side
     return [f"Confidence separates right from wrong {words}: AUROC {value:.4f}, {difference}."]

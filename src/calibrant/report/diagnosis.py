@@ -135,7 +135,7 @@ def _brief(record: Diagnosis) -> Table:
     for one in in_order(record, record.calibratability):
         auroc, gap = _separation(refinements[one.candidate], "auroc"), gaps[one.candidate]
         cells = [cell.mean() for cell in (*_errors(record, one, (UNCALIBRATED, TEMPERATURE)), auroc)]
-        rows.append([code(one.candidate), *cells, "–" if math.isnan(gap) else f"{gap:+.4f}"])
+        rows.append([code(one.candidate), *cells, "–" if math.isnan(gap) else f"{gap:+z.4f}"])
     header = ["candidate", "accuracy", "ece", "ece, temperature", "ece, optimal", "auroc", "confidence − accuracy"]
     return table(header, rows)
 
@@ -203,7 +203,7 @@ def _tests(record: Diagnosis) -> list[Section]:
         for name, change in one.differences.items():
             test = one.t_tests[name]
             rows.append([
-                code(one.candidate), name, f"{change.value:+.4f}", page.bounds_text(change.low, change.high),
+                code(one.candidate), name, f"{change.value:+z.4f}", page.bounds_text(change.low, change.high),
                 *(page.p_text(p, resampled=not change.covers_seeds) for p in (change.p, change.corrected_p)),
                 "" if test.note is not None else f"{test.t:.2f} ({test.df:.1f})",
                 "" if test.note is not None else page.p_text(test.p, resampled=False),
@@ -285,7 +285,7 @@ def _epochs(record: Diagnosis) -> tuple[Table, ...]:
     for one in in_order(record, record.epochs):
         shown, band = _shown_epochs(one), one.numbers["optimal_ece"]
         lowest = band.mean[one.epochs.index(one.lowest_epoch)]
-        ends = {"lowest": f"{lowest:.4f}", "at epoch": str(one.lowest_epoch), "rise to the end": f"{one.rise:+.4f}"}
+        ends = {"lowest": f"{lowest:.4f}", "at epoch": str(one.lowest_epoch), "rise to the end": f"{one.rise:+z.4f}"}
         header = ["candidate", *(f"epoch {epoch}" for epoch in shown), *ends]
         rows.append((header, [code(one.candidate), *_band_texts(one, band, shown, ".4f"), *ends.values()]))
     return _tables(rows)

@@ -298,7 +298,7 @@ def comparison_text(comparison: Mapping[str, Difference], baseline: str | None, 
             title = "AUROC of correctness"
         title = risk_title(name, title, positive)
         if catalogue.metrics[name].lower_is_better is not None:
-            sides[change.side].append(title if change.side == "alike" else f"{title} ({change.value:+.4f})")
+            sides[change.side].append(title if change.side == "alike" else f"{title} ({change.value:+z.4f})")
     words = {"better": "better in", "worse": "worse in", "alike": "no clear difference in"}
     parts = [f"{words[side]} {', '.join(titles)}" for side, titles in sides.items() if titles]
     return f"Compared with {baseline or 'the baseline'} on the same samples: {'; '.join(parts)}."
@@ -327,7 +327,7 @@ def _baseline_section(
             legend += f" Those errors are those of a uniform sample of {streamed.sample:,} samples."
     rows = [
         [code(risk_title(name, name, positive)), number_text(d.baseline), number_text(d.candidate),
-         page.comparison_cell(f"{d.value:+.4f}", d.side), page.bounds_text(d.low, d.high), page.p_text(d.p)]
+         page.comparison_cell(f"{d.value:+z.4f}", d.side), page.bounds_text(d.low, d.high), page.p_text(d.p)]
         for name, d in ((name, comparison[name]) for name in shown)
     ]  # fmt: skip
     header = ["metric", "baseline", "this", "this − baseline", "95 % interval", "p"]
@@ -410,7 +410,7 @@ def _slice_cells(slice_: Slice) -> list[object]:
     cells = [*numbers, ece, page.interval_text(error), p]
     if not math.isfinite(rest.value):
         return [*cells, ""]
-    return [*cells, page.comparison_cell(f"{100 * rest.value:+.1f} %", slice_side(slice_))]
+    return [*cells, page.comparison_cell(f"{100 * rest.value:+z.1f} %", slice_side(slice_))]
 
 
 def slice_side(slice_: Slice) -> Side:

@@ -262,7 +262,7 @@ def estimate_text(estimated: Estimate) -> str:
     return value if math.isnan(estimated.low) else f"{value} ({interval_text(estimated)})"
 
 
-def bounds_text(low: float, high: float, form: str = "+.4f", joined: str = "…") -> str:
+def bounds_text(low: float, high: float, form: str = "+z.4f", joined: str = "…") -> str:
     """Return both bounds of a difference, or a dash where there are none."""
     return "–" if math.isnan(low) else f"{low:{form}} {joined} {high:{form}}"
 
@@ -270,8 +270,8 @@ def bounds_text(low: float, high: float, form: str = "+.4f", joined: str = "…"
 def difference_text(change: Difference) -> str:
     """Return a difference with its interval in brackets, where there is one."""
     if math.isnan(change.low):
-        return "undefined" if math.isnan(change.value) else f"{change.value:+.4f}"
-    return f"{change.value:+.4f} ({bounds_text(change.low, change.high)})"
+        return "undefined" if math.isnan(change.value) else f"{change.value:+z.4f}"
+    return f"{change.value:+z.4f} ({bounds_text(change.low, change.high)})"
 
 
 def estimate_number(title: str, estimated: Estimate) -> KeyNumber:
@@ -283,9 +283,9 @@ def estimate_number(title: str, estimated: Estimate) -> KeyNumber:
 
 def difference_number(title: str, change: Difference) -> KeyNumber:
     """Return a difference as the number that a verdict rests on."""
-    interval = "" if math.isnan(change.low) else f"95 % interval {change.low:+.4f} … {change.high:+.4f}; "
+    interval = "" if math.isnan(change.low) else f"95 % interval {change.low:+z.4f} … {change.high:+z.4f}; "
     detail = f"{interval}from {number_text(change.baseline)} to {number_text(change.candidate)}"
-    return KeyNumber(title, *(text.replace("-", "−") for text in (f"{change.value:+.4f}", detail)))
+    return KeyNumber(title, *(text.replace("-", "−") for text in (f"{change.value:+z.4f}", detail)))
 
 
 def difference_cell(change: Difference) -> Cell:

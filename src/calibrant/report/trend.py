@@ -115,7 +115,7 @@ def _side(trend: Trend, period: Period, metric: str) -> Side:
 
 def _tests(trend: Trend) -> page.Table:
     rows = [
-        [page.name_cell(period.name), metric, f"{change.difference:+.4f}", f"{change.z:+.1f}",
+        [page.name_cell(period.name), metric, f"{change.difference:+z.4f}", f"{change.z:+z.1f}",
          page.p_text(change.p, resampled=False), f"{change.level:.1g}", "changed" if change.is_shown else ""]
         for period in trend.periods
         for metric, change in period.changes.items()

@@ -40,7 +40,7 @@ from calibrant.report import (
     to_plain,
     write,
 )
-from calibrant.report.page import Origin, name_cell, table
+from calibrant.report.page import Origin, bounds_text, name_cell, table
 from calibrant.report.terminal import to_terminal
 from calibrant.text import without_middle
 
@@ -383,3 +383,7 @@ def test_long_names_in_a_table_keep_the_part_in_which_they_differ():
     assert max(map(len, (first, second))) <= 40
     assert others == ["short", without_middle(names[0][:41], 40)]
     assert [row[0].whole for row in shown][:2] == names
+
+
+def test_a_difference_that_rounds_to_zero_has_one_sign():
+    assert bounds_text(-1e-9, 1e-9) == "+0.0000 … +0.0000"
