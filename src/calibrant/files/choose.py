@@ -402,7 +402,7 @@ def _group(
 
 
 _SHOWN, _ENDS = 8, 3  # names in a message; more numbered columns in a row than this are shown by their ends
-_WIDEST = 1000  # columns of a table that is read for a suggestion
+_WIDEST, _LARGEST = 1000, 1 << 26  # columns and bytes of a table that is read for a suggestion
 _LONGEST = 80  # letters of a list of columns in it; a longer one is a range
 _NEEDED = {
     "logits": "'logits' (or 'logit_0', 'logit_1', ...)",
@@ -468,7 +468,8 @@ def suggested_columns(content: Content) -> ColumnChoice | None:
 
     It is for a person to confirm: values suggest here, and never decide.
     """
-    if content.noun != "column" or not 2 < len(set(content.names)) == len(content.names) <= _WIDEST:
+    size = 0 if content.path is None else content.path.stat().st_size
+    if content.noun != "column" or not 2 < len(set(content.names)) == len(content.names) <= _WIDEST or size > _LARGEST:
         return None
     try:
         columns = content.read(content.names, content.names)

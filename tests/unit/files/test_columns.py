@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from calibrant.errors import FileError, InputError, UnknownNameError
-from calibrant.files import load
+from calibrant.files import choose, load
 from calibrant.predictions import TopLabel
 
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.2, 0.5, 0.3]])
@@ -504,3 +504,12 @@ def test_probabilities_are_called_so_where_the_labels_are_fewer():
         load({"probs": np.full((3, 4), 0.25), "labels": np.array([0, 1])})
     with refused("probs and labels must have the same number of rows; got 3 and 2"):
         load({"p": np.full(3, 0.25), "labels": np.array([0, 1])}, positive="p")
+
+
+def test_a_large_table_is_not_read_for_a_suggestion(tmp_path, monkeypatch):
+    (tmp_path / "p.csv").write_text(",cat,dog,label\n0,.2,.8,dog\n1,.6,.4,cat\n")
+    with refused("pass kind='probs' and scores='cat,dog'", error=FileError):
+        load(tmp_path / "p.csv")
+    monkeypatch.setattr(choose, "_LARGEST", 30)
+    with refused("must have columns 'logits'", error=FileError):
+        load(tmp_path / "p.csv")
