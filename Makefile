@@ -36,14 +36,15 @@ imports: install
 
 # Doctests in src, README and docs blocks, and everything under tests. A process that has no tests left takes half of
 # the other's; numpy's threads, which torch does not set, would wait for each other on two cores. Tests in a browser come
-# after them (5: none, without one), and those that failed have a second try: Chromium itself fails at times.
+# after them, a process for each file, whose tests share a browser (5: none, without one), and those that failed have a
+# second try: Chromium itself fails at times.
 tests: plain-tests browser-tests
 
 plain-tests: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal --ignore tests/browser
 
 browser-tests: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal tests/browser || [ $$? = 5 ] || $(BIN)/pytest tests/browser --last-failed
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile tests/browser || [ $$? = 5 ] || $(BIN)/pytest tests/browser --last-failed
 
 # Wheel and source archive in dist/, and the demo run by the wheel in an environment of its dependencies alone.
 dist: install
