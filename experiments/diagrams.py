@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from experiments.page import save
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_densities", "draw_learned", "draw_reliability"]
+__all__ = ["draw_densities", "draw_key", "draw_learned", "draw_reliability"]
 
 _SQUARE = 2.3  # inches, side of a panel
 _COLUMNS = 4
@@ -62,7 +62,7 @@ def draw_densities(panels: Mapping[str, Mapping[str, Sequence[int]]], path: Path
         ax.set_yscale("log")
         ax.set(xlim=(0, 1), ylim=(5e-4, 1), xticks=(0, 0.5, 1))
         ax.xaxis.set_major_formatter(percent_ticks())
-    _key(figure, axes[0])
+    draw_key(figure, "outside upper left", len(looks))
     save(figure, path)
 
 
@@ -114,9 +114,10 @@ def _panels(
     return figure, axes
 
 
-def _key(figure: "Figure", ax: "Axes") -> None:
+def draw_key(figure: "Figure", where: Literal["outside upper left", "outside lower center"], columns: int) -> None:
+    """Draw the key of the lines of a figure's first panel outside its panels."""
     from calibrant.plots.layout import SIZES, theme_named
 
-    handles, labels = ax.get_legend_handles_labels()
+    handles, labels = figure.axes[0].get_legend_handles_labels()
     looks = {"frameon": False, "fontsize": SIZES["note"], "labelcolor": theme_named("light").ink}
-    figure.legend(handles, labels, loc="outside upper left", ncols=len(labels), **looks)
+    figure.legend(handles, labels, loc=where, ncols=columns, handlelength=3, **looks)

@@ -1,7 +1,8 @@
-"""How often the 95 % intervals of rank metrics hold the true value, by simulation.
+"""How often the 95 % intervals of rank metrics, and of calibration slopes, hold the true value, by simulation.
 
 ``python -m experiments.intervals.coverage [SIMULATIONS]`` prints one line a setting and metric: how many intervals of
-100 hold the true value, and how many lie wholly above and wholly below it.
+100 hold the true value, and how many lie wholly above and wholly below it. ``slopes`` instead of a number prints how
+many intervals of the slope and of calibration in the large hold 1 and 0, where one of two outcomes is rare.
 
 Log-odds of wrong answers are normal, those of right ones are shifted so that the AUROC is as given, and rounded to
 steps where ties are wanted. The last two settings are calibrated models instead: correctness is drawn from confidence.
@@ -17,11 +18,11 @@ from typing import final
 import numpy as np
 import torch
 
-from calibrant.evidence import estimate
+from calibrant.evidence import calibration_line, estimate
 from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess, Metric
-from calibrant.predictions import TopLabel
+from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["METRICS", "SETTINGS", "Setting", "coverage"]
+__all__ = ["METRICS", "SETTINGS", "SLOPES", "Setting", "coverage", "coverage_of_lines"]
 
 METRICS: tuple[Metric, ...] = (AUROC(), AUPRError(), AUPRSuccess(), FPR95(), AURC(), EAURC(), AUGRC())
 
@@ -69,6 +70,25 @@ SETTINGS = (
 )
 
 
+# Samples, mean log-odds of the outcome, and simulations.
+SLOPES = ((2_000, -6.0, 600), (2_000, -5.3, 600), (2_000, -4.6, 600), (20_000, -7.6, 150), (300, 0.0, 400))
+
+
+def coverage_of_lines(n: int, mean: float, simulations: int) -> tuple[float, float, float]:
+    """Mean number of outcomes, and shares of the intervals of slope and calibration in the large that hold 1 and 0."""
+    outcomes, held = [], []
+    for seed in range(simulations):
+        generator = torch.Generator().manual_seed(seed)
+        log_odds = mean + torch.randn(n, generator=generator, dtype=torch.float64)
+        occurred = torch.rand(n, generator=generator) < log_odds.sigmoid()
+        outcomes.append(int(occurred.sum()))
+        if (line := calibration_line(Predictions.from_binary_logits(log_odds, occurred.long()))) is not None:
+            of_slope, in_the_large = line.slope, line.in_the_large
+            held.append((of_slope.low <= 1 <= of_slope.high, in_the_large.low <= 0 <= in_the_large.high))
+    slope, in_the_large = np.mean(held, axis=0)
+    return statistics.fmean(outcomes), float(slope), float(in_the_large)
+
+
 def coverage(setting: Setting, simulations: int, *, seed: int = 0) -> dict[str, tuple[float, float, float]]:
     """Shares of the intervals that hold the true value, lie above it, and lie below it, by metric."""
     rng = np.random.default_rng([seed, setting.n, round(1000 * setting.separation)])
@@ -89,6 +109,11 @@ def coverage(setting: Setting, simulations: int, *, seed: int = 0) -> dict[str, 
 
 def main() -> None:
     """Print the table."""
+    if sys.argv[1:] == ["slopes"]:
+        for n, mean, simulations in SLOPES:
+            outcomes, slope, in_the_large = coverage_of_lines(n, mean, simulations)
+            print(f"n {n}, outcomes {outcomes:.1f}: slope {slope:.3f}, in the large {in_the_large:.3f}", flush=True)
+        return
     simulations = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     print(f"| setting | {' | '.join(metric.name for metric in METRICS)} |")
     print("|---|" + "---:|" * len(METRICS))

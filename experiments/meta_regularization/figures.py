@@ -7,13 +7,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from experiments.diagrams import draw_reliability
+from experiments.diagrams import draw_key, draw_reliability
 from experiments.page import save
 from experiments.records import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = ["bins_section", "epochs_section", "reliability_section"]
 
@@ -126,7 +125,7 @@ def _draw_epochs(records: Sequence[Record], path: Path) -> None:
         _lines(ax, curves, ("Epoch", words))
         if name != "test_nll":
             ax.set_ylim(bottom=0)
-    _key(figure)
+    draw_key(figure, "outside lower center", 4)
     save(figure, path)
 
 
@@ -147,7 +146,7 @@ def _draw_bins(records: Sequence[Record], path: Path) -> None:
         ax.set_xticks(ticks, [f"{n:,}" for n in ticks])
         ax.minorticks_off()
         ax.set_ylim(bottom=0)
-    _key(figure)
+    draw_key(figure, "outside lower center", 4)
     save(figure, path)
 
 
@@ -169,11 +168,3 @@ def _lines(ax: "Axes", curves: Sequence[tuple[str, dict[int, float]]], names: tu
             ax.plot(list(points), mean, color=colour, linestyle=line, linewidth=1.6, label=label)
             ax.fill_between(list(points), low, high, color=colour, alpha=0.1, linewidth=0)
     name_axes(ax, theme, *names)
-
-
-def _key(figure: "Figure") -> None:
-    from calibrant.plots.layout import SIZES, theme_named
-
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    looks = {"frameon": False, "fontsize": SIZES["note"], "labelcolor": theme_named("light").ink}
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=3, **looks)

@@ -143,5 +143,5 @@ META_REGULARIZATION_STUDY = Study(
     prepare=Training(_evaluated, divide=_divided, keep=_keep, recipe="meta-regularization").prepare,
     numbers=numbers_of,
     page=page_of,
-    tables=(*_tables(),),
+    tables=tuple(_tables()),
 )

@@ -134,7 +134,7 @@ def figure_sections(groups: Groups, entries: Sequence[Finding], images: Path | N
     ends = {"diagrams": (".gap below half",), "sizes": (" samples.ece",), "learned": (".correlation", ".spread")}
     sections = []
     for kind, text in kinds.items():
-        own, lines = _with(groups, kind), list[str]()
+        own, lines = _having(groups, kind), list[str]()
         if not own:
             continue
         if kind == "sizes" and images is not None:
@@ -145,8 +145,8 @@ def figure_sections(groups: Groups, entries: Sequence[Finding], images: Path | N
             if images is not None:
                 runs = {method: next(iter(runs.values()))[kind] for (at, method), runs in own.items() if at == data}
                 _draw_of_data(kind, runs, images / name)
-        told = claims([each for each in entries if each.published.id.endswith(ends[kind])], "")
-        sections.append("\n\n".join(part for part in (text.strip("\n"), *lines, told) if part))
+        verdicts = claims([each for each in entries if each.published.id.endswith(ends[kind])], "")
+        sections.append("\n\n".join(part for part in (text.strip("\n"), *lines, verdicts) if part))
     return sections
 
 
@@ -159,7 +159,7 @@ def _draw_of_data(kind: str, runs: Mapping[str, Any], path: Path) -> None:
     draw_reliability(shown, path, columns=len(runs))
 
 
-def _with(groups: Groups, kind: str) -> dict[tuple[str, str], Runs]:
+def _having(groups: Groups, kind: str) -> dict[tuple[str, str], Runs]:
     """Return the runs that have something, by data set and loss; not losses of pools, which have one seed."""
     found = {
         place: {seed: run for seed, run in sorted(runs.items()) if kind in run}
