@@ -42,10 +42,10 @@ class Bound:
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way:
 # the history of this file says which.
 BOUNDS = {
-    "modules": Bound("modules", 215, 240),
+    "modules": Bound("modules", 216, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 49_880, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 49_915, 38_000),
     "studio": Bound("lines of studio/", 1_432, 1_500),
     "integrations": Bound("lines of integrations/", 2_443, 2_500),
     "scale": Bound("lines of scale/", 3_620, 2_700),
@@ -57,10 +57,10 @@ BOUNDS = {
     "dialect": Bound("lines with words that the style guide rules out", 2, 0),
 }
 COMMAND_BOUNDS = {
-    "evaluate": Bound("files entered by evaluate", 40, 40),
-    "fit": Bound("files entered by fit", 31, 30),
-    "compare": Bound("files entered by compare", 43, 50),
-    "diagnose": Bound("files entered by diagnose", 51, 70),
+    "evaluate": Bound("files entered by evaluate", 41, 40),
+    "fit": Bound("files entered by fit", 32, 30),
+    "compare": Bound("files entered by compare", 44, 50),
+    "diagnose": Bound("files entered by diagnose", 52, 70),
 }
 
 _DIALECT = re.compile(

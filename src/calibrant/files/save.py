@@ -23,20 +23,15 @@ from torch import Tensor
 from calibrant.atomic import atomic_path
 from calibrant.checks import stays_inside
 from calibrant.errors import CalibrantError, FileError, InputError
+from calibrant.files.assemble import assemble, complete, holding, lacking_rows, numbers_of, renumbered
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose, is_reserved_name
 from calibrant.files.load import (
-    assemble,
     check_names,
-    complete,
-    holding,
     in_module,
-    lacking_rows,
     naming,
-    numbers_of,
     open_for_names,
     open_in_batches,
     open_source,
-    renumbered,
     suffix_is,
     suffix_of,
 )

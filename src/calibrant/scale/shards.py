@@ -13,30 +13,26 @@ import numpy as np
 import torch
 
 from calibrant.errors import Argument, FileError, InputError, reading, warn
+from calibrant.files.assemble import assemble, complete, lacking_rows, numbers_of, renumbered
 from calibrant.files.choose import ColumnChoice, LoadOptions, choose
 from calibrant.files.load import (
     MOST_ROWS,
     OPENERS,
     Part,
-    assemble,
     check_names,
-    complete,
     extra_columns,
     in_module,
-    lacking_rows,
     naming,
-    numbers_of,
     open_for_names,
     open_in_batches,
     part_names,
-    renumbered,
     suffix_is,
 )
 from calibrant.files.source import Content
 from calibrant.labels import Words, words_of
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.scale.state import Keys, sample_keys
-from calibrant.slices import PREDICTED, slice_words
+from calibrant.slices import PREDICTED, slice_words, warn_of_truth
 from calibrant.text import listed
 
 _MOST_ROWS, _FEWEST_ROWS, _BATCH_NUMBERS = 1 << 18, 1 << 12, 1 << 20  # in a batch, and scores
