@@ -20,7 +20,7 @@ from torch import Tensor
 
 from calibrant import catalogue
 from calibrant.checks import check_evidence, check_rates, with_devices_of_inputs
-from calibrant.errors import InputError
+from calibrant.errors import InputError, warn
 from calibrant.evidence import LEVEL, Estimate, OperatingPoint, estimate, holm, operating_points
 from calibrant.evidence.clusters import Clusters
 from calibrant.evidence.thresholds import ranked_trials
@@ -153,6 +153,8 @@ def evaluate_slices(
     slices = []
     for column, values in by.items():
         names, place = _codes(column, values, len(samples))
+        if column != PREDICTED and _is_of_truth(place, samples):
+            warn_of_truth(column)
         for code, name in enumerate(names):
             progress(f"evaluating {column} = {name}")
             inside, weight = torch.from_numpy(place == code).to(samples.device), None
@@ -264,6 +266,21 @@ def _codes(column: str, values: Any, n: int) -> tuple[list[str], np.ndarray]:
     names, place = np.unique(words, return_inverse=True)
     check_few_values(column, len(names))
     return names.tolist(), place
+
+
+def _is_of_truth(place: np.ndarray, samples: Predictions | TopLabel) -> bool:
+    """Return whether the label of a sample says which of several slices it is in."""
+    labels = (samples.labels if isinstance(samples, Predictions) else samples.correct.long()).cpu().numpy()
+    pairs, counts = np.unique(labels * (number := place.max() + 1) + place, return_counts=True)
+    return len(np.unique(pairs // number)) == len(pairs) and len(np.unique(pairs[counts >= FEW] % number)) > 1
+
+
+def warn_of_truth(column: str) -> None:
+    """Warn of a column that the label decides: among samples of one label calibrated confidences are not calibrated."""
+    warn(
+        f"{column!r} depends on the label alone: in its slices even a calibrated model is over- or underconfident. "
+        "They say nothing about calibration. Slice by what is known beforehand, such as the predicted class."
+    )
 
 
 def check_few_values(column: str, number: int) -> None:

@@ -13,14 +13,14 @@ import torch
 from scipy.stats import ttest_ind
 
 from calibrant import evaluate_slices
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantWarning, InputError
 from calibrant.evidence import Estimate, estimate, evaluate_risk, holm
 from calibrant.files.choose import LoadOptions
 from calibrant.files.load import load_detailed
 from calibrant.labels import encode
 from calibrant.metrics import ECE, NLL
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.slices import GapToRest, Slice, _gap_to_rest, predicted_classes, samples_of, worst_slices
+from calibrant.slices import PREDICTED, GapToRest, Slice, _gap_to_rest, predicted_classes, samples_of, worst_slices
 from calibrant.testing import overconfident
 
 
@@ -301,3 +301,15 @@ def test_the_interval_of_the_worst_of_many_calibrated_slices_reaches_zero():
 def test_columns_to_slice_by_have_names(by):
     with pytest.raises(InputError, match="region"):
         evaluate_slices(TopLabel([0.8] * 100, [True] * 100), by=by)
+
+
+def test_slices_that_the_label_decides_are_warned_of():
+    labels = torch.arange(90) % 3
+    samples = Predictions.from_logits(torch.eye(3)[labels.where(torch.arange(90) < 45, labels.roll(1))], labels)
+    animals, shuffled = ["cat" if label else "dog" for label in labels.tolist()], ["a", "b"] * 45
+    with pytest.warns(CalibrantWarning, match="'animal' depends on the label alone"):
+        evaluate_slices(samples, by={"animal": animals}, resamples=10)
+    with pytest.warns(CalibrantWarning, match="'hit' depends on the label alone"):
+        evaluate_slices(samples.top, by={"hit": samples.top.correct}, resamples=10)
+    perfect = Predictions.from_logits(torch.eye(3)[labels], labels)
+    evaluate_slices(perfect, by={PREDICTED: predicted_classes(perfect), "half": shuffled}, resamples=10)

@@ -158,6 +158,8 @@ class Plan:
         labels = () if choice.labels is None else (choice.labels,)
         more = ((options.weights,) if options.weights else ()) + ((part[0],) if part else ()) + options.extra
         check_names(content, more)
+        if choice.labels in options.extra:
+            warn_of_truth(choice.labels)
         names = tuple(dict.fromkeys((*choice.scores, *labels, *more)))
         width = max(len(names), *(math.prod(size or 1 for size in content.shape(name)[1:]) for name in choice.scores))
         rows = min(_MOST_ROWS, max(_FEWEST_ROWS, _BATCH_NUMBERS // width))

@@ -107,6 +107,8 @@ def test_columns_of_text_have_the_types_of_the_whole_file(tmp_path):
     lines = [f"{i % 3},{1 - i % 3},{['cat', 'dog'][i % 2]},{words[i]},{i}.0" for i in range(100)]
     (tmp_path / "a.csv").write_text("logit_cat,logit_dog,label,region,shift\n" + "\n".join(lines))
     shards = find_shards([tmp_path / "a.csv"])
+    with pytest.warns(CalibrantWarning, match="'label' depends on the label alone"):
+        Plan.of(shards[0], LoadOptions(extra=("label",)))
     plan = replace(Plan.of(shards[0], LoadOptions(extra=("region", "shift"))), rows=10)
     batches = list(plan.batches(*plan.tasks(shards)))
     loaded = load_detailed(tmp_path / "a.csv", LoadOptions(extra=("region", "shift")))
