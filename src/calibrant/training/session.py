@@ -164,8 +164,8 @@ class RuntimeOptions:
     Args:
         compiled: Whether to compile the network's blocks and capture whole steps on a GPU. The first epoch takes half a
             minute longer.
-        traced: Whether to evaluate every training sample after each epoch, in the precision of the training, to record
-            when each was learned. It costs about a third of the training itself.
+        traced: Whether to evaluate every training sample after each epoch, to record when each was learned. It costs
+            about half of the training itself.
         evaluate_every: Epochs between evaluations of the held-out samples; the last epoch is always evaluated.
         checkpoint_seconds: Time between checkpoints, which are written at the end of an epoch.
         read_threads: Number of threads that read pictures in batches; None takes one for each processor.
@@ -299,8 +299,7 @@ class Session:
             held_out = self._evaluated() if is_evaluated else {}
             training_accuracy = None
             if self.trace is not None:
-                with self.recipe.autocast(self.data.device.type):
-                    logits = self.logits(self.data.training)
+                logits = logits_of(self.model, self.data.training, exact=False)
                 training_accuracy = self.trace.add(logits, self.data.training.labels)
             learned = {}
             if self._meta and held_out:
