@@ -65,6 +65,7 @@ SETTINGS = (
     Setting(1000, 0.05, 0.97, step=0.5),
     *(Setting(200, 0.1, auroc) for auroc in (0.6, 0.85, 0.97)),
     *(Setting(5000, 0.02, auroc) for auroc in (0.6, 0.85, 0.97)),
+    *(Setting(n, errors, 0.85) for n, errors in ((200, 0.8), (1000, 0.99))),
     Setting(1000, 4.5, 2.0, calibrated=True),
     Setting(200, 3.0, 1.5, calibrated=True),
 )

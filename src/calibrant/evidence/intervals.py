@@ -314,20 +314,24 @@ def _share_interval(ranked: Ranked, value: float, n_right: float, n_wrong: float
     """Return the interval of the share of wrong samples above the threshold that 95 % of the right ones reach.
 
     Two uncertainties add up in squares (Zou & Donner, 2008, Statistics in Medicine): Wilson's of the share above a
-    known threshold, and that of the threshold itself, which is estimated from the right samples.
+    known threshold, and that of the threshold itself. This is a quantile of the right samples, which lies between two
+    of them, by the binomial distribution of how many it exceeds (Thompson, 1936, Annals of Mathematical Statistics). Of
+    fewer than about 70 it may well exceed none: then all that is known is that at most all wrong samples reach it.
     """
-    cumulative_wrong = ranked.wrong.cumsum(0)
+    from scipy.special import bdtrik
+
     accepted_right = 1 - (ranked.cumulative_right - ranked.right) / float(ranked.n_right)
-    accepted_wrong = 1 - (cumulative_wrong - ranked.wrong) / float(ranked.n - ranked.n_right)
-    reach = t_quantile(n_right) * math.sqrt(0.95 * 0.05 / n_right)
+    accepted_wrong = 1 - (ranked.wrong.cumsum(0) - ranked.wrong) / float(ranked.n - ranked.n_right)
 
     def share_at(accepted: float) -> float:
         place = max(0, int((accepted_right >= accepted - 1e-9).sum()) - 1)
         return float(accepted_wrong[place])
 
+    fewest, most = (math.ceil(max(float(bdtrik(tail, n_right, 0.05)), 0.0)) for tail in (_TAIL, 1 - _TAIL))
     low, high = wilson_interval(value * n_wrong, n_wrong)
-    low = value - math.hypot(value - low, value - share_at(0.95 - reach))
-    return max(0.0, low), min(1.0, value + math.hypot(high - value, share_at(min(1.0, 0.95 + reach)) - value))
+    low = value - math.hypot(value - low, value - share_at(1 - most / n_right))
+    above = 1.0 if fewest == 0 else share_at(1 - (fewest - 1) / n_right)
+    return max(0.0, low), min(1.0, value + math.hypot(high - value, above - value))
 
 
 def _spread(*kinds: tuple[_Kind, Tensor]) -> tuple[float, float]:

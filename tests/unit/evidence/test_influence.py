@@ -72,6 +72,19 @@ def test_a_perfect_ranking_of_few_errors_is_not_called_certain():
     assert low == 0 < high < 0.1
 
 
+@pytest.mark.parametrize("n_right", [10, 40, 80])
+def test_the_rate_at_the_threshold_of_few_right_answers_is_covered(n_right):
+    """The lowest of few right answers lies above their true 5 % quantile: of ten, half of the intervals ended below."""
+    rng, held, repeats = np.random.default_rng(n_right), 0, 300
+    shift = math.sqrt(2) * stats.norm.ppf(0.85)
+    truth, correct = stats.norm.sf(stats.norm.ppf(0.05) + shift), torch.arange(n_right + 150) < n_right
+    for _ in range(repeats):
+        log_odds = torch.from_numpy(rng.normal(size=len(correct))) + shift * correct
+        low, high = influence_interval(FPR95(), ranked(TopLabel(log_odds.sigmoid(), correct)))
+        held += low <= truth <= high
+    assert held / repeats > 0.95 - 3 * math.sqrt(0.05 * 0.95 / repeats)
+
+
 def test_without_errors_the_risk_is_bounded_and_the_ranking_is_not_known():
     top = TopLabel(torch.linspace(0.5, 0.99, 50), torch.ones(50, dtype=torch.bool))
     assert influence_interval(AURC(), ranked(top)) == wilson_interval(0, 50)
