@@ -92,8 +92,9 @@ Put the publishers' files into one folder, packed as they are, and name it by `-
 a name in the first column. What is missing is named before a cell begins. The files of refinement's Table 3 must be
 there when its networks are trained: without them their records lack these numbers. ImageNet is not at hand here: its
 cells are tried on a few made pictures, and the commands below leave them out until you add `--only data=imagenet`, or
-the conditions of a table. Its pictures are read in batches: memory holds a few of these. A cell that is stopped begins
-again; `calibrant train --dataset imagenet` resumes after its last epoch. Studies that are not in the last column need
+the conditions of a table. Its pictures are read in batches: memory holds a few of these. A network whose training is
+stopped resumes from a state that is at most a minute old, beside the records or in the folder that `--networks` names;
+`calibrant train --dataset imagenet` resumes after its last epoch. Studies that are not in the last column need
 no files: the network of Neural Clamping, a ResNet-110, and its predictions are in the repository. The networks of
 posthoc-maps are trained once for all their cells, into a folder beside the records or one that `--networks` names; such
 a training resumes after its last epoch, and a fit of Neural Clamping after its last minute.

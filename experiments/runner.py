@@ -2,7 +2,7 @@
 
 A worker takes one cell at a time, or several that its study trains together on one device. Only the parent writes. A
 worker that dies costs its own cells and is replaced; a parent that dies costs the cells under way, and its workers end
-with it.
+with it. Networks that are trained resume from a state that is at most a minute old.
 """
 
 import json
@@ -421,7 +421,8 @@ def _run_and_answer(pipe: Connection, run: RunCells, cells: Sequence[Settings], 
         if isinstance(result, Exception):  # isolated: the other cells go on, and the record says what happened
             answer = {"error": "".join(traceback.format_exception(result, limit=-4))}
         answer |= place.described() | {"together": len(cells)}
-        answer["seconds"] = round(time.perf_counter() - began, 3)
+        earlier = sum(run["seconds"] for run in answer.get("numbers", {}).get("before", ()))  # where it was resumed
+        answer["seconds"] = round(time.perf_counter() - began + earlier, 3)
         answer["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
         del unanswered[at]
         pipe.send((at, answer))

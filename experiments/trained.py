@@ -18,6 +18,7 @@ from calibrant.models import build_model
 from calibrant.training import RECIPES, EpochRecord, RuntimeOptions, Session, TrainingData
 from calibrant.training.data import DeviceData
 from experiments.runner import Cell, Place, Report, RunCells, Settings
+from experiments.underway import Underway
 
 __all__ = ["Network", "Training", "holdout", "network_of", "train_side_by_side"]
 
@@ -115,16 +116,18 @@ class Training:
                     held = sum(map(len, data.held_out.values()))
                     print(f"every one of {held:,} held-out pictures is read once before a cell begins", flush=True)
                 loaded[_samples(settings)] = Loaded(dataset, data, data.on(device))
-        return partial(self._run, loaded)
+        return partial(self._run, place, loaded)
 
-    def _run(self, loaded: Mapping[tuple[object, ...], Loaded], cells: Sequence[Settings], report: Report) -> None:
+    def _run(
+        self, where: Place, loaded: Mapping[tuple[object, ...], Loaded], cells: Sequence[Settings], report: Report
+    ) -> None:
         for samples in dict.fromkeys(map(_samples, cells)):
             own = {place: cell for place, cell in enumerate(cells) if _samples(cell) == samples}
             networks = {
                 place: Network(cell, self._session(cell, loaded[samples]), loaded[samples])
                 for place, cell in own.items()
             }
-            self._train(networks, report)
+            self._train(networks, where, report)
 
     def _session(self, cell: Settings, loaded: Loaded) -> Session:
         changed = {name: cell[name] for name in ("epochs", "batch_size", "mixup", "seed") if name in cell}
@@ -137,29 +140,39 @@ class Training:
             name=str(cell["method"]),
         )
 
-    def _train(self, networks: Mapping[int, Network], report: Report) -> None:
+    def _train(self, networks: Mapping[int, Network], where: Place, report: Report) -> None:
         places = {network.session: place for place, network in networks.items()}
+        states = {
+            place: Underway(where.networks, Cell(network.cell), where.commit) for place, network in networks.items()
+        }
         waiting = dict(networks)
+        for place, network in networks.items():
+            states[place].resume(network.session, network.kept)
 
         def evaluate(place: int) -> None:
+            before = {"before": states[place].before} if states[place].before else {}
             try:
-                report(place, self.evaluate(waiting.pop(place)))
+                report(place, self.evaluate(waiting.pop(place)) | before)
             except (FitError, SeparableError) as error:
                 report(place, error)
+            states[place].end()
 
         def after_epoch(session: Session, record: EpochRecord) -> None:
             place = places[session]
             if record.held_out:
                 self.keep(networks[place], record)
                 cell, test, learned = networks[place].cell, record.held_out["test"], dict(record.learned) or ""
-                where = f"{cell['method']} seed {cell['seed']} epoch {record.epoch}"  # of minutes or hours
-                print(f"{where} {record.seconds:.2f} s {test} {learned}", flush=True)
+                named = f"{cell['method']} seed {cell['seed']} epoch {record.epoch}"  # of minutes or hours
+                print(f"{named} {record.seconds:.2f} s {test} {learned}", flush=True)
+            states[place].write(session, networks[place].kept)
             if session.is_finished and self.when == "at its end":
                 evaluate(place)
 
         def after_failure(session: Session, error: FitError) -> None:
-            del waiting[places[session]]
-            report(places[session], error)
+            place = places[session]
+            del waiting[place]
+            report(place, error)
+            states[place].end()
 
         train_side_by_side(list(places), after_epoch=after_epoch, after_failure=after_failure)
         for place in tuple(waiting):

@@ -37,7 +37,8 @@ from calibrant.training.record import EpochRecord, learned_epochs
 from calibrant.training.session import Session
 
 _FORMAT = "calibrant.run/1"
-_DAMAGED = (SafetensorError, CalibrantError, LookupError, TypeError, ValueError, OSError, RuntimeError)
+# What reading a damaged file may raise.
+DAMAGED = (SafetensorError, CalibrantError, LookupError, TypeError, ValueError, OSError, RuntimeError, AttributeError)
 
 
 @final
@@ -97,7 +98,7 @@ class RunFolder:
         """Write the state of a run to resume from."""
         document = {"format": _FORMAT, "records": [record.as_dict() for record in session.records]}
         self._write_records(session.records)
-        _write_tensors(session.state(), self.path / "checkpoint.safetensors", document)
+        write_tensors(session.state(), self.path / "checkpoint.safetensors", document)
 
     def resume(self, session: Session) -> None:
         """Restore the last checkpoint; a run without one starts from the beginning."""
@@ -105,9 +106,9 @@ class RunFolder:
         if not path.exists():
             return
         try:
-            document, state = _read_tensors(path)
+            document, state = read_tensors(path)
             session.restore(state, [EpochRecord.from_dict(record) for record in document["records"]])
-        except (*_DAMAGED, AttributeError) as error:
+        except DAMAGED as error:
             raise FileError(
                 f"{path} must be a checkpoint of this run; it is damaged or another's ({error}). "
                 "Delete it to restart the run."
@@ -129,7 +130,7 @@ class RunFolder:
         for name, module in (results | {"weights": session.model}).items():
             # Copies: a file cannot hold tensors that share memory, as tied layers do.
             tensors = {key: values.detach().cpu().contiguous().clone() for key, values in network_state(module).items()}
-            _write_tensors(tensors, self.path / f"{name}.safetensors", {"format": _FORMAT, "epoch": epoch})
+            write_tensors(tensors, self.path / f"{name}.safetensors", {"format": _FORMAT, "epoch": epoch})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
@@ -145,8 +146,8 @@ class RunFolder:
         if not path.exists():
             raise FileError(f"{self.path} must be the folder of a finished run; it has no {name}, and so not {words}.")
         try:
-            return _read_tensors(path)[1]
-        except _DAMAGED as error:
+            return read_tensors(path)[1]
+        except DAMAGED as error:
             raise FileError(f"{path} must hold {words}; it is damaged ({error}).") from error
 
     def _write_records(self, records: Sequence[EpochRecord]) -> None:
@@ -154,13 +155,14 @@ class RunFolder:
             file.writelines(json.dumps(record.as_dict()) + "\n" for record in records)
 
 
-def _write_tensors(tensors: dict[str, Tensor], path: Path, document: dict[str, Any]) -> None:
+def write_tensors(tensors: dict[str, Tensor], path: Path, document: dict[str, Any]) -> None:
+    """Write a document and tensors to a file, with their digest."""
     with atomic_path(path) as file:
         # The document declares the digest, so that its loss is noticed; earlier files have none.
         save_tensors(tensors, file, contents_metadata({**document, "has_digest": True}, tensors))
 
 
-def _read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Read the document and the tensors of a file; an InputError if they are not those that were written."""
     with safe_open(str(path), framework="pt") as file:
         metadata = file.metadata() or {}

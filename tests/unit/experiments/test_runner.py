@@ -10,12 +10,13 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import counting_study
 import pytest
 from counting_study import Counting, place
 from experiments.records import Records, alone
-from experiments.runner import Cell, finished, run_cells, selected
+from experiments.runner import Cell, _run_and_answer, finished, run_cells, selected
 
 from calibrant.errors import InputError
 
@@ -161,6 +162,15 @@ def test_cells_given_together_have_a_record_each(tmp_path, records):
         (3, 2),
         (4, 1),
     ]
+
+
+def test_the_time_of_a_resumed_cell_is_that_of_all_its_runs():
+    sent, numbers = [], {"before": [{"commit": "c", "epoch": 3, "seconds": 100.0}]}
+    pipe = SimpleNamespace(send=sent.append)
+    _run_and_answer(pipe, lambda _cells, report: report(0, numbers), [{"seed": 0}], place())
+    ((_, answer),) = sent
+    assert 100 <= answer["seconds"] < 110
+    assert answer["numbers"] == numbers
 
 
 def test_a_failure_of_cells_given_together_costs_those_without_an_answer(tmp_path, records):
