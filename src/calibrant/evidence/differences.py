@@ -386,7 +386,10 @@ def check_pair(first: Predictions | TopLabel, second: Predictions | TopLabel) ->
     if type(first) is not type(second):
         raise InputError("both sets must be of one kind; got predictions over classes and a top-label table.")
     if len(first) != len(second):
-        raise InputError(f"both sets must describe the same samples; got {len(first)} and {len(second)} samples.")
+        raise InputError(
+            f"both sets must describe the same samples; got {len(first)} and {len(second)} samples. For samples of two "
+            "times or places, as of two months, follow them over time: calibrant trend."
+        )
     for name in ("weights", "clusters"):
         own, other = getattr(first, name), getattr(second, name)
         if (own is None) != (other is None) or not (own is None or torch.equal(own.cpu(), other.cpu())):

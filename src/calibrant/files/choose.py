@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, final, get_args
 from torch import Tensor
 
 from calibrant.errors import Argument, InputError, UnknownNameError
-from calibrant.files.source import CHAT_HINT, PREFIXES, Content, Kind
+from calibrant.files.source import CHAT_HINT, PREFIXES, Column, Content, Kind, as_shares
 from calibrant.labels import Words, whole_number
 
 Missing: TypeAlias = Literal["refuse", "drop", "keep"]  # "keep" is for scores that are written again
@@ -117,7 +117,7 @@ def choose(content: Content, options: LoadOptions) -> ColumnChoice:
     if options.positive is not None:
         return _choose_positive(content, options)
     kinds = _kinds(options)
-    incomplete: list[Kind] = []  # kinds of which only one half is present
+    incomplete: list[ColumnChoice] = []  # of which only one half is present
     for kind in kinds:
         choice = ColumnChoice(kind, (), None)
         if kind != "top-label":
@@ -131,11 +131,13 @@ def choose(content: Content, options: LoadOptions) -> ColumnChoice:
         if choice.scores and (labels or not options.labels_needed):
             return replace(choice, labels=labels)
         if choice.scores or (labels and kind == "top-label"):
-            incomplete.append(kind)
-    if incomplete and incomplete[0] != "top-label":
-        raise _missing_labels_error(content)
-    raise _named_columns_error(content, kinds) or _missing_columns_error(
-        content, incomplete[:1] or kinds, labels_needed=options.labels_needed and not options.labels
+            incomplete.append(choice)
+    if incomplete and incomplete[0].kind != "top-label":
+        raise _missing_labels_error(content, incomplete[0])
+    raise _suggested_columns_error(content, kinds, options) or _missing_columns_error(
+        content,
+        [one.kind for one in incomplete[:1]] or kinds,
+        labels_needed=options.labels_needed and not options.labels,
     )
 
 
@@ -184,9 +186,10 @@ def _choose_positive(content: Content, options: LoadOptions) -> ColumnChoice:
             raise InputError(Argument("positive"), " names one column of scores; got ", shown, " too. Leave it out.")
     column = _find_column(content, (), options.positive, "positive")
     labels = _find_column(content, _LABELS, options.labels, "labels")
+    choice = ColumnChoice(options.kind or "probs", tuple(filter(None, (column,))), labels, positive=True)
     if column is None or (labels is None and options.labels_needed):
-        raise _missing_labels_error(content)
-    return ColumnChoice(options.kind or "probs", (column,), labels, positive=True)
+        raise _missing_labels_error(content, choice)
+    return choice
 
 
 def is_reserved_name(name: str) -> bool:
@@ -242,10 +245,11 @@ def _split_names(scores: str | Sequence[str], names: Collection[str]) -> list[st
 
 
 def _kind_of(name: str) -> Kind | None:
-    """Return the kind that a name tells: ``probs``, ``prob_3``, ``prob_*``, ``val_logits``."""
+    """Return the kind that a name tells: ``probs``, ``prob_3``, ``prob_*``, ``model1_prob_*``, ``val_logits``."""
     for kind, prefixes in _PREFIXES.items():
         known = _SCORES[kind]
-        if name in known or name.startswith(prefixes) or name.endswith(tuple(f"_{word}" for word in known)):
+        begins = any(f"_{prefix}" in f"_{name}" for prefix in prefixes)  # or the name of a model does
+        if name in known or begins or name.endswith(tuple(f"_{word}" for word in known)):
             return kind
     return None
 
@@ -416,8 +420,8 @@ _LIKE = {
 }
 
 
-def _missing_labels_error(content: Content) -> InputError:
-    likely = _like(content, "labels")
+def _missing_labels_error(content: Content, choice: ColumnChoice) -> InputError:
+    likely = _like(content, "labels") or _labels_of(content, choice)
     return content.error(
         f"{content.title} must have labels beside the scores, as {content.noun} {', '.join(map(repr, _LABELS))}; found "
         f"{shown_names(content)}. {content.hint}".rstrip()
@@ -434,8 +438,7 @@ def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_ne
     needed = ", or ".join(parts)
     options: list[str | Argument] = []
     one_column: tuple[str | Argument, ...] = ()
-    is_top = all(_like(content, name) for name in ("confidence", "correct")) and "top-label" in kinds
-    if is_top or list(kinds) == ["top-label"]:
+    if (_is_top(content) and "top-label" in kinds) or list(kinds) == ["top-label"]:
         if len(kinds) > 1:
             options += [" and ", Argument("kind", "top-label")]
         for name in ("confidence", "correct"):
@@ -443,15 +446,17 @@ def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_ne
                 options += [" and ", _suggested(name, _like(content, name))]
     else:
         likely, is_table = _like(content, "labels"), content.noun == "column"
-        if len(kinds) > 1:
-            options += [" and ", Argument("kind", "logits"), " (or ", Argument("kind", "probs"), ")"]
         others = [name for name in content.names if name != likely and name.strip()]
         if is_table and len(others) <= _SHOWN:
-            others = _of_numbers(content, others)
+            others = [name for name in others if name in _numbers(content)] or others
         named = likely is not None and is_table and 1 < len(others) <= _SHOWN
-        scores = _scores_like(content) or (",".join(others) if named else None)
+        models = _scores_of_models(content.names)
+        scores = next(iter(models), None) or _scores_like(content) or (",".join(others) if named else None)
         unknown = ("FIRST:LAST" if len(others) > _SHOWN else "A,B,C") if is_table else "NAME"
+        if len(kinds) > 1 and not models:
+            options += [" and ", Argument("kind", "logits"), " (or ", Argument("kind", "probs"), ")"]
         options += [" and ", _suggested("scores", scores, unknown)]
+        options += [" (or ", Argument("scores", models[1]), ")"] if len(models) > 1 else []
         if labels_needed and likely not in _LABELS:
             options += [" and ", _suggested("labels", likely)]
         if "probs" in kinds and is_table:
@@ -463,54 +468,94 @@ def _missing_columns_error(content: Content, kinds: Sequence[Kind], *, labels_ne
     return content.error(must, " Rename the intended one, or pass ", *options[1:], ".", *one_column)
 
 
+def _labels_of(content: Content, choice: ColumnChoice) -> str | None:
+    """Return the only column whose values could be the labels of these scores, for a hint."""
+    classes = {*(choice.class_names or map(str, range(len(choice.scores)))), *choice.aliases}
+    values = {name: _values_of(column) for name, column in _small_table(content).items() if name not in choice.scores}
+    fits = [name for name, own in values.items() if (len(own) == 2 if choice.positive else own and own <= classes)]
+    return fits[0] if len(fits) == 1 else None
+
+
+def _small_table(content: Content) -> Mapping[str, Column]:
+    """Return the columns of a table, for a suggestion: values suggest, and never decide. Nothing of a large one."""
+    size = 0 if content.path is None else content.path.stat().st_size
+    if content.noun != "column" or not len(set(content.names)) == len(content.names) <= _WIDEST or size > _LARGEST:
+        return {}
+    try:
+        columns = content.read(content.names, content.names)
+        return {name: as_shares(column, name, percent=False) for name, column in columns.items()}
+    except InputError:  # of a file with another fault
+        return {}
+
+
+def _values_of(column: Column) -> set[str]:
+    """Return the different words, or whole numbers, of a column; nothing of one with fractions."""
+    if isinstance(column, Words):
+        return {word for word in column.distinct if word.strip()}
+    numbers = column.double().unique()
+    is_whole = column.ndim == 1 and len(numbers) <= _WIDEST and bool((numbers % 1 == 0).all())
+    return {str(int(number)) for number in numbers} if is_whole else set()
+
+
 def suggested_columns(content: Content) -> ColumnChoice | None:
     """Return the columns of a table that the values of another one name, as scores of these classes; None without.
 
-    It is for a person to confirm: values suggest here, and never decide.
+    It is for a person to confirm.
     """
-    size = 0 if content.path is None else content.path.stat().st_size
-    if content.noun != "column" or not 2 < len(set(content.names)) == len(content.names) <= _WIDEST or size > _LARGEST:
-        return None
-    try:
-        columns = content.read(content.names, content.names)
-    except InputError:  # of a file with another fault
-        return None
-    texts = {name: column for name, column in columns.items() if isinstance(column, Words)}
-    for labels, words in texts.items():
+    columns = _small_table(content) if len(content.names) > 2 else {}
+    for labels, words in columns.items():
+        if not isinstance(words, Words):
+            continue
         places = [place for place, name in enumerate(content.names) if name in words.distinct]
         if 1 < len(places) == len(words.distinct):
             names = content.names[places[0] : places[-1] + 1]  # classes without a sample lie between the others
             scores = [column for name in names if isinstance(column := columns[name], Tensor)]
             if len(scores) == len(names):
-                is_share = all(bool(((column >= 0) & (column <= 1)).all()) for column in scores)
-                return ColumnChoice("probs" if is_share else "logits", names, labels)
+                return ColumnChoice("probs" if all(map(_are_shares, scores)) else "logits", names, labels)
     return None
 
 
-def _named_columns_error(content: Content, kinds: Sequence[Kind]) -> InputError | None:
-    """Return the error for a table whose labels name the columns of their scores; None of others."""
+def _are_shares(column: Tensor) -> bool:
+    return bool(((column >= 0) & (column <= 1)).all())
+
+
+def _suggested_columns_error(content: Content, kinds: Sequence[Kind], options: LoadOptions) -> InputError | None:
+    """Return the error for a table whose values show what is in its columns; None of others."""
+    start = f"{content.title} must have scores and labels under known names; found {shown_names(content)}. "
     chosen = suggested_columns(content)
-    if chosen is None or chosen.kind not in kinds:
+    if chosen is not None and chosen.kind in kinds:
+        listed = ",".join(chosen.scores)
+        return content.error(
+            f"{start}The values of {chosen.labels!r} are names of other columns: pass ",
+            *(Argument("kind", chosen.kind), " and "),
+            Argument("scores", listed if len(listed) <= _LONGEST else f"{chosen.scores[0]}:{chosen.scores[-1]}"),
+            *(" and ", Argument("labels", chosen.labels), "."),
+        )
+    columns = _small_table(content) if options.labels_needed and options.scores is None and not _is_top(content) else {}
+    pairs = [name for name, own in columns.items() if len(_values_of(own)) == 2 and options.labels in {None, name}]
+    numbers = {name: own for name, own in _numbers(content).items() if name not in pairs} if pairs else {}
+    probs = [name for name, own in numbers.items() if _are_shares(own)]
+    logits = [name for name, own in numbers.items() if bool((own < 0).any() and (own > 0).any())]
+    kind: Kind = "probs" if probs else "logits"
+    if kind not in kinds or len(pairs) != 1 or len(scores := probs or logits) != 1:
         return None
-    scores = ",".join(chosen.scores)
-    scores = scores if len(scores) <= _LONGEST else f"{chosen.scores[0]}:{chosen.scores[-1]}"
+    range_, what = ("from 0 to 1", "the probability") if probs else ("of both signs", "the log-odds, or a score,")
     return content.error(
-        f"{content.title} must have scores and labels under known names; found {shown_names(content)}. The values of "
-        f"{chosen.labels!r} are names of other columns: pass ",
-        *(Argument("kind", chosen.kind), " and ", Argument("scores", scores), " and "),
-        *(Argument("labels", chosen.labels), "."),
+        f"{start}{scores[0]!r} has numbers {range_}, and {pairs[0]!r} has two values. If they are {what} of one of two "
+        "classes and the labels, pass ",
+        *(Argument("positive", scores[0]), ", ", Argument("kind", kind), " and ", Argument("labels", pairs[0]), "."),
     )
 
 
-def _of_numbers(content: Content, names: Sequence[str]) -> list[str]:
-    """Return the columns that are not text and, where some have fractions, not of whole numbers either; for a hint."""
-    try:
-        columns = content.read(names, names)
-    except InputError:  # of a file with another fault, which is not the one of the message
-        return list(names)
-    numbers = {name: column for name, column in columns.items() if isinstance(column, Tensor)}
-    fractions = {name: bool((column.double() % 1 != 0).any()) for name, column in numbers.items()}
-    return [name for name in names if name in fractions and fractions[name] >= any(fractions.values())]
+def _numbers(content: Content) -> dict[str, Tensor]:
+    """Return the columns of numbers of a small table; where some have fractions, only those."""
+    numbers = {name: own for name, own in _small_table(content).items() if isinstance(own, Tensor) and own.ndim == 1}
+    return {name: own for name, own in numbers.items() if bool((own.double() % 1 != 0).any())} or numbers
+
+
+def _is_top(content: Content) -> bool:
+    """Return whether names are like those of a confidence and of whether the prediction is correct."""
+    return all(_like(content, name) for name in ("confidence", "correct"))
 
 
 def shown_names(content: Content) -> str:
@@ -543,6 +588,13 @@ def _scores_like(content: Content) -> str | None:
         return "[0-9]*"
     wide = [name for name in content.names[:_SHOWN] if content.names.count(name) == 1 and len(content.shape(name)) == 2]
     return wide[0] if len(wide) == 1 and not is_reserved_name(wide[0]) else None
+
+
+def _scores_of_models(names: Sequence[str]) -> list[str]:
+    """Return patterns of the columns that begin alike, up to a known prefix of scores: ``model1_prob_*``."""
+    known = "|".join(re.escape(prefix) for prefixes in _PREFIXES.values() for prefix in prefixes)
+    starts = Counter(match[1] for match in (re.match(rf"(.+?_(?:{known})).", name) for name in names) if match)
+    return [f"{start}*" for start, count in starts.items() if count > 1]
 
 
 def _like(content: Content, option: str) -> str | None:

@@ -48,7 +48,7 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
         # Again in larger blocks, as a row may lie in two of them at most, and on one thread: errors then number rows.
         while True:
             try:
-                with reading(path, _CSV), _csv_text(path, held=held) as file:
+                with _reading_csv(path), _csv_text(path, held=held) as file:
                     return parse(file)
             except FileError as error:
                 if options.block_size >= _MOST_BLOCK or not isinstance(error.__cause__, pa.ArrowInvalid):
@@ -79,7 +79,7 @@ def open_csv(path: Path, separator: str | None = None) -> Content:
 def _csv_form(path: Path, separator: str | None) -> tuple[str, Any, Any]:
     """Return the separator of a CSV file, and how it is read and parsed."""
     mark = _as_character(separator) or ("\t" if path.name.lower().endswith((".tsv", ".tsv.gz")) else ",")
-    with reading(path, _CSV), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
+    with _reading_csv(path), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
         # A block must hold a whole line, and those of many classes are long.
         header = file.readline(_LONGEST_HEADER)
         _check_text(path, header)
@@ -91,11 +91,12 @@ def _csv_form(path: Path, separator: str | None) -> tuple[str, Any, Any]:
     # Before parsing: with decimal commas, the rows have other numbers of commas than the first.
     others = [other for other in _MARKS if mark.encode() not in header and other.encode() in header]
     if others:
-        word = "tab" if others[0] == "\t" else others[0]
+        has_commas = others[0] == ";" and re.search(rb'(^|;)\s*"?[-+]?\d+,\d', second) is not None
+        also = ", and its numbers have decimal commas" * has_commas
         raise FileError(
             f"{path} must have its columns separated by {_MARKS.get(mark, repr(mark))}; its first row has none, but "
-            f"{_MARKS[others[0]]}. Pass ",
-            *(Argument("separator", word), "."),
+            f"{_MARKS[others[0]]}{also}. Pass ",
+            *(Argument("separator", "csv2" if has_commas else "tab" if others[0] == "\t" else others[0]), "."),
         )
     if mark.encode() not in header and _has_spaced_columns(header, second):
         raise FileError(
@@ -126,11 +127,41 @@ def _check_text(path: Path, start: bytes) -> None:
     zeros = {"UTF-16LE": start[1::2].count(0), "UTF-16BE": start[::2].count(0)}
     likely = marks.get(start[:2]) or max(zeros, key=lambda encoding: zeros[encoding])
     if likely == "UTF-16" or 4 * zeros[likely] > len(start):
-        sure, new = "" if likely == "UTF-16" else "probably ", shlex.quote(f"utf-8-{path.name}")
-        raise FileError(
-            f"{path} must be text in UTF-8; it is {sure}{likely}. Save it as UTF-8 (Excel: CSV UTF-8), or convert it: "
-            f"iconv -f {likely} -t UTF-8 {shlex.quote(path.name)} > {new}"
-        )
+        raise _not_utf8_error(path, f"it is {'' if likely == 'UTF-16' else 'probably '}{likely}", likely)
+
+
+def _not_utf8_error(path: Path, what: str, encoding: str) -> FileError:
+    new = shlex.quote(f"utf-8-{path.name}")
+    return FileError(
+        f"{path} must be text in UTF-8; {what}. Save it as UTF-8 (Excel: CSV UTF-8), or convert it: "
+        f"iconv -f {encoding} -t UTF-8 {shlex.quote(path.name)} > {new}"
+    )
+
+
+@contextmanager
+def _reading_csv(path: Path) -> Iterator[None]:
+    """Name the first line that is not in UTF-8 in the error."""
+    try:
+        with reading(path, _CSV):
+            yield
+    except FileError as error:
+        if isinstance(error.__cause__, UnicodeDecodeError | pa.ArrowInvalid):
+            _check_lines(path, bytes.decode)
+        raise
+
+
+def _check_lines(path: Path, parse: Callable[[bytes], Any]) -> None:
+    """Raise with the first line of a file that is not in UTF-8, or that cannot be parsed as JSON."""
+    with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                parse(line)
+            except UnicodeDecodeError as failure:
+                what = f"line {number} is in another encoding, such as Windows-1252 (Latin-1)"
+                raise _not_utf8_error(path, what, "WINDOWS-1252") from failure
+            except ValueError as failure:
+                text = f"{path} must hold one JSON object in every line; line {number} holds none ({failure})."
+                raise FileError(f"{text} It may have been cut short or damaged; write it again.") from failure
 
 
 def csv_batches(
@@ -185,7 +216,7 @@ def _csv_records(
     types = {name: pa.string() if name in texts else pa.float64() for name in names}
     point = _decimal_point(separator)
     convert = csv.ConvertOptions(include_columns=list(names), column_types=types, decimal_point=point)
-    with reading(path, _CSV):
+    with _reading_csv(path):
         try:
             with _csv_text(path, held=False) as file, csv.open_csv(file, options, parse, convert) as reader:
                 yield from reader
@@ -423,13 +454,8 @@ def _reading_json(path: Path) -> Iterator[None]:
         with reading(path, _JSON):
             yield
     except FileError as error:
-        with gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
-            for number, line in enumerate(file if isinstance(error.__cause__, pa.ArrowInvalid) else (), 1):
-                try:
-                    json.loads(line if line.strip() else b"{}")
-                except ValueError as failure:
-                    text = f"{path} must hold one JSON object in every line; line {number} holds none ({failure})."
-                    raise FileError(f"{text} It may have been cut short or damaged; write it again.") from failure
+        if isinstance(error.__cause__, pa.ArrowInvalid):
+            _check_lines(path, lambda line: json.loads(line if line.strip() else b"{}"))
         raise
 
 

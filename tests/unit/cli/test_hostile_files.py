@@ -202,13 +202,24 @@ def test_damaged_lines_of_json_that_are_streamed_are_refused(calibrant, tmp_path
     assert "line 2 holds none" in " ".join(err.split())
 
 
-@pytest.mark.parametrize("text", ["prob_größe,prob_b,label\n.5,.5,b\n", "prob_a,prob_b,label\n.5,.5,größe\n"])
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("p.csv", "prob_größe,prob_b,label\n.5,.5,b\n", 1),
+        ("p.csv", "prob_a,prob_b,label\n.5,.5,a\n.5,.5,größe\n", 3),
+        ("p.jsonl", '{"probs": [0.5, 0.5], "label": 0}\n{"probs": [0.5, 0.5], "label": "größe"}\n', 2),
+    ],
+)
 @pytest.mark.parametrize("streamed", [[], ["--stream"]])
-def test_text_that_is_not_in_utf_8_is_refused_and_the_cure_is_named(calibrant, tmp_path, text, streamed):
-    (tmp_path / "p.csv").write_bytes(text.encode("latin-1"))
-    code, _, err = calibrant("evaluate", str(tmp_path / "p.csv"), *streamed)
+def test_text_that_is_not_in_utf_8_is_refused_by_its_line_and_the_cure_is_named(
+    calibrant, tmp_path, name, text, line, streamed
+):
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    code, _, err = calibrant("evaluate", str(tmp_path / name), *streamed)
     assert code == 2
-    assert "Excel calls it CSV UTF-8" in " ".join(err.split())
+    assert f"line {line} is in another encoding" in " ".join(err.split())
+    assert f"iconv -f WINDOWS-1252 -t UTF-8 {name} > utf-8-{name}" in " ".join(err.split())
+    assert "codec" not in err
 
 
 @pytest.mark.parametrize("marks", ["[]", "{}"])

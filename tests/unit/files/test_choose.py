@@ -316,6 +316,57 @@ def test_nothing_is_suggested_where_a_label_names_no_column(tmp_path):
         load(tmp_path / "forest.csv")
 
 
+def test_percentages_of_classes_that_the_labels_name_are_suggested(tmp_path):
+    (tmp_path / "forest.csv").write_text("cat;dog;animal\n94,1 %;5,9 %;cat\n20 %;80 %;dog\n")
+    with pytest.raises(FileError, match="kind='probs' and scores='cat,dog' and labels='animal'"):
+        load(tmp_path / "forest.csv", separator="csv2")
+
+
+@pytest.mark.parametrize(
+    ("rows", "given", "options"),
+    [
+        (
+            "id,p_fraud,is_fraud\n7,0.2,0\n8,0.9,1\n9,0.1,0\n",
+            {},
+            "positive='p_fraud', kind='probs' and labels='is_fraud'.",
+        ),
+        ("pd,default,weight\n0.2,bad,3.5\n0.9,good,1\n", {}, "positive='pd', kind='probs' and labels='default'."),
+        (
+            "pd,default,sex\n0.2,bad,f\n0.9,good,m\n",
+            {"labels": "default"},
+            "positive='pd', kind='probs' and labels='default'.",
+        ),
+        ("margin,y\n-1.5,0\n0.7,1\n", {}, "positive='margin', kind='logits' and labels='y'."),
+        ("id,p_fraud,is_fraud\n7,0.2,0\n8,0.9,1\n9,0.1,0\n", {"positive": "p_fraud"}, "Pass labels='is_fraud'."),
+        ("prob_a b,prob_é,city,name\n0.2,0.8,é,Ann\n0.6,0.4,é,Bob\n", {}, "Pass labels='city'."),
+        ("prob_1,prob_2,prob_3,stars\n0.2,0.7,0.1,2\n0.6,0.3,0.1,3\n", {}, "Pass labels='stars'."),
+    ],
+)
+def test_columns_are_suggested_by_their_values_where_only_one_is_like_them(rows, given, options, tmp_path):
+    (tmp_path / "p.csv").write_text(rows)
+    with pytest.raises(FileError, match=re.escape(options)):
+        load(tmp_path / "p.csv", **given)
+
+
+@pytest.mark.parametrize(
+    "rows", ["p,sex,y\n0.2,f,0\n0.9,m,1\n", "p,q,y\n0.2,0.3,0\n0.9,0.8,1\n", "amount,y\n12.5,0\n3.25,1\n"]
+)
+def test_no_columns_are_suggested_where_several_or_none_are_like_them(rows, tmp_path):
+    (tmp_path / "p.csv").write_text(rows)
+    with pytest.raises(FileError, match="Rename the intended one"):
+        load(tmp_path / "p.csv")
+
+
+def test_the_scores_of_one_of_two_models_in_a_file_are_suggested(tmp_path):
+    names = [f"{model}_prob_{name}" for model in ("old", "new") for name in ("cat", "dog")]
+    (tmp_path / "p.csv").write_text(f"{','.join(names)},label\n0.2,0.8,0.3,0.7,dog\n")
+    with pytest.raises(FileError, match=re.escape("pass scores='old_prob_*' (or scores='new_prob_*').")):
+        load(tmp_path / "p.csv")
+    loaded = load(tmp_path / "p.csv", scores="new_prob_*")
+    assert loaded.class_names == ("cat", "dog")
+    assert loaded.probs.tolist() == [[pytest.approx(0.3), pytest.approx(0.7)]]
+
+
 def test_names_with_commas_are_listed_with_commas(tmp_path):
     (tmp_path / "shoes.csv").write_text('"Boots, ankle",Sandal,"a,b,c",label\n0.5,0.25,0.25,Sandal\n')
     for scores in ("Boots, ankle,Sandal,a,b,c", ["Boots, ankle", "Sandal", "a,b,c"], "Boots, ankle:a,b,c"):

@@ -209,7 +209,7 @@ def test_separators(tmp_path, separator, mark):
 
 def test_decimal_commas_and_percent_signs_are_named(tmp_path):
     (tmp_path / "p.csv").write_text("prob_0;prob_1;label\n0,75;0,25;1\n")
-    with refused("must have its columns separated by commas", "Pass separator=';'", error=FileError):
+    with refused("must have its columns separated by commas", "Pass separator='csv2'", error=FileError):
         load(tmp_path / "p.csv")
     with refused(
         "got the text '0,75' at line 2. Write the decimal comma as a point", "separator='csv2'", error=FileError
