@@ -27,16 +27,16 @@ SOURCE = ROOT / "src" / "calibrant"
 
 @dataclass(frozen=True)
 class Bound:
-    """A number that must stay , or at least, what it is now, and what it should become."""
+    """A number that must stay at most, or at least, what it is now, and what it should become."""
 
     title: str
     now: float
     goal: float
-    side: Literal["", "at least"] = "at most"
+    side: Literal["at most", "at least"] = "at most"
 
     def holds(self, value: float) -> bool:
         """Return whether a measured value keeps to the bound."""
-        return value <= self.now if self.side == "" else value >= self.now
+        return value <= self.now if self.side == "at most" else value >= self.now
 
 
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way:
