@@ -118,8 +118,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             mode = stat.S_IMODE(partial.stat().st_mode) if kept is None else kept
             yield partial
+            _flush(partial, os.O_RDWR)  # Windows flushes what may be written
             partial.chmod(mode)  # also if a library has replaced the file by its own
-            _flush(partial)
             partial.replace(target)
     except OSError as error:
         parent = Path(path).parent
@@ -128,7 +128,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise FileError(f"{os.fspath(path)} could not be written: {error.strerror or error}. {advice}") from error
     # The file is in place; some file systems cannot flush folders.
     with contextlib.suppress(OSError):
-        _flush(target.parent)
+        _flush(target.parent, os.O_RDONLY)
 
 
 @contextmanager
@@ -156,9 +156,9 @@ def _mode_of(target: Path) -> int | None:
     return stat.S_IMODE(target.stat().st_mode)
 
 
-def _flush(path: Path) -> None:
+def _flush(path: Path, access: int) -> None:
     """Force a file or a folder to disk."""
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, access)
     try:
         os.fsync(handle)
     finally:

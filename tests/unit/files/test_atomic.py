@@ -1,5 +1,6 @@
 """A write is whole or did not happen."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -169,3 +170,19 @@ def test_many_writers_in_one_folder_take_nothing_from_each_other(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(write, "abcdefgh"))
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == [f"{name} 49" for name in "abcdefgh"]
+
+
+def test_what_is_flushed_may_be_written_as_windows_asks(tmp_path, monkeypatch):
+    fcntl, flush = pytest.importorskip("fcntl"), os.fsync
+
+    def flush_as_windows(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise PermissionError  # no folder can be opened there
+        if fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flush(handle)
+
+    monkeypatch.setattr(os, "fsync", flush_as_windows)
+    save(OLD, tmp_path / "a.npz")
+    save(NEW, tmp_path / "a.npz")
+    assert len(load(tmp_path / "a.npz")) == 500
