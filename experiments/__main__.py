@@ -9,6 +9,7 @@ from pathlib import Path
 from calibrant import catalogue
 from calibrant.datasets import download
 from calibrant.errors import InputError
+from calibrant.text import accept_all_signs
 from experiments.conclusions import PAGE, page_of_results
 from experiments.dark_side.study import DARK_SIDE_STUDY
 from experiments.earlier import EARLIER
@@ -76,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     """Read the arguments and do what they ask; the exit status is 0 where everything is as it should be."""
+    accept_all_signs(sys.stdout)
     given = parser().parse_args(arguments)
     try:
         _check_quick(given)

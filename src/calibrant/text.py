@@ -1,10 +1,13 @@
 """Write numbers and names as text: counts, percentages, lists, and names that are safe to show."""
 
+import codecs
+import io
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from os.path import commonprefix
+from typing import TextIO
 
 # Control characters, direction marks, line and paragraph separators, surrogates.
 _HIDDEN = {"Cc", "Cf", "Zl", "Zp", "Cs"}
@@ -14,6 +17,10 @@ _JOINERS = "\u200c\u200d"  # inside words of some languages, and inside emoji
 _MARKS = re.compile(r"[\\`*\[\]|~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _LINE_START = re.compile(r"^(\s*)([#>+=-]|\d+(?=[.)](?:\s|$)))")
+
+# Plain signs, as wide as those of the first line where there are such, for tables.
+_SIGNS = dict(zip("✓✗•→←…−–▼▲↓↑×“”‘’·\xa0", "+x*><~--v^v^x\"\"''- ", strict=True))
+_SIGNS |= {"≥": ">=", "≤": "<=", "±": "+-", "‖": "||", "δ": "delta", "γ": "gamma", "λ": "lambda"}
 
 
 def terminal_text(text: object, *, lines: bool = False) -> str:
@@ -26,6 +33,22 @@ def terminal_text(text: object, *, lines: bool = False) -> str:
         char if char in kept or unicodedata.category(char) not in _HIDDEN else char.encode("unicode_escape").decode()
         for char in shown
     )
+
+
+def accept_all_signs(stream: TextIO) -> None:
+    """Let a stream write signs that its encoding lacks, such as a pipe's on Windows, by others like them."""
+    if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+        codecs.register_error("calibrant", _plain)
+        stream.reconfigure(errors="calibrant")
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Replace characters that cannot be encoded by signs like them, or by their numbers."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    numbered = (char.encode("ascii", "backslashreplace").decode() for char in missing)
+    return "".join(_SIGNS.get(char, number) for char, number in zip(missing, numbered, strict=True)), error.end
 
 
 def without_middle(name: str, longest: int = 40) -> str:

@@ -32,6 +32,7 @@ from calibrant.cli import (
 )
 from calibrant.cli.options import CommandWithExamples, with_groups_expanded
 from calibrant.errors import Argument, CalibrantError, CalibrantWarning
+from calibrant.text import accept_all_signs, terminal_text
 
 app = typer.Typer(
     name="calibrant",
@@ -116,6 +117,8 @@ def _as_option(argument: Argument) -> str:
 def run() -> None:
     """Run the command line: exit code 0 for success, 1 if a gate of ``evaluate`` fails, 2 for bad input."""
     warnings.formatwarning = _format_warning
+    for stream in (sys.stdout, sys.stderr):
+        accept_all_signs(stream)
     try:
         app(prog_name="calibrant")
     except Exception as error:
@@ -124,8 +127,6 @@ def run() -> None:
             _exit_unwritable(error)
         if not isinstance(error, CalibrantError):
             raise
-        from calibrant.text import terminal_text
-
         message = f"calibrant: {terminal_text(error.message(_as_option))}"
         if sys.stderr.isatty():
             width = shutil.get_terminal_size().columns

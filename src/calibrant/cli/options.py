@@ -297,7 +297,7 @@ class ReportOptions:
         from calibrant.report import to_json, to_markdown, write
 
         if self.json == _STANDARD_OUTPUT:
-            sys.stdout.write(to_json(page))
+            sys.stdout.write(to_json(page, ascii_only=sys.stdout.encoding.lower() != "utf-8"))
         elif self.json is not None:
             written.append(write(page, self.json, form="json"))
         if self.markdown is not None:

@@ -351,6 +351,6 @@ def document(schema: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"schema": schema, "calibrant": __version__, **plain}
 
 
-def to_json(page: Page) -> str:
-    """Return the data of a page as JSON."""
-    return json.dumps(page.data(), indent=2, ensure_ascii=False) + "\n"
+def to_json(page: Page, *, ascii_only: bool = False) -> str:
+    """Return the data of a page as JSON; with ``ascii_only`` other characters are escaped."""
+    return json.dumps(page.data(), indent=2, ensure_ascii=ascii_only) + "\n"

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import io
 import json
 import os
 import re
@@ -451,6 +452,24 @@ def test_json_on_standard_output_stands_there_alone(calibrant, files, tmp_path, 
     assert (code, out) == (2, "")
     assert "standard output" in err
     assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_output_that_cannot_hold_every_sign_has_others_like_them(calibrant, tmp_path, monkeypatch, encoding):
+    table = "prob_北,prob_naïve,label\n" + "0.9,0.1,naïve\n0.2,0.8,naïve\n" * 30
+    (tmp_path / "odd.csv").write_text(table, encoding="utf-8")
+    evaluate = ("evaluate", tmp_path / "odd.csv", "--resamples", 100, "--full")
+    for more in ([], ["--json", "-"]):
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+        assert calibrant(*evaluate, *more)[0] == 0
+        sys.stdout.flush()
+        text = sys.stdout.buffer.getvalue().decode(encoding)
+        if more:
+            assert "北" in json.dumps(json.loads(text), ensure_ascii=False)
+        else:
+            name, arrow = ("北", "→") if encoding == "utf-8" else ("\\u5317", ">")
+            assert name in text
+            assert f"\n{arrow} No sample is" in text
 
 
 def test_a_pipe_is_refused_as_one(calibrant, tmp_path):
