@@ -386,6 +386,30 @@ class ShiftPanel:
     rows: tuple[ShiftRow, ...]  # by set, then by candidate, then by map
     levels: tuple[ShiftLevel, ...]  # means over corruptions, the clean samples (severity 0) first
 
+    @property
+    def candidates(self) -> list[str]:
+        """Names of the candidates, the baseline first."""
+        return sorted(dict.fromkeys(row.candidate for row in self.rows), key=lambda name: name != self.baseline)
+
+    @property
+    def levels_by_source(self) -> dict[ShiftSource, dict[tuple[str, str, int], ShiftLevel]]:
+        """The levels by source, then by candidate, map and rising severity."""
+        levels: dict[ShiftSource, dict[tuple[str, str, int], ShiftLevel]] = {level.source: {} for level in self.levels}
+        for level in self.levels:
+            levels[level.source][level.candidate, level.map, level.severity] = level
+        return levels
+
+    @property
+    def sets_without_severity(self) -> list[ShiftSummary]:
+        """The clean samples, and the files that are one set each."""
+        return [summary for summary in self.sets if summary.severity is None]
+
+    def rows_of(self, summary: ShiftSummary) -> dict[tuple[str, str], ShiftRow]:
+        """Return the rows of a set by candidate and map."""
+        key = (summary.shift, summary.source, summary.severity)
+        rows = (row for row in self.rows if (row.shift, row.source, row.severity) == key)
+        return {(row.candidate, row.map): row for row in rows}
+
 
 def shift_panel(
     evaluated: Evaluated,

@@ -212,10 +212,7 @@ def _legend(panel: ShiftPanel) -> str:
 
 
 def _by_severity(panel: ShiftPanel) -> Iterator[Table]:
-    for source in dict.fromkeys(level.source for level in panel.levels):
-        levels = {
-            (level.candidate, level.map, level.severity): level for level in panel.levels if level.source == source
-        }
+    for levels in panel.levels_by_source.values():
         severities = sorted({severity for _, _, severity in levels})
         header = ["candidate", "map", *(f"severity {severity}" if severity else CLEAN for severity in severities)]
         names = next(level.shifts for level in levels.values() if level.severity)
@@ -229,19 +226,17 @@ def _by_severity(panel: ShiftPanel) -> Iterator[Table]:
 
 def _by_corruption(panel: ShiftPanel) -> Iterator[Table]:
     """Yield the ECE under each corruption at the most severe level."""
-    for source in dict.fromkeys(level.source for level in panel.levels):
-        of_source = [summary for summary in panel.sets if summary.source == source and summary.severity is not None]
-        severity = max(summary.severity or 0 for summary in of_source)
-        names = [summary.shift for summary in of_source if summary.severity == severity]
-        of_severity = [row for row in panel.rows if (row.source, row.severity) == (source, severity)]
-        texts = {(row.candidate, row.map, row.shift): _with_direction(row) for row in of_severity}
+    for source, levels in panel.levels_by_source.items():
+        severity = max(severity for _, _, severity in levels)
+        worst = [summary for summary in panel.sets if (summary.source, summary.severity) == (source, severity)]
+        by_shift = [panel.rows_of(summary) for summary in worst]
         rows = [
-            [code(candidate), name, *(texts[candidate, name, shift] for shift in names)]
+            [code(candidate), name, *(_with_direction(of_shift[candidate, name]) for of_shift in by_shift)]
             for candidate, name in _pairs(panel, (UNCALIBRATED, TEMPERATURE))
         ]
-        if len(names) > 1:
-            title = f"ECE at severity {severity}, by corruption"
-            yield table(["candidate", "map", *names], rows, text=(0, 1), title=title)
+        if len(worst) > 1:
+            header = ["candidate", "map", *(summary.shift for summary in worst)]
+            yield table(header, rows, text=(0, 1), title=f"ECE at severity {severity}, by corruption")
 
 
 def _with_direction(row: ShiftRow) -> str:
@@ -250,8 +245,8 @@ def _with_direction(row: ShiftRow) -> str:
 
 def _by_file(panel: ShiftPanel) -> Iterator[Table]:
     header = ["candidate", "map", *_OF_FILE, "ece since clean", "confidence − accuracy"]
-    for summary, of_file in _files(panel):
-        rows: list[Row] = []
+    for summary in _files(panel):
+        rows, of_file = list[Row](), panel.rows_of(summary)
         for key in _pairs(panel, panel.maps):
             row = of_file[key]
             cells = [_cells(row)[metric].cell() for metric in _OF_FILE]
@@ -261,18 +256,13 @@ def _by_file(panel: ShiftPanel) -> Iterator[Table]:
         yield table(header, rows, text=(0, 1, len(header) - 1), title=title)
 
 
-def _files(panel: ShiftPanel) -> Iterator[tuple[ShiftSummary, dict[tuple[str, str], ShiftRow]]]:
-    """Yield the sets of files without severities, each with its rows by candidate and map."""
-    for summary in panel.sets:
-        if summary.severity is None and summary.source != CLEAN:
-            rows = [row for row in panel.rows if (row.shift, row.source) == (summary.shift, summary.source)]
-            yield summary, {(row.candidate, row.map): row for row in rows}
+def _files(panel: ShiftPanel) -> list[ShiftSummary]:
+    return [summary for summary in panel.sets_without_severity if summary.source != CLEAN]
 
 
 def _pairs(panel: ShiftPanel, maps: Sequence[str]) -> list[tuple[str, str]]:
     """Return all pairs of a candidate and a map, those of the baseline first."""
-    names = sorted(dict.fromkeys(row.candidate for row in panel.rows), key=lambda name: name != panel.baseline)
-    return [(candidate, name) for candidate in names for name in maps]
+    return [(candidate, name) for candidate in panel.candidates for name in maps]
 
 
 # The shift in short: clean samples beside the most severe level of corruptions, and beside each file.
@@ -296,9 +286,9 @@ def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
     """Return the most severe level of corruptions made here, of those in files, and every file without severities."""
     clean = {(row.candidate, row.map): row.metrics for row in panel.rows if row.source == CLEAN}
     shifts = []
-    for source in dict.fromkeys(level.source for level in panel.levels):
-        severity = max(level.severity for level in panel.levels if level.source == source)
-        levels = [level for level in panel.levels if (level.source, level.severity) == (source, severity)]
+    for source, by_severity in panel.levels_by_source.items():
+        severity = max(severity for _, _, severity in by_severity)
+        levels = [level for level in by_severity.values() if level.severity == severity]
         names = levels[0].shifts
         several = f"{len(names)} corruptions of files" if source == "file" else f"{len(names)} corruptions"
         named = names[0] if len(names) == 1 else several
@@ -307,8 +297,8 @@ def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
             for level in levels
         }
         shifts.append(UnderShift(f"{named} at severity {severity}", lines))
-    for summary, rows in _files(panel):
-        lines = {key: _ShiftLine(clean[key], _cells(row)) for key, row in rows.items()}
+    for summary in _files(panel):
+        lines = {key: _ShiftLine(clean[key], _cells(row)) for key, row in panel.rows_of(summary).items()}
         shifts.append(UnderShift(f"{summary.shift} ({counted(summary.n, 'sample')})", lines))
     return shifts
 

@@ -165,7 +165,7 @@ def diagnosis_charts(record: Diagnosis) -> dict[str, Any]:
     verdicts = {verdict.candidate: verdict for verdict in record.verdicts}
     gaps = {(entry.candidate, entry.map): entry for entry in record.directions}
     candidates = []
-    for candidate in sorted(record.candidates, key=lambda candidate: candidate.name != record.baseline):
+    for candidate in sorted(record.candidates, key=lambda one: one.name != record.baseline):
         error, verdict = errors[candidate.name], verdicts.get(candidate.name)
         sides = {"ece": "ece_after_temperature", "raw": "raw_ece", "auroc": "auroc", "accuracy": "accuracy"}
         candidates.append({
@@ -270,28 +270,25 @@ def _curves(record: Diagnosis) -> Iterator[dict[str, Any]]:
 
 def _shift_curves(panel: ShiftPanel) -> Iterator[dict[str, Any]]:
     """Yield metrics over severities, by source, and on the files without severities."""
-    candidates = sorted(dict.fromkeys(row.candidate for row in panel.rows), key=lambda name: name != panel.baseline)
 
     def groups(xs: Sequence[int], metrics_of: Callable[[str, str, int], Mapping[str, Spread]]) -> list[dict[str, Any]]:
         return [
             _group(f"{words}, {name}", [
-                _series(candidate, xs, [metrics_of(candidate, name, x)[metric] for x in xs]) for candidate in candidates
+                _series(one, xs, [metrics_of(one, name, x)[metric] for x in xs]) for one in panel.candidates
             ])
             for metric, words in _METRICS.items()
             for name in panel.maps
         ]  # fmt: skip
 
-    for source in dict.fromkeys(level.source for level in panel.levels):
-        of_source = [level for level in panel.levels if level.source == source]
-        levels = {(level.candidate, level.map, level.severity): level for level in of_source}
+    for levels in panel.levels_by_source.values():
         severities = sorted({severity for _, _, severity in levels})
         names = next(level.shifts for level in levels.values() if level.severity)
         lines = groups(severities, lambda name, map_, x, levels=levels: levels[name, map_, x].metrics)  # type: ignore[misc]
         yield _curve(f"Under shift, mean over {', '.join(names)}", "Severity (0: clean)", lines)
-    sets = [summary for summary in panel.sets if summary.severity is None]
+    sets = panel.sets_without_severity
     if len(sets) > 1:  # the clean samples, and others
-        rows = {(row.candidate, row.map, row.shift, row.source): row.metrics for row in panel.rows}
-        lines = groups(range(len(sets)), lambda name, map_, x: rows[name, map_, sets[x].shift, sets[x].source])
+        rows = [panel.rows_of(summary) for summary in sets]
+        lines = groups(range(len(sets)), lambda name, map_, x: rows[x][name, map_].metrics)
         yield _curve("On files of shifted images", "", lines) | {
             "names": [terminal_text(summary.shift) for summary in sets]
         }

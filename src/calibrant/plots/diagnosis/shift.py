@@ -38,16 +38,16 @@ def plot_shift(
     Raises:
         InputError: If no set of this source has a severity.
     """
-    levels: dict[str, dict[str, list[ShiftLevel]]] = {}
-    for level in panel.levels:
-        if level.source == source and level.map in _LANES:
-            levels.setdefault(level.candidate, {}).setdefault(level.map, []).append(level)
+    of_source, levels = panel.levels_by_source.get(source, {}), dict[str, dict[str, list[ShiftLevel]]]()
+    for (candidate, name, _), level in of_source.items():
+        if name in _LANES:
+            levels.setdefault(candidate, {}).setdefault(name, []).append(level)
     if not levels:
         raise InputError(f"a set of source {source!r} must have severities to be drawn over them; none has.")
     colours = layout.theme_named(theme)
     looks = panels.map_looks((UNCALIBRATED, TEMPERATURE), colours, oracle=False)
     grid = panels.panel_grid(list(levels), colours, figure=figure, heights=tuple(_HEIGHTS.values()))
-    shifts = list(dict.fromkeys(name for level in panel.levels if level.source == source for name in level.shifts))[1:]
+    shifts = list(dict.fromkeys(name for level in of_source.values() for name in level.shifts))[1:]
     over = f"mean over {len(shifts)} corruptions" if len(shifts) > 1 else str(shifts[0]).replace("_", " ")
     accuracy: Look = {"color": colours.ink, "linewidth": 1.6}
     handles: list[Line2D] = [look.handle(lined=True) for look in looks]
@@ -116,7 +116,7 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
     Raises:
         InputError: If all sets have severities.
     """
-    sets = [summary for summary in panel.sets if summary.severity is None]
+    sets = panel.sets_without_severity
     if len(sets) < 2:  # the clean samples and another
         raise InputError("a shifted set must have no severities to be drawn beside the clean samples; there is none.")
     colours = layout.theme_named(theme)
@@ -139,13 +139,11 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
             ax = figure.add_subplot(grid[1 + line, column], sharex=shared)
             shared = shared or ax
             layout.row_axes(ax, colours, short if not column else [""] * len(names))
-            for row in panel.rows:
-                if (row.shift, row.source, row.severity) != (summary.shift, summary.source, summary.severity):
-                    continue
-                y, spread = names.index(row.candidate), row.metrics[metric]
-                if metric != "accuracy" and row.map in _LANES:
-                    panels.draw_mark(ax, y + _LANES[row.map], spread, looks[row.map])
-                elif metric == "accuracy" and row.map == UNCALIBRATED:
+            for (candidate, name), row in panel.rows_of(summary).items():
+                y, spread = names.index(candidate), row.metrics[metric]
+                if metric != "accuracy" and name in _LANES:
+                    panels.draw_mark(ax, y + _LANES[name], spread, looks[name])
+                elif metric == "accuracy" and name == UNCALIBRATED:
                     panels.draw_mark(ax, y, spread, accuracy)
             ax.tick_params(labelbottom=line == len(sets) - 1)
             if not column:
