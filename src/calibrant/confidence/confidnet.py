@@ -225,7 +225,7 @@ class ConfidNet:
             parts = [_gathered(predictions, features) for predictions, features in batches]
             return _Gathered(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
-        head, encoder = self._fit(gather, progress, model, source, layer, augment, validation)
+        head, encoder = self._fit(gather, progress, _Network(model, source, layer, augment), validation)
         return LearnedConfidence(model, head, encoder=encoder, layer=layer)
 
     def fit_features(
@@ -250,10 +250,7 @@ class ConfidNet:
         self,
         gather: Callable[[], _Gathered],
         progress: Progress | None,
-        model: nn.Module | None = None,
-        source: SampleSource | None = None,
-        layer: str | None = None,
-        augment: Augment | None = None,
+        network: "_Network | None" = None,
         validation: object = None,
     ) -> tuple[ConfidenceHead, nn.Module | None]:
         """Return the fitted head, and the fine-tuned encoder where there is a better one than the classifier's."""
@@ -261,57 +258,22 @@ class ConfidNet:
         if progress is not None and not callable(progress):
             raise InputError(f"progress must be a function of a text and a number; got {progress!r}.")
         encoder, fine_tuned = None, 0
-        held = nullcontext() if model is None or augment is None else frozen(model)
+        augmented = network is not None and network.augment is not None
+        held = frozen(network.model) if network is not None and augmented else nullcontext()
         with torch.inference_mode(mode=False), torch.enable_grad(), held:  # the caller may have switched gradients off
-            known = gather()
-            parts = (
-                split_samples(known.correct, self.held_out, criterion=self.choose_by, seed=self.seed)
-                if validation is None
-                else split_by_number(known.correct, validation, criterion=self.choose_by)
-            )
-            head = ConfidenceHead(known.features.shape[1], layers=self.layers, units=self.units, seed=self.seed)
-            head.to(known.features.device)
-            target = known.target.to(next(head.parameters()).dtype)
-
-            def from_features(chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-                return ((head(known.features[some]), target[some]) for some in chosen.split(self.batch_size))
-
-            def from_inputs(
-                chosen: Tensor, encoder: nn.Module | None = None, augment: Augment | None = None
-            ) -> Iterator[tuple[Tensor, Tensor]]:
-                assert model is not None
-                assert source is not None
-                batches = source.read(chosen.cpu(), self.batch_size)
-                for some, (inputs, labels, _) in zip(chosen.split(self.batch_size), batches, strict=True):
-                    seen, wanted, features = to_device(inputs, device_of(head)), target[some], None
-                    if augment is not None:
-                        n, seen = len(seen), augment(seen)
-                        if not isinstance(seen, Tensor) or len(seen) != n:
-                            got = f"shape {tuple(seen.shape)}" if isinstance(seen, Tensor) else type(seen).__name__
-                            raise InputError(f"augment must return as many inputs as it receives, {n}; got {got}.")
-                        with torch.no_grad():
-                            logits, features = logits_and_features(model, seen, layer)
-                            probs = to_working_precision(logits).softmax(dim=1)
-                            wanted = probs.gather(1, labels.to(probs.device)[:, None])[:, 0].to(target)
-                    if encoder is not None:
-                        features = features_of(encoder, seen, layer)
-                    yield head(features), wanted
-
-            fitted_on = from_features if augment is None else partial(from_inputs, augment=augment)
-            epoch, value = self._train([head], fitted_on, from_features, known, parts, progress)
-            if self.fine_tune_epochs and model is not None:
-                tuned = encoder_copy(model, trained=True, layer=layer)
-                of_tuned = partial(from_inputs, encoder=tuned)
-                fine_tuned, value = self._train(
-                    [head, tuned], partial(of_tuned, augment=augment), of_tuned, known, parts, progress, value
-                )
+            run = _HeadFit(self, gather(), validation, progress)
+            from_inputs = partial(run.from_inputs, network, augmented=augmented)
+            epoch, value = run.train([run.head], from_inputs if augmented else run.from_features, run.from_features)
+            if self.fine_tune_epochs and network is not None:
+                tuned = encoder_copy(network.model, trained=True, layer=network.layer)
+                through_both = partial(from_inputs, encoder=tuned)
+                held_out_of = partial(through_both, augmented=False)
+                fine_tuned, value = run.train([run.head, tuned], through_both, held_out_of, value)
                 tuned.requires_grad_(requires_grad=False).zero_grad()
                 encoder = tuned if fine_tuned else None
-        held_out = parts[1].to(known.target.device)
-        softmax = held_out_value(
-            self.choose_by, known.softmax_log_odds[held_out], known.target[held_out], known.correct[held_out]
-        )
-        choice = ChosenEpoch(epoch, self.epochs, fine_tuned, self.choose_by, value, softmax, len(held_out))
+        head, known = run.head, run.known
+        softmax = run.value(known.softmax_log_odds[run.held_out])
+        choice = ChosenEpoch(epoch, self.epochs, fine_tuned, self.choose_by, value, softmax, len(run.held_out))
         no_mistake = _NO_MISTAKE if known.correct.all() else None
         notes = choice.notes() if no_mistake is None else (*choice.notes(), no_mistake)
         if (reason := no_mistake or choice.warning) is not None:
@@ -321,32 +283,84 @@ class ConfidNet:
         head.eval().requires_grad_(requires_grad=False).zero_grad()
         return head, encoder
 
-    def _train(
-        self,
-        modules: Sequence[nn.Module],
-        fitted_on: _Batches,
-        held_out_of: _Batches,
-        known: _Gathered,
-        parts: tuple[Tensor, Tensor],
-        progress: Progress | None,
-        value: float | None = None,
+
+class _Network(NamedTuple):
+    """A classifier, its samples, and how the inputs of those that the head is fitted on vary."""
+
+    model: nn.Module
+    source: SampleSource
+    layer: str | None
+    augment: Augment | None
+
+
+@final
+class _HeadFit:
+    """A head in training: what is known of the samples, and which of them are held out."""
+
+    def __init__(self, method: ConfidNet, known: _Gathered, validation: object, progress: Progress | None) -> None:
+        self._method, self.known, self._progress = method, known, progress
+        self._fitted, held_out = (
+            split_samples(known.correct, method.held_out, criterion=method.choose_by, seed=method.seed)
+            if validation is None
+            else split_by_number(known.correct, validation, criterion=method.choose_by)
+        )
+        self.held_out = held_out.to(known.target.device)
+        self.head = ConfidenceHead(
+            known.features.shape[1], layers=method.layers, units=method.units, seed=method.seed
+        ).to(known.features.device)
+        self._target = known.target.to(next(self.head.parameters()).dtype)
+
+    def value(self, log_odds: Tensor) -> float:
+        """Return the criterion of the choice for log-odds of the held-out samples."""
+        known, rows = self.known, self.held_out
+        return held_out_value(self._method.choose_by, log_odds, known.target[rows], known.correct[rows])
+
+    def from_features(self, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield log-odds and targets of batches of samples, from the features of the frozen classifier."""
+        return (
+            (self.head(self.known.features[some]), self._target[some]) for some in chosen.split(self._method.batch_size)
+        )
+
+    def from_inputs(
+        self, network: _Network | None, chosen: Tensor, *, encoder: nn.Module | None = None, augmented: bool
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the same from the inputs: augmented ones, or through an encoder that is fine-tuned."""
+        assert network is not None
+        batches = network.source.read(chosen.cpu(), self._method.batch_size)
+        for some, (inputs, labels, _) in zip(chosen.split(self._method.batch_size), batches, strict=True):
+            seen, wanted, features = to_device(inputs, device_of(self.head)), self._target[some], None
+            if augmented and network.augment is not None:
+                n, seen = len(seen), network.augment(seen)
+                if not isinstance(seen, Tensor) or len(seen) != n:
+                    got = f"shape {tuple(seen.shape)}" if isinstance(seen, Tensor) else type(seen).__name__
+                    raise InputError(f"augment must return as many inputs as it receives, {n}; got {got}.")
+                with torch.no_grad():
+                    logits, features = logits_and_features(network.model, seen, network.layer)
+                    probs = to_working_precision(logits).softmax(dim=1)
+                    wanted = probs.gather(1, labels.to(probs.device)[:, None])[:, 0].to(self._target)
+            if encoder is not None:
+                features = features_of(encoder, seen, network.layer)
+            yield self.head(features), wanted
+
+    def train(
+        self, modules: Sequence[nn.Module], fitted_on: _Batches, held_out_of: _Batches, value: float | None = None
     ) -> tuple[int, float]:
         """Train the head, or the head and an encoder; return the epoch that is best on held-out samples, and its value.
 
         Its weights are left, those of the first of equals. Each batch of ``fitted_on`` follows the step of the one
         before. ``value`` is that of the current weights, epoch 0, if they may be the best.
         """
-        name, epochs, rate, before = "head", self.epochs, self.learning_rate, 0
+        method, device = self._method, self.known.target.device
+        name, epochs, rate, before = "head", method.epochs, method.learning_rate, 0
         if len(modules) > 1:
-            name, epochs, rate, before = "fine-tuning", self.fine_tune_epochs, self.fine_tune_learning_rate, self.epochs
-        device, fitted = known.target.device, parts[0]
-        held_out = parts[1].to(device)
+            name, epochs, before = "fine-tuning", method.fine_tune_epochs, method.epochs
+            rate = method.fine_tune_learning_rate
         tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
         best, kept = 0, [tensor.detach().clone() for tensor in tensors]
         optimiser = torch.optim.Adam([weights for module in modules for weights in module.parameters()], lr=rate)
-        order = torch.Generator().manual_seed(self.seed)
+        order = torch.Generator().manual_seed(method.seed)
         for epoch in range(1, epochs + 1):
-            shuffled = fitted[torch.randperm(len(fitted), generator=order)].to(device)
+            shuffled = self._fitted[torch.randperm(len(self._fitted), generator=order)].to(device)
             total = torch.zeros((), device=device)
             for log_odds, target in fitted_on(shuffled):
                 loss = mse_loss(log_odds.sigmoid(), target)
@@ -355,18 +369,18 @@ class ConfidNet:
                 optimiser.step()
                 total += loss.detach() * len(target)
             with torch.no_grad():
-                log_odds = torch.cat([batch for batch, _ in held_out_of(held_out)])
+                log_odds = torch.cat([batch for batch, _ in held_out_of(self.held_out)])
             if not log_odds.isfinite().all():
                 raise FitError(
                     f"training must give finite confidences; in epoch {epoch} some were not. Take a lower learning "
                     "rate, or bring the features to a size of about one."
                 )
-            now = held_out_value(self.choose_by, log_odds, known.target[held_out], known.correct[held_out])
-            if value is None or is_better(self.choose_by, now, value):
+            now = self.value(log_odds)
+            if value is None or is_better(method.choose_by, now, value):
                 best, value, kept = epoch, now, [tensor.detach().clone() for tensor in tensors]
-            if progress is not None:
-                detail = f"squared error {float(total) / len(shuffled):.3g}, held out {self.choose_by} {now:.3g}"
-                progress(f"{name}, epoch {epoch} of {epochs}: {detail}", before + epoch)
+            if self._progress is not None:
+                detail = f"squared error {float(total) / len(shuffled):.3g}, held out {method.choose_by} {now:.3g}"
+                self._progress(f"{name}, epoch {epoch} of {epochs}: {detail}", before + epoch)
         with torch.no_grad():
             for tensor, at_best in zip(tensors, kept, strict=True):
                 tensor.copy_(at_best)
