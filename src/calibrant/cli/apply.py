@@ -1,8 +1,8 @@
 """``calibrant apply``: calibrate a file of predictions with a saved map."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
@@ -58,7 +58,7 @@ def apply(
     if not is_one or (files[0].is_file() and scale.streams(Source.find(files))):
         _apply_to_many(map_file, files, out, features, given, scale, is_one=is_one)
         return
-    from calibrant.files import load_features, read_map_file
+    from calibrant.files import load_features
     from calibrant.files.save import load_scores, save_score_batches, writable_suffix
     from calibrant.maps import Map
 
@@ -69,11 +69,9 @@ def apply(
     err = standard_error()
     with print_warnings(err, except_for=Caveat.floored_labels), spinner(err) as stage:
         stage(f"reading {file}")
-        saved = None if temperature else read_map_file(map_file)
+        chosen = _ChosenMap.read(map_file, temperature)
         loaded = load_scores(file, _reading(given))
-        predictions = loaded.predictions
-        fitted = _map_for(loaded, file, saved=saved, temperature=temperature, map_file=map_file)
-        method = _method(saved, map_file)
+        predictions, fitted, method = loaded.predictions, chosen.map_for(loaded, file), chosen.method
         stage(f"calibrating {counted(len(predictions), 'sample')}")
         if isinstance(fitted, Map):
             options.refuse_features(features, method)
@@ -101,10 +99,8 @@ def _apply_to_many(
 ) -> None:
     """Calibrate files one by one, in other processes if asked to, and large ones some rows at a time."""
     import hashlib
-    from functools import partial
 
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
-    from calibrant.files import read_map_file
     from calibrant.maps import Map
     from calibrant.scale.apply import Target, apply_to_shards, targets
 
@@ -117,25 +113,24 @@ def _apply_to_many(
     inputs = [*source.paths, *([] if temperature else [map_file])]
     if is_one:
         options.check_output(out, inputs)
-        chosen = [Target(source.shards[0], out)]
+        files_out = [Target(source.shards[0], out)]
     else:
         options.check_folder(out)
-        chosen = targets(source.shards, out, sources=files)
+        files_out = targets(source.shards, out, sources=files)
     err, console = standard_error(), standard_output()
     with print_warnings(err), spinner(err) as stage:
         stage(f"reading {source.name}")
-        saved = None if temperature else read_map_file(map_file)
-        method = _method(saved, map_file)
-        if saved is not None and not isinstance(saved.map, Map):
+        chosen = _ChosenMap.read(map_file, temperature)
+        method = chosen.method
+        if chosen.saved is not None and not isinstance(chosen.saved.map, Map):
             raise InputError(f"{method} must be applied to one file in memory, with its features; these are several.")
         options.refuse_features(features, method)
-        map_for = partial(_map_for, saved=saved, temperature=temperature, map_file=map_file)
         content = str(map_file).encode() if temperature else map_file.read_bytes()
         reading = replace(_reading(given), labels_needed=False)
         with scale.started() as engine:
             applied = apply_to_shards(
-                chosen,
-                map_for,
+                files_out,
+                chosen.map_for,
                 scale.plan(source.shards, reading, None, "test"),
                 identity=f"{hashlib.sha256(content).hexdigest()}/{reading}",
                 engine=engine,
@@ -169,29 +164,51 @@ def _is_one_source(path: Path) -> bool:
     return path.is_file() or not any(mark in str(path) for mark in "*?[")
 
 
-def _method(saved: "MapFile | None", map_file: Path) -> str:
-    return terminal_text(map_file if saved is None else saved.document["method"] or saved.document["map"]["kind"])
+@final
+@dataclass(frozen=True)
+class _ChosenMap:
+    """The map that was named: that of a file, or a temperature in its place."""
 
+    name: Path
+    saved: "MapFile | None"
+    temperature: "TemperatureScaling | None"
 
-def _map_for(
-    loaded: "ScoresFile",
-    file: Path,
-    *,
-    saved: "MapFile | None",
-    temperature: "TemperatureScaling | None",
-    map_file: Path,
-) -> Any:
-    """Return the map for the scores of a file, checked against them."""
-    import torch
+    @classmethod
+    def read(cls, name: Path, temperature: "TemperatureScaling | None") -> "_ChosenMap":
+        from calibrant.files import read_map_file
 
-    from calibrant.maps import Scale
+        return cls(name, None if temperature else read_map_file(name), temperature)
 
-    if saved is None:
-        assert temperature is not None
-        number = torch.tensor(temperature.value, dtype=torch.float64)
-        return Scale(number, n_classes=loaded.predictions.n_classes)
-    _check_map(saved, loaded, map_file=map_file, file=file)
-    return saved.map
+    @property
+    def method(self) -> str:
+        document = None if self.saved is None else self.saved.document
+        return terminal_text(self.name if document is None else document["method"] or document["map"]["kind"])
+
+    def map_for(self, loaded: "ScoresFile", file: Path) -> Any:
+        """Return the map for the scores of a file, checked against them; a warning if it was fitted on other scores."""
+        import torch
+
+        from calibrant.files.map_file import depends_on_offset
+        from calibrant.maps import Map, Scale
+
+        predictions = loaded.predictions
+        if self.saved is None:
+            assert self.temperature is not None
+            number = torch.tensor(self.temperature.value, dtype=torch.float64)
+            return Scale(number, n_classes=predictions.n_classes)
+        fitted = self.saved.map
+        if fitted.n_classes != predictions.n_classes:
+            raise InputError(
+                f"{file} must have the {fitted.n_classes} classes that {self.name} was fitted for; it has "
+                f"{predictions.n_classes}. Fit a map on predictions of the same model."
+            )
+        fitted_on, now = self.saved.document.get("inputs"), _KINDS[loaded.kind]
+        if fitted_on not in {None, now} and isinstance(fitted, Map) and depends_on_offset(fitted, predictions.logits):
+            warn(
+                f"{self.name} was fitted on {fitted_on}, and {file} has {now}: its result depends on which, so "
+                f"these are not the numbers that it was fitted to give. Apply it to {fitted_on}, or fit it on {now}."
+            )
+        return fitted
 
 
 def _print_outcome(console: "Console", count: str, method: str, applied: "Applied") -> None:
@@ -222,22 +239,3 @@ def _given_temperature(text: Path) -> "TemperatureScaling | None":
             "others by `calibrant fit`."
         )
     return method
-
-
-def _check_map(saved: "MapFile", given: "ScoresFile", *, map_file: Path, file: Path) -> None:
-    """Check that the map was fitted for as many classes; warn if it was fitted on other scores."""
-    from calibrant.files.map_file import depends_on_offset
-    from calibrant.maps import Map
-
-    predictions = given.predictions
-    if saved.map.n_classes != predictions.n_classes:
-        raise InputError(
-            f"{file} must have the {saved.map.n_classes} classes that {map_file} was fitted for; it has "
-            f"{predictions.n_classes}. Fit a map on predictions of the same model."
-        )
-    fitted_on, now = saved.document.get("inputs"), _KINDS[given.kind]
-    if fitted_on not in {None, now} and isinstance(saved.map, Map) and depends_on_offset(saved.map, predictions.logits):
-        warn(
-            f"{map_file} was fitted on {fitted_on}, and {file} has {now}: its result depends on which, so "
-            f"these are not the numbers that it was fitted to give. Apply it to {fitted_on}, or fit it on {now}."
-        )
