@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from calibrant.atomic import atomic_path, save_tensors
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import assign_folds
 from calibrant.clamping.inputs import Basis
@@ -39,7 +38,8 @@ from calibrant.errors import (
     warn,
     without_our_warnings,
 )
-from calibrant.inference import LabelledInputs, network_digest, state_digest
+from calibrant.files.map_file import Container
+from calibrant.inference import LabelledInputs, network_digest
 from calibrant.losses.base import log_losses
 from calibrant.maps import Map, Scale
 from calibrant.metrics import ece
@@ -47,10 +47,12 @@ from calibrant.numerics.newton import Certificate, CurvatureMemory
 from calibrant.predictions import Predictions
 from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 
+__all__ = ["Progress", "StrengthRule", "samples_digest"]
+
 StrengthRule: TypeAlias = Literal["path", "tenth-of-loss", "tenth-as-term"]
 Progress: TypeAlias = Callable[[str, float], None]
 
-_FORMAT = "calibrant.clamping/3"  # of the journal, not of the JSON report
+_ENTRY = Container("calibrant.clamping", 4, "an entry of a journal", "Delete it, and that step is repeated.")
 _STOCHASTIC_KEYS = ("delta", "temperature", "delta_speed", "temperature_speed", "epochs")  # a StochasticState's fields
 
 
@@ -108,10 +110,7 @@ class Journal:
         """Write an entry; one that is not final is skipped if another was written less than ``every`` seconds ago."""
         if self._folder is None or not (final or time.monotonic() - self._written >= self._every):
             return
-        plain = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
-        metadata = {"format": _FORMAT, "identity": self._identity, "digest": state_digest(plain)}
-        with atomic_path(self._folder / f"{name}.journal") as temporary:
-            save_tensors(plain, temporary, metadata)
+        _ENTRY.write(self._folder / f"{name}.journal", {"identity": self._identity}, tensors)
         self._written = time.monotonic()
 
     def clear(self) -> None:
@@ -122,18 +121,14 @@ class Journal:
 
     def _read(self, path: Path) -> dict[str, Tensor]:
         try:
-            with safe_open(path, framework="pt") as opened:
-                metadata = opened.metadata() or {}
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # not a mapping
+            document, tensors = _ENTRY.read(path)
         except (SafetensorError, OSError) as error:
-            raise FileError(f"{path} cannot be read ({error}). Delete it, and that step is repeated.") from error
-        if metadata.get("format") != _FORMAT or metadata.get("identity") != self._identity:
+            raise FileError(f"{path} cannot be read ({error}). {_ENTRY.advice}") from error
+        if document["identity"] != self._identity:
             raise FileError(
                 f"{path.parent} must be new, or hold the journal of this same fit; it holds that of another network, "
                 "data or settings. Name another folder, or delete its .journal files."
             )
-        if metadata.get("digest") != state_digest(tensors):
-            raise FileError(f"{path} must hold what was written into it; it does not. Delete it to repeat that step.")
         return tensors
 
 

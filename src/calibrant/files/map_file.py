@@ -51,7 +51,7 @@ class Container:
         if not Path(path).name.lower().endswith(".safetensors"):
             raise FileError(f"the name of {self.content}'s file must end in .safetensors; got {os.fspath(path)}.")
 
-    def write(self, path: str | os.PathLike[str], document: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    def write(self, path: str | os.PathLike[str], document: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
         """Write a document and tensors into one file, whole or not at all."""
         document = {"format": f"{self.name}/{self.number}", "calibrant": __version__, **document}
         # Copies, because the file format refuses tensors that share memory, as tied weights do.
@@ -93,7 +93,7 @@ class Container:
         if ("sha256" in document or int(stated) >= _FIRST_WITH_DIGEST) and not digest_fits(text, tensors):
             raise FileError(
                 f"{path} must hold what was written into it; it does not: its contents are not those that its digest "
-                "is of. It was damaged or edited; copy it again, or make it anew."
+                f"is of. It was damaged or edited; copy it again. {self.advice}"
             )
         return document, tensors
 
