@@ -20,10 +20,22 @@ from calibrant.checks import check_at_least, check_bool, existing_file
 from calibrant.clamping.inputs import InputSpace, add_delta
 from calibrant.errors import CalibrantWarning, Caveat, InputError, reading
 from calibrant.files.map_file import Container, check_map, describe, describe_fit, read_fit, rebuild
-from calibrant.inference import extract_logits, is_training, load_weights, network_digest, network_state, state_digest
+from calibrant.inference import (
+    extract_logits,
+    is_training,
+    load_weights,
+    network_digest,
+    network_state,
+    state_digest,
+    tensors_under,
+)
 from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import to_working_precision
+
+__all__ = [
+    "ClampedModel", "ClampingOutcome", "ClampingSummary", "StrengthTrial", "caveats_of", "load_clamped", "save_clamped",
+]  # fmt: skip
 
 
 class ClampingOutcome(StrEnum):
@@ -332,10 +344,7 @@ class _MissingNetwork(nn.Module):
 
 def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[ClampedModel, dict[str, Tensor] | None]:
     """Return the clamped model without its network, and the network's weights if the file has them."""
-    weights, numbers = (
-        {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}
-        for prefix in ("network.", "head.")
-    )
+    weights, numbers = (tensors_under(prefix, tensors) for prefix in ("network.", "head."))
     check_bool(document["with_weights"], "with_weights")
     if document["with_weights"] and state_digest(weights) != document["network"]:
         raise InputError("the weights in it must be those that were saved; they differ.")

@@ -26,7 +26,7 @@ from calibrant.confidence.learned import (
 from calibrant.confidence.trust_score import NeighbourConfidence
 from calibrant.errors import InputError, reading
 from calibrant.files.map_file import Container, describe_fit, read_fit
-from calibrant.inference import device_of, load_weights, network_digest, network_state
+from calibrant.inference import device_of, load_weights, network_digest, network_state, tensors_under
 
 AnyConfidence: TypeAlias = ConfidenceHead | LearnedConfidence | NeighbourConfidence
 
@@ -96,7 +96,7 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
     encoder = encoder_copy(model, trained=False, layer=layer) if document.get("fine_tuned") else None
     with reading(file, "confidence saved by calibrant"):
         if encoder is not None:
-            load_weights(encoder, _after("encoder.", tensors), casts=False)
+            load_weights(encoder, tensors_under("encoder.", tensors), casts=False)
         return LearnedConfidence(model, loaded.to(device_of(model)), encoder=encoder, layer=layer).eval()
 
 
@@ -107,14 +107,10 @@ def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> Confidence
         return neighbours
     if document["kind"] != "confidnet":
         raise InputError(f"it must hold what confidnet or trust_score fitted; it says {document['kind']!r}.")
-    weights = _after("head.", tensors)
+    weights = tensors_under("head.", tensors)
     check_head_sizes(weights, **document["sizes"])
     head = ConfidenceHead(**document["sizes"])
     head.requires_grad_(requires_grad=False).load_state_dict(weights)
     head.summary = read_fit(document["fit"])
     head.choice = None if document["choice"] is None else ChosenEpoch(**document["choice"])
     return head
-
-
-def _after(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}

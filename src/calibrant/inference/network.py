@@ -18,6 +18,12 @@ from calibrant.text import listed
 if TYPE_CHECKING:
     from calibrant.models import Network
 
+__all__ = [
+    "HOW_TO_WRAP", "NAME_LAYER", "check_network", "device_of", "evaluating", "extract_logits", "features_of",
+    "find_layer", "forward_errors", "frozen", "is_training", "load_weights", "logits_and_features", "network_digest",
+    "network_state", "set_evaluating", "state_digest", "tensors_under", "warn_if_training", "with_features",
+]  # fmt: skip
+
 HOW_TO_WRAP = (
     "Wrap it: an nn.Module whose method features(x) gives the activations before the last layer, (n, d), and whose "
     "head is that layer, so that forward(x) is head(features(x))."
@@ -270,6 +276,11 @@ def network_state(model: nn.Module) -> dict[str, Tensor]:
 def network_digest(model: nn.Module) -> str:
     """Return a fingerprint of a network's parameters and buffers, the same on any device and if it is compiled."""
     return state_digest(network_state(model))
+
+
+def tensors_under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def state_digest(state: Mapping[str, Tensor]) -> str:

@@ -19,6 +19,8 @@ from torch.utils.data import default_collate as torch_collate
 from calibrant.checks import as_tensor, check_at_least, check_class_numbers, check_same_length, first_not_finite
 from calibrant.errors import InputError, Row, one_line
 
+__all__ = ["LabelledInputs", "SampleSource", "labelled_batches", "sample_source", "to_device"]
+
 _NUMBERS = 2**20  # in the inputs of a batch: 341 images of 3 x 32 x 32
 _SAMPLES = 1024
 _TIMES_ON_CUDA = 4  # small batches leave a GPU idle

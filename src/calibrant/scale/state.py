@@ -34,6 +34,7 @@ from calibrant.checks import existing_file
 from calibrant.errors import FileError, InputError, reading
 from calibrant.evaluation import metrics_for
 from calibrant.files.map_file import Container
+from calibrant.inference import tensors_under
 from calibrant.labels import Words
 from calibrant.metrics import Metric
 from calibrant.metrics.base import RankMetric
@@ -330,8 +331,7 @@ class EvaluationState:
 
     def sums_of_risk(self) -> dict[str, Tensor]:
         """Return the sums over the cells of that probability, by name."""
-        start = "risk."
-        return {name.removeprefix(start): numbers for name, numbers in self.sums.items() if name.startswith(start)}
+        return tensors_under("risk.", self.sums)
 
     @property
     def zeros(self) -> ZeroCells | None:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from calibrant.checks import check_real_number
 from calibrant.errors import FitError, InputError, warn
-from calibrant.inference import evaluating, forward_errors, with_features
+from calibrant.inference import evaluating, forward_errors, tensors_under, with_features
 from calibrant.losses import MetaLoss
 from calibrant.numerics.softmax import full_precision, to_working_precision
 from calibrant.processes import ProcessGroup
@@ -149,8 +149,7 @@ class MetaRegulariser:
         mine = {name: tensor.shape for name, tensor in self.state_dict().items()}
         if mine != {name: getattr(tensor, "shape", None) for name, tensor in state.items()}:
             raise InputError("the state must be one of this loss and head; its names or shapes are not.")
-        phi = {name.removeprefix("loss."): tensor for name, tensor in state.items() if name.startswith("loss.")}
-        self.meta_loss.load_state_dict(phi)
+        self.meta_loss.load_state_dict(tensors_under("loss.", state))
         for name, tensor in self.optimiser_state():
             tensor.copy_(state[f"optimiser.{name}"])
 

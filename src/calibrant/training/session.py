@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from calibrant.checks import AtLeastOne, NonNegative, check_options
 from calibrant.errors import FitError, InputError
-from calibrant.inference import extract_logits, forward_errors
+from calibrant.inference import extract_logits, forward_errors, tensors_under
 from calibrant.losses import ChangesWithEpoch, Loss, MetaLoss, NeedsSamples
 from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 from calibrant.training.data import DeviceData, EpochPlan, MixedBatch, StoredSamples, epoch_generator, plan_epoch
@@ -350,8 +350,8 @@ class Session:
         if self.trace is not None:
             if "trace.packed" not in state:
                 raise InputError("the state must hold a trace to resume with one; it was made without.")
-            self.trace.restore({name: state[f"trace.{name}"] for name in self.trace.state()})
-        best = {name.removeprefix("best."): tensor for name, tensor in state.items() if name.startswith("best.")}
+            self.trace.restore(tensors_under("trace.", state))
+        best = tensors_under("best.", state)
         if best and _shapes(kept) != _shapes(best):
             raise InputError("the best state must be one of this network and loss; its names or shapes are not.")
         self._best = {name: tensor.to(kept[name]) for name, tensor in best.items()}
