@@ -1,37 +1,10 @@
 """Neural Clamping: a frozen network calibrated by one δ added to every input and a map applied to its logits."""
 
-from calibrant.clamping.evaluation import CLAMPED as CLAMPED
-from calibrant.clamping.evaluation import REFITTED as REFITTED
-from calibrant.clamping.evaluation import ClampingEvaluation as ClampingEvaluation
-from calibrant.clamping.evaluation import NetworkPredictions as NetworkPredictions
-from calibrant.clamping.evaluation import clamping_metrics as clamping_metrics
-from calibrant.clamping.evaluation import evaluate_clamping as evaluate_clamping
-from calibrant.clamping.evaluation import needs_refit as needs_refit
-from calibrant.clamping.fitting import Progress as Progress
-from calibrant.clamping.fitting import StrengthRule as StrengthRule
-from calibrant.clamping.fitting import samples_digest as samples_digest
-from calibrant.clamping.inputs import DeltaShape as DeltaShape
-from calibrant.clamping.inputs import InputSpace as InputSpace
-from calibrant.clamping.inputs import LowFrequencies as LowFrequencies
-from calibrant.clamping.inputs import PerChannel as PerChannel
-from calibrant.clamping.inputs import PerEntry as PerEntry
-from calibrant.clamping.model import ClampedModel as ClampedModel
-from calibrant.clamping.model import ClampingOutcome as ClampingOutcome
-from calibrant.clamping.model import ClampingSummary as ClampingSummary
-from calibrant.clamping.model import StrengthTrial as StrengthTrial
-from calibrant.clamping.model import caveats_of as caveats_of
-from calibrant.clamping.model import load_clamped as load_clamped
-from calibrant.clamping.model import save_clamped as save_clamped
-from calibrant.clamping.neural_clamping import GAMMA_POOL as GAMMA_POOL
-from calibrant.clamping.neural_clamping import NeuralClamping as NeuralClamping
-from calibrant.clamping.objective import HeadFit as HeadFit
-from calibrant.clamping.objective import Objective as Objective
-from calibrant.clamping.solver import ExactSolver as ExactSolver
-from calibrant.clamping.solver import StochasticSolver as StochasticSolver
-from calibrant.clamping.start import DataDrivenStart as DataDrivenStart
-from calibrant.clamping.start import Eta as Eta
-from calibrant.clamping.start import RandomStart as RandomStart
-from calibrant.clamping.start import Start as Start
-from calibrant.clamping.start import ZeroStart as ZeroStart
-from calibrant.clamping.start import entropy_gradient as entropy_gradient
-from calibrant.clamping.start import unlabelled_samples as unlabelled_samples
+from calibrant.clamping.evaluation import *  # noqa: F403
+from calibrant.clamping.fitting import *  # noqa: F403
+from calibrant.clamping.inputs import *  # noqa: F403
+from calibrant.clamping.model import *  # noqa: F403
+from calibrant.clamping.neural_clamping import *  # noqa: F403
+from calibrant.clamping.objective import *  # noqa: F403
+from calibrant.clamping.solver import *  # noqa: F403
+from calibrant.clamping.start import *  # noqa: F403

@@ -22,6 +22,11 @@ from calibrant.maps import Scale
 from calibrant.metrics import ACE, AUROC, ECE, NLL, Accuracy, Brier, Metric
 from calibrant.predictions import Predictions
 
+__all__ = [
+    "CLAMPED", "REFITTED", "ClampingEvaluation", "NetworkPredictions", "clamping_metrics", "evaluate_clamping",
+    "needs_refit",
+]  # fmt: skip
+
 CLAMPED = "clamped"  # name of the clamped network among the methods
 REFITTED = "TS on δ*"  # name of the clamped network with T refitted for the log-loss at its δ
 

@@ -14,6 +14,8 @@ from calibrant.errors import InputError, Row
 from calibrant.inference import LabelledInputs
 from calibrant.numerics.softmax import to_working_precision
 
+__all__ = ["DeltaShape", "InputSpace", "LowFrequencies", "PerChannel", "PerEntry"]
+
 # Inputs may lie outside the range by this fraction of its ends: rounding of a normalisation in float32.
 _OUTSIDE = 1e-5
 # As floats, whole numbers too: a journal compares what was written.

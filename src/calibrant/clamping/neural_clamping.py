@@ -39,6 +39,8 @@ from calibrant.inference import LabelledInputs, check_network, frozen, warn_if_t
 from calibrant.paper import Paper
 from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 
+__all__ = ["GAMMA_POOL", "NeuralClamping"]
+
 ChooseBy: TypeAlias = Literal["cross-validated-nll", "calibration-ece"]
 
 # A larger clip would distort the loss that a temperature is solved for.

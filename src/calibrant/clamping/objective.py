@@ -22,6 +22,8 @@ from calibrant.maps import ChainMap, Map, Mixture, Scale
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature, focal_loss, log_loss
 from calibrant.predictions import Predictions
 
+__all__ = ["HeadFit", "Objective"]
+
 Penalty: TypeAlias = Literal["squared", "norm"]
 
 

@@ -34,6 +34,8 @@ from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate, CurvatureMemory
 from calibrant.numerics.softmax import to_working_precision
 
+__all__ = ["ExactSolver", "StochasticSolver"]
+
 # The first step, before any curvature is known, aims to lower the objective by this fraction.
 _FIRST_GAIN = 0.2
 # Armijo's condition: a step must bring this fraction of the decrease that the gradient predicts, or it is shortened.

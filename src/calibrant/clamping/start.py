@@ -15,6 +15,8 @@ from calibrant.clamping.inputs import InputSpace, check_gradient
 from calibrant.errors import InputError, Row, warn
 from calibrant.inference import LabelledInputs, device_of, extract_logits, frozen
 
+__all__ = ["DataDrivenStart", "Eta", "RandomStart", "Start", "ZeroStart", "entropy_gradient", "unlabelled_samples"]
+
 Eta: TypeAlias = Literal["theorem", "quantile", "epsilon"]
 # An input this near to an end of the range, relative to the range's largest number, is at the end. Smaller than the
 # tolerance of ``check_inside``, so that steps of 16-bit images still count.
