@@ -35,8 +35,8 @@ from calibrant.evidence import (
     NetBenefit,
     PairedBootstrap,
     Resampled,
-    apply_holm,
     by_subject,
+    corrected_differences,
     decision_curve,
     estimate,
     smallest_effect,
@@ -106,32 +106,28 @@ def warn_of_cautions(
     if common > _BY_CHANCE * len(test) * sampled and (sampled == 1 or common >= _FEWEST_OUTPUTS):
         both = f"{common:,} of {len(test):,} test samples are also calibration samples"
         some = f"{common:,} samples are in both, of {len(calibration):,} and {len(test):,} drawn from each"
-        cautions += [
-            Caution(
-                both if sampled == 1 else some,
-                "methods are evaluated on what they were fitted on, which favours flexible ones. Use different samples "
-                "for one of the two.",
-            )
-        ]
+        consequence = (
+            "methods are evaluated on what they were fitted on, which favours flexible ones. Use different samples for "
+            "one of the two."
+        )
+        cautions.append(Caution(both if sampled == 1 else some, consequence))
     elif _have_same_labels(calibration, test):
         consequence = (
             "they look like predictions of two models for the same samples, and the methods fitted on the first are "
             "applied to the second. To compare the two, evaluate one with the other as its baseline (--baseline)."
         )
-        cautions += [Caution("both sets have the same labels in the same order", consequence)]
+        cautions.append(Caution("both sets have the same labels in the same order", consequence))
     (first, n), (second, other_n) = accuracies
     if test.class_names != OF_CORRECTNESS and is_like_guessing(second, other_n, test.n_classes):
         consequence = f"accuracy is {second:.1%} on the test samples, of {test.n_classes:,} classes. {CHECK_LABELS}"
-        cautions += [Caution("the predictions are no better than guessing", consequence)]
+        cautions.append(Caution("the predictions are no better than guessing", consequence))
     if z_between(first * n, n, second * other_n, other_n) > _Z_DIFFERENT:
-        cautions += [
-            Caution(
-                "the two sets may not be drawn alike",
-                f"accuracy is {first:.1%} on the calibration samples and {second:.1%} on the test samples, more than "
-                "chance explains. Check that both are random parts of the same data, and that the network was trained "
-                "on neither.",
-            )
-        ]
+        consequence = (
+            f"accuracy is {first:.1%} on the calibration samples and {second:.1%} on the test samples, more than "
+            "chance explains. Check that both are random parts of the same data, and that the network was trained on "
+            "neither."
+        )
+        cautions.append(Caution("the two sets may not be drawn alike", consequence))
     cautions += _classes_of_one_set(calibration, test)
     for caution in cautions:
         warn(str(caution))
@@ -552,13 +548,7 @@ def with_differences(
     def differences_from(baseline: str) -> dict[str, dict[str, Difference]]:
         # In either direction, the simplest method against the uncalibrated model is the same planned test.
         planned = {UNCALIBRATED: simplest, simplest: UNCALIBRATED}.get(baseline)
-        others = [name for name in bootstrap_values if name != baseline]
-        corrected = {}
-        for metric in metrics:
-            own = {name: values[metric.name] for name, values in bootstrap_values.items()}
-            changes = {name: difference(metric, own[baseline], own[name]) for name in others}
-            corrected[metric.name] = apply_holm(metric, changes, planned=planned)
-        return {name: {metric: by_name[name] for metric, by_name in corrected.items()} for name in others}
+        return corrected_differences(baseline, bootstrap_values, metrics, difference, planned=planned)
 
     by_baseline = {name: differences_from(name) for name in (UNCALIBRATED, simplest) if name in bootstrap_values}
     to_best = differences_from(ordered[0].name)

@@ -30,7 +30,7 @@ from calibrant.maps.curves import class_log_odds, predicted_log_odds
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import argmax_rows, full_precision, to_working_precision
 from calibrant.paper import Paper
-from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, as_predictions
+from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, as_predictions, by_unit
 
 
 def absent_classes(predictions: Predictions, least: int = 1) -> Tensor:
@@ -77,13 +77,14 @@ def fold_positions(
     labels: Tensor, folds: int, seed: int, clusters: Tensor | None = None
 ) -> list[tuple[Tensor, Tensor]]:
     """Return the positions of the samples outside and inside of each fold that is not empty; a cluster is in one."""
-    units = None if clusters is None else clusters.unique(return_inverse=True)[1]
-    n = len(labels) if units is None else int(units.max()) + 1
-    if n < 2:  # of clusters
-        raise FitError("folds need two clusters or more, as none is in two of them; got one. Gather more clusters.")
-    fold = assign_folds(n, folds, seed, labels.device)
-    fold = fold if units is None else fold[units]
-    numbers = range(min(folds, n))
+
+    def assign(n: int) -> Tensor:
+        if n < 2:  # of clusters
+            raise FitError("folds need two clusters or more, as none is in two of them; got one. Gather more clusters.")
+        return assign_folds(n, folds, seed, labels.device)
+
+    fold = by_unit(len(labels), clusters, assign)
+    numbers = range(int(fold.max()) + 1)
     return [((fold != number).nonzero()[:, 0], (fold == number).nonzero()[:, 0]) for number in numbers]
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from calibrant.checks import as_features, check_at_least, check_labels
 from calibrant.errors import InputError, Row, check_kind, one_line
-from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm, estimate
+from calibrant.evidence import Difference, Estimate, PairedBootstrap, corrected_differences, estimate
 from calibrant.inference import (
     HOW_TO_WRAP,
     NAME_LAYER,
@@ -369,12 +369,7 @@ def compare_confidences(
         tops[name] = confidence.top_label(data)
     bootstrap = PairedBootstrap(tops[SOFTMAX], METRICS, resamples=resamples, seed=seed)
     values = {name: bootstrap.values(top) for name, top in tops.items()}
-    corrected = {}
-    for metric in METRICS:
-        own = {name: drawn[metric.name] for name, drawn in values.items()}
-        plain = {name: bootstrap.difference(metric, own[SOFTMAX], own[name]) for name in confidences}
-        corrected[metric.name] = apply_holm(metric, plain)
-    differences = {name: {metric: by[name] for metric, by in corrected.items()} for name in confidences}
+    differences = corrected_differences(SOFTMAX, values, METRICS, bootstrap.difference)
     metrics = {name: estimate(top, METRICS, resamples=resamples, seed=seed) for name, top in tops.items()}
     correct = tops[SOFTMAX].correct
     return ConfidenceComparison(len(correct), int((~correct).sum()), metrics, differences), tops

@@ -6,6 +6,7 @@ Confidence and correctness of every sample are kept; logits are read, used and r
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias, final
@@ -20,7 +21,7 @@ from calibrant.comparison import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.over_seeds import Noise, Spread, interval_of, noise_of_seeds, spread
 from calibrant.diagnosis.runs import Candidate, DiagnosedRun
 from calibrant.errors import FitError, InputError
-from calibrant.evidence import Difference, PairedBootstrap, Resampled, apply_holm
+from calibrant.evidence import Difference, PairedBootstrap, Resampled, corrected_differences
 from calibrant.maps import Map, Scale
 from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Brier, Metric, ScoreSplit, Tally, calibration_refinement
 from calibrant.numerics.binning import lowest_error
@@ -216,7 +217,7 @@ def outcome_of(
 Differences: TypeAlias = Mapping[str, Mapping[str, Difference]]  # by map and metric
 BySeed: TypeAlias = Mapping[str, Mapping[str, Mapping[int, Difference]]]  # by map, metric and seed
 Overall: TypeAlias = Literal["better", "worse", "mixed", "alike"]
-_Drawn: TypeAlias = Mapping[int, Mapping[str, Resampled]]  # by seed and metric
+_Runs: TypeAlias = Mapping[int, Resampled]  # by seed
 
 
 class BaselineDifferences(NamedTuple):
@@ -241,42 +242,39 @@ def differences_from(
     that differs from seed to seed. A candidate without a single run under a map has NaN there.
     """
     metrics: tuple[Metric, ...] = (ECE(evaluated.n_bins), AUROC(), Accuracy())
-    first = evaluated.find(baseline)
-    others = [candidate for candidate in evaluated.candidates if candidate is not first]
-    means: dict[str, dict[str, dict[str, Difference]]] = {candidate.name: {} for candidate in others}
-    by_seed: dict[str, dict[str, dict[str, dict[int, Difference]]]] = {candidate.name: {} for candidate in others}
-    samples = next(iter(first.tops(UNCALIBRATED).values()))
-    bootstrap, n = PairedBootstrap(samples, metrics, resamples=resamples, seed=seed), samples.effective_size
-    for map_name in evaluated.map_names if others else ():
-        first_drawn = {run: bootstrap.values(top) for run, top in first.tops(map_name).items()}
-        for candidate in others:
-            drawn = {run: bootstrap.values(top) for run, top in candidate.tops(map_name).items()}
-            means[candidate.name][map_name], by_seed[candidate.name][map_name] = {}, {}
-            for metric in metrics:
-                ours, theirs = _known(drawn, metric), _known(first_drawn, metric)
-                means[candidate.name][map_name][metric.name] = _difference(bootstrap, metric, theirs, ours, n)
-                by_seed[candidate.name][map_name][metric.name] = {
-                    run: bootstrap.difference(metric, theirs[run], ours[run]) for run in ours if run in theirs
+    names = [candidate.name for candidate in evaluated.candidates]
+    means: dict[str, dict[str, Mapping[str, Difference]]] = {name: {} for name in names if name != baseline}
+    by_seed: dict[str, dict[str, dict[str, dict[int, Difference]]]] = {name: {} for name in means}
+    samples = next(iter(evaluated.find(baseline).tops(UNCALIBRATED).values()))
+    bootstrap = PairedBootstrap(samples, metrics, resamples=resamples, seed=seed)
+    compare = partial(_difference, bootstrap, samples.effective_size)
+    for map_name in evaluated.map_names if means else ():
+        drawn = {one.name: _drawn(bootstrap, one.tops(map_name)) for one in evaluated.candidates}
+        for name, differences in corrected_differences(baseline, drawn, metrics, compare).items():
+            means[name][map_name], theirs, ours = differences, drawn[baseline], drawn[name]
+            by_seed[name][map_name] = {
+                metric.name: {
+                    run: bootstrap.difference(metric, theirs[metric.name][run], own)
+                    for run, own in ours[metric.name].items()
+                    if run in theirs[metric.name]
                 }
-        for metric in metrics:
-            corrected = apply_holm(metric, {name: by_map[map_name][metric.name] for name, by_map in means.items()})
-            for name, difference in corrected.items():
-                means[name][map_name][metric.name] = difference
+                for metric in metrics
+            }
     return BaselineDifferences(means, by_seed)
 
 
-def _known(drawn: _Drawn, metric: Metric) -> dict[int, Resampled]:
-    """Return the runs for which the number is defined; AUROC is not, without wrong predictions."""
-    return {seed: values[metric.name] for seed, values in drawn.items() if not math.isnan(values[metric.name].value)}
+def _drawn(bootstrap: PairedBootstrap, tops: Mapping[int, TopLabel]) -> dict[str, _Runs]:
+    """Resample every run; AUROC is left out of a run without wrong predictions, as any number that is not defined."""
+    drawn = {seed: bootstrap.values(top) for seed, top in tops.items()}
+    return {
+        metric.name: {
+            seed: values[metric.name] for seed, values in drawn.items() if not math.isnan(values[metric.name].value)
+        }
+        for metric in bootstrap.metrics
+    }
 
 
-def _difference(
-    bootstrap: PairedBootstrap,
-    metric: Metric,
-    baseline: Mapping[int, Resampled],
-    candidate: Mapping[int, Resampled],
-    n: float,
-) -> Difference:
+def _difference(bootstrap: PairedBootstrap, n: float, metric: Metric, baseline: _Runs, candidate: _Runs) -> Difference:
     """Return the difference of the means over runs, not corrected."""
     first, second = list(baseline.values()), list(candidate.values())
     means = [fmean(run.value for run in runs) if runs else math.nan for runs in (first, second)]

@@ -15,7 +15,7 @@ from torch import Tensor
 from calibrant.checks import check_rates, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence.clusters import Clusters
-from calibrant.evidence.estimates import Estimate, draw_groups
+from calibrant.evidence.estimates import Estimate, after_all, draw_groups
 from calibrant.evidence.intervals import FEWEST, bootstrap_interval, wilson_interval
 from calibrant.metrics.states import effective_number
 from calibrant.numerics.binning import sums_by
@@ -85,12 +85,12 @@ def decision_curve(
     at = torch.tensor(check_rates(thresholds, "thresholds"), dtype=torch.float64)
     odds, clusters = at / (1 - at), Clusters.of(risks)
     draws = draw_groups(risks, resamples, np.random.default_rng([seed, 3]))
-    weights = torch.cat([torch.ones(1, draws.weights.shape[1], dtype=torch.float64), draws.weights])
-    size = min(draws.weights.shape[1], len(risks) if clusters is None else clusters.degrees() + 1)
+    weights, groups = after_all(draws.weights), draws.weights.shape[1]
+    size = min(groups, len(risks) if clusters is None else clusters.degrees() + 1)
     number = risks.independent_size
 
     def benefits(of: TopLabel, reached: Tensor) -> tuple[Tensor, Tensor, Above]:
-        above = Above.of(of, reached, draws.group, draws.weights.shape[1])
+        above = Above.of(of, reached, draws.group, groups)
         treated, totals = torch.tensordot(weights, above.treated, 1), torch.tensordot(weights, above.totals, 1)
         n = totals.sum(1, keepdim=True)
         return (treated[:, 1] - odds * treated[:, 0]) / n, (totals[:, 1:] - odds * totals[:, :1]) / n, above
@@ -102,7 +102,7 @@ def decision_curve(
 
     reached = lowest_reaching(at, _dtype(samples))
     model, all_of_them, above = benefits(risks, reached)
-    widened = above.widened(odds, clusters, *map(estimates, (model, all_of_them, model - all_of_them)))
+    widened = above.widened(odds, *map(estimates, (model, all_of_them, model - all_of_them)))
     to_baseline: list[Estimate] | list[None] = [None] * len(at)
     if baseline is not None:
         others = counted_samples(as_risk(baseline))
@@ -112,8 +112,8 @@ def decision_curve(
         estimated = estimates(model - benefits(others, theirs)[0])
         ours_alone, theirs_alone = _treated_by_one(risks, others, reached, theirs)
         masses = ((-odds, ours_alone[0]), (1.0, ours_alone[1]), (odds, theirs_alone[0]), (-1.0, theirs_alone[1]))
-        to_baseline = above.widened_by(estimated, clusters, *masses)
-    return tuple(map(NetBenefit, at.tolist(), *widened, *above.shares(clusters), to_baseline))
+        to_baseline = above.widened_by(estimated, *masses)
+    return tuple(map(NetBenefit, at.tolist(), *widened, *above.shares(), to_baseline))
 
 
 def lowest_reaching(thresholds: Tensor, dtype: torch.dtype) -> Tensor:
@@ -148,6 +148,7 @@ class Above(NamedTuple):
     totals: Tensor  # (groups, 2)
     squares: Tensor  # (2, m) squared weights of the treated
     total_squares: Tensor  # (2,)
+    clusters: Clusters | None = None
 
     @classmethod
     def of(cls, risks: TopLabel, thresholds: Tensor, group: Tensor, groups: int) -> "Above":
@@ -159,34 +160,33 @@ class Above(NamedTuple):
         squares = sums_by(positive * (m + 1) + place, mass.square(), 2 * (m + 1)).view(2, m + 1)
         above, squares_above = (part.flip(-1).cumsum(-1).flip(-1)[..., 1:] for part in (sums, squares))
         back = order.argsort()
-        return cls(above[..., back], sums.sum(-1), squares_above[..., back], squares.sum(-1))
+        return cls(above[..., back], sums.sum(-1), squares_above[..., back], squares.sum(-1), Clusters.of(risks))
+
+    @property
+    def _design_effect(self) -> float:
+        return 1.0 if self.clusters is None else self.clusters.design_effect
 
     def widened(
-        self, odds: Tensor, clusters: Clusters | None, *estimated: list[Estimate]
+        self, odds: Tensor, *estimated: list[Estimate]
     ) -> tuple[list[Estimate], list[Estimate], list[Estimate]]:
         """Return net benefits, those of acting on all, and their differences, as wide as their shares at least."""
         treated = self.treated.sum(0)
         totals = self.totals.sum(0)[:, None].expand_as(treated)
         net_benefit, treat_all, to_treat_all = estimated
         return (
-            self.widened_by(net_benefit, clusters, (-odds, treated[0]), (1.0, treated[1])),
-            self.widened_by(treat_all, clusters, (1 + odds, totals[1])),
-            self.widened_by(to_treat_all, clusters, (odds, totals[0] - treated[0]), (-1.0, totals[1] - treated[1])),
+            self.widened_by(net_benefit, (-odds, treated[0]), (1.0, treated[1])),
+            self.widened_by(treat_all, (1 + odds, totals[1])),
+            self.widened_by(to_treat_all, (odds, totals[0] - treated[0]), (-1.0, totals[1] - treated[1])),
         )
 
-    def widened_by(
-        self, estimated: list[Estimate], clusters: Clusters | None, *masses: tuple[Tensor | float, Tensor]
-    ) -> list[Estimate]:
+    def widened_by(self, estimated: list[Estimate], *masses: tuple[Tensor | float, Tensor]) -> list[Estimate]:
         """Return estimates as wide at least as the sum of factors times shares of all samples, of these masses, (m,).
 
         Wilson's distances to the bounds of the shares add up in squares.
         """
         n = float(self.totals.sum())
-        size = n**2 / float(self.total_squares.sum() * (1.0 if clusters is None else clusters.design_effect))
-        below, above = (
-            torch.zeros(len(estimated), dtype=torch.float64),
-            torch.zeros(len(estimated), dtype=torch.float64),
-        )
+        size = n**2 / float(self.total_squares.sum() * self._design_effect)
+        below, above = torch.zeros(2, len(estimated), dtype=torch.float64)
         for factor, mass in masses:
             shares = (mass / n).clamp(0, 1)
             bounds = torch.tensor([wilson_interval(share * size, size) for share in shares.tolist()])
@@ -197,13 +197,12 @@ class Above(NamedTuple):
             for one, low, high in zip(estimated, below.sqrt().tolist(), above.sqrt().tolist(), strict=True)
         ]
 
-    def shares(self, clusters: Clusters | None) -> list[list[Estimate]]:
+    def shares(self) -> list[list[Estimate]]:
         """Return the shares of treated samples, of treated positives, and of positives among the treated."""
-        effect = 1.0 if clusters is None else clusters.design_effect
         treated, totals = self.treated.sum(0), self.totals.sum(0)
 
         def share(hits: Tensor, of: Tensor, squares: Tensor) -> list[Estimate]:
-            trials = effective_number(of, squares * effect)
+            trials = effective_number(of, squares * self._design_effect)
             return [
                 Estimate(hit / n, *wilson_interval(hit / n * size, size)) if n > 0 else Estimate(*[math.nan] * 3)
                 for hit, n, size in zip(hits.tolist(), of.tolist(), trials.tolist(), strict=True)

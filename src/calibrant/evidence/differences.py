@@ -5,10 +5,10 @@ no clear difference, not equality.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias, final
+from typing import Literal, TypeAlias, TypeVar, final
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from calibrant.errors import InputError, check_kind
 from calibrant.evidence.estimates import (
     Estimate,
     GroupDraws,
+    after_all,
     bootstrap_ranked,
     by_subject,
     draw_groups,
@@ -34,8 +35,8 @@ from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, as_risk, counted_samples
 
 __all__ = [
-    "Difference", "PairedBootstrap", "Resampled", "Side", "apply_holm", "check_pair", "difference", "holm",
-    "report_differences", "side_of", "smallest_effect",
+    "Difference", "PairedBootstrap", "Resampled", "Side", "apply_holm", "check_pair", "corrected_differences",
+    "difference", "holm", "report_differences", "side_of", "smallest_effect",
 ]  # fmt: skip
 
 _BLOCK = 1 << 22  # numbers computed at a time
@@ -45,6 +46,7 @@ FLOOR_DRAWS = 100  # of a calibrated model, for the mean of its error
 # Draws of more samples than this are made after their confidences were merged into about so many.
 _LEVELS = 8192
 Side: TypeAlias = Literal["better", "worse", "alike"]
+_T = TypeVar("_T")
 
 
 def smallest_effect(metric: Metric, baseline: float) -> float:
@@ -213,9 +215,7 @@ class PairedBootstrap:
         self._samples, self._seed = samples, seed
         counted = counted_samples(samples)
         group, weights = draw_groups(counted, resamples, np.random.default_rng([seed, 5]))
-        # The first row has every sample once: its values are the plain ones.
-        self._draws = GroupDraws(group, torch.cat([torch.ones_like(weights[:1]), weights]))
-        self._size = min(counted.independent_size, weights.shape[1])
+        self._draws, self._size = GroupDraws(group, after_all(weights)), min(counted.independent_size, weights.shape[1])
 
     def values(
         self, samples: Predictions | TopLabel, estimates: Mapping[str, Estimate] | None = None
@@ -241,14 +241,10 @@ class PairedBootstrap:
         elif top:
             group, weights = self._draws
             exact = values_of(top, statistics, _reweighted(samples.top, GroupDraws(group, weights[:1])))
-            packed, bins = (
-                RankedSamples()(samples.top),
-                {of.n_bins for of in statistics.values() if isinstance(of, BinStatistic)},
-            )
-            levels = bootstrap_ranked(
-                *packed.merged(_LEVELS, sorted(bins)), packed.correct, self._draws, samples.weights
-            )
-            drawn = values_of(top, statistics, levels)
+            bins = {of.n_bins for of in statistics.values() if isinstance(of, BinStatistic)}
+            packed = RankedSamples()(samples.top)
+            merged = packed.merged(_LEVELS, sorted(bins))
+            drawn = values_of(top, statistics, bootstrap_ranked(*merged, packed.correct, self._draws, samples.weights))
             # Merging moves the values of all draws alike, by what it moves that of all samples.
             values |= {name: torch.cat([v, drawn[name][1:] + (v - drawn[name][0])]) for name, v in exact.items()}
         if others:
@@ -346,6 +342,29 @@ def _reweighted(top: TopLabel, draws: GroupDraws) -> Iterator[Ranked]:
             columns = [sums_by(index, mass, len(distinct)) for mass in columns]
         right, wrong, *squares = columns
         yield Ranked(distinct, confidence, right, wrong, squared_weights=squares[0] if squares else None)
+
+
+def corrected_differences(
+    baseline: str,
+    values: Mapping[str, Mapping[str, _T]],
+    metrics: Iterable[Metric],
+    difference: Callable[[Metric, _T, _T], Difference],
+    *,
+    planned: str | None = None,
+) -> dict[str, dict[str, Difference]]:
+    """Return the differences of all others from the baseline, by name and metric, each metric corrected by itself.
+
+    ``values`` by name and metric are what ``difference`` takes, such as :class:`Resampled`. ``planned`` is as for
+    :func:`apply_holm`.
+    """
+    differences: dict[str, dict[str, Difference]] = {name: {} for name in values if name != baseline}
+    for metric in metrics:
+        own = {
+            name: difference(metric, values[baseline][metric.name], values[name][metric.name]) for name in differences
+        }
+        for name, corrected in apply_holm(metric, own, planned=planned).items():
+            differences[name][metric.name] = corrected
+    return differences
 
 
 def apply_holm(

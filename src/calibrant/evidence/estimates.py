@@ -47,7 +47,7 @@ from calibrant.metrics.states import (
 )
 from calibrant.numerics.binning import sums_by
 from calibrant.numerics.softmax import TOP_LABEL, row_blocks
-from calibrant.predictions import Predictions, TopLabel, counted_samples, has_risk
+from calibrant.predictions import Predictions, TopLabel, by_unit, counted_samples, has_risk
 
 Interval: TypeAlias = tuple[float, float]
 _GROUPS = 256  # one more or less does not show in an interval, and their states fit in memory
@@ -178,18 +178,25 @@ class GroupDraws(NamedTuple):
     weights: Tensor  # (resamples, groups) how often each is drawn, float64
 
 
+def after_all(weights: Tensor) -> Tensor:
+    """Return how often groups are drawn, (r, g), after a row with each once, whose values are those of all samples."""
+    return torch.cat([torch.ones_like(weights[:1]), weights])
+
+
 def draw_groups(
     samples: Predictions | TopLabel, resamples: int, rng: np.random.Generator, groups: int = _GROUPS
 ) -> GroupDraws:
     """Assign samples, or their clusters, to groups at random, each to its own if they are few, and draw groups."""
-    codes = None if samples.clusters is None else samples.clusters.unique(return_inverse=True)[1].cpu()
-    n = len(samples) if codes is None else int(codes.max()) + 1
-    groups = min(n, groups)
-    group = np.empty(n, dtype=np.int64)
-    group[rng.permutation(n)] = np.arange(n) % groups
-    weights = rng.multinomial(groups, np.full(groups, 1 / groups), size=resamples)
-    of_samples = torch.from_numpy(group) if codes is None else torch.from_numpy(group)[codes]
-    return GroupDraws(of_samples, torch.from_numpy(weights).double())
+
+    def assign(n: int) -> Tensor:
+        group = np.empty(n, dtype=np.int64)
+        group[rng.permutation(n)] = np.arange(n) % groups
+        return torch.from_numpy(group)
+
+    group = by_unit(len(samples), samples.clusters, assign)
+    filled = int(group.max()) + 1  # all of them, or one for each of fewer units
+    weights = rng.multinomial(filled, np.full(filled, 1 / filled), size=resamples)
+    return GroupDraws(group, torch.from_numpy(weights).double())
 
 
 def states_by_group(samples: Predictions, statistics: Iterable[Statistic], group: Tensor) -> dict[Statistic, Sums]:

@@ -19,7 +19,7 @@ from calibrant.metrics.states import Averaged, BinMoments, Binned, BinnedMoments
 from calibrant.numerics.inverse_temperature import find_root, temperature_derivatives
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.paper import Paper
-from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions
+from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions, by_unit
 
 __all__ = [
     "NLL", "Accuracy", "Brier", "Confidence", "Entropy", "Murphy", "RefinementTerms", "ScoreSplit", "TopBrier",
@@ -303,7 +303,8 @@ def calibration_refinement(
     samples = full_predictions(as_predictions(predictions, "calibration_refinement", arrays))
     check_at_least(folds, 2, "folds")
     check_at_least(len(samples), 2 * folds, "samples for the cross-fitted split")
-    fold = _folds(samples, folds, seed)
+    chance, device = torch.Generator().manual_seed(seed), samples.logits.device
+    fold = by_unit(len(samples), samples.clusters, lambda n: torch.randperm(n, generator=chance).to(device) % folds)
     recalibrated = samples.mixed_with_uniform(samples.uniform_share)  # of all folds, on which it hardly depends
     beta, ends = _beta_by_fold(recalibrated, fold, folds)
     before = _scores(samples, torch.ones_like(beta), fold)
@@ -317,14 +318,6 @@ def calibration_refinement(
         total, refinement = (float((part * share).sum()) for part in (score, trials[0][name]))
         splits[name] = ScoreSplit(total, mean, low, max(high, *(gain[2] for gain in others)), refinement)
     return splits
-
-
-def _folds(samples: Predictions, folds: int, seed: int) -> Tensor:
-    """Return the fold of each sample, (n,); a cluster is in one."""
-    codes = None if samples.clusters is None else samples.clusters.unique(return_inverse=True)[1]
-    n = len(samples) if codes is None else int(codes.max()) + 1
-    fold = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).to(samples.logits.device) % folds
-    return fold if codes is None else fold[codes]
 
 
 def _gain_interval(samples: Predictions, gain: Tensor, share: Tensor) -> tuple[float, float, float]:

@@ -1,7 +1,7 @@
 """Samples with their weights, and the record of their top label alone: checked once, here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self, TypeVar, final
@@ -15,7 +15,7 @@ from calibrant.errors import InputError, Row
 from calibrant.labels import Words, encode
 from calibrant.numerics.binning import sums_by
 
-__all__ = ["TopLabel", "check_clusters", "check_unweighted", "counted_samples", "effective_counts"]
+__all__ = ["TopLabel", "by_unit", "check_clusters", "check_unweighted", "counted_samples", "effective_counts"]
 
 # Samples in a block: what is kept per sample stays within a few megabytes, whatever the number of samples.
 ROWS_AT_ONCE = 1 << 17
@@ -104,6 +104,15 @@ class Samples(ABC):
     @property
     def _usual_rows(self) -> int:
         return ROWS_AT_ONCE
+
+
+def by_unit(n: int, clusters: Tensor | None, assign: Callable[[int], Tensor]) -> Tensor:
+    """Return what is assigned to each of n samples, or to each of their clusters, given how many these are, (n,)."""
+    if clusters is None:
+        return assign(n)
+    codes = clusters.unique(return_inverse=True)[1]
+    own = assign(int(codes.max()) + 1)
+    return own[codes.to(own.device)]
 
 
 S = TypeVar("S", bound=Samples)

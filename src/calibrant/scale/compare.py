@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import load as tensors_of
 from safetensors.torch import save as bytes_of
-from torch import Tensor
 
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import Trial, try_fit
@@ -43,7 +42,7 @@ from calibrant.evidence.differences import (
     errors_with_floor,
     paired_difference,
 )
-from calibrant.evidence.estimates import values_of
+from calibrant.evidence.estimates import after_all, values_of
 from calibrant.maps import Map
 from calibrant.metrics import Metric
 from calibrant.metrics.smooth import KernelFeatures
@@ -317,8 +316,7 @@ def _resampled(
 ) -> dict[str, Resampled]:
     """Return each metric of all samples and of every resample: the same groups for every method."""
     seed = state.design.seed + 1  # other draws than those of the intervals
-    draws = _with_all(draw_counts(GROUPS, resamples, seed))
-    class_draws = _with_all(draw_counts(state.class_groups, resamples, seed))
+    draws, class_draws = (after_all(draw_counts(n, resamples, seed)) for n in (GROUPS, state.class_groups))
     statistics = {m.name: of for m in metrics if isinstance(of := m.statistic, TopStatistic)}
     top = [metric for metric in metrics if metric.name in statistics]
     drawn, groups = values_of(top, statistics, resampled_levels(state, draws)), state.group_states()
@@ -332,10 +330,6 @@ def _resampled(
         numbers, exact = drawn[metric.name], float(metric.value(states[metric.statistic]))
         resampled[metric.name] = Resampled.of(metric, numbers + (exact - numbers[0]), estimates)
     return resampled
-
-
-def _with_all(draws: Tensor) -> Tensor:
-    return torch.cat([torch.ones_like(draws[:1]), draws])
 
 
 def _difference(

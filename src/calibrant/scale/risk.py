@@ -185,7 +185,7 @@ def decisions_of(ranked: Ranked, thresholds: Sequence[float], *, dtype: torch.dt
         means(below, squares_below, odds, -1.0),
     )
     above = Above(treated[None], totals[:, 0][None], squares, total_squares[:, 0])
-    return tuple(map(NetBenefit, at.tolist(), *above.widened(odds, None, *benefits), *above.shares(None)))
+    return tuple(map(NetBenefit, at.tolist(), *above.widened(odds, *benefits), *above.shares()))
 
 
 def _divided(columns: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
