@@ -30,6 +30,10 @@ class Blocks(NamedTuple):
     rows: Tensor  # number of samples, or the sum of their weights
     hits: Tensor  # number of hits among them, or the sum of their weights
 
+    @classmethod
+    def of(cls, columns: _Columns, device: torch.device | str = "cpu") -> "Blocks":
+        return cls(*(torch.from_numpy(column.astype(np.float64)).to(device) for column in columns))
+
     @property
     def mean(self) -> Tensor:
         return self.hits / self.rows
@@ -49,8 +53,7 @@ def tie_blocks(scores: Tensor, hit: Tensor, weights: Tensor | None = None) -> Bl
         >>> tie_blocks(torch.tensor([2.0, 1.0, 2.0]), torch.tensor([True, False, False])).hits.tolist()
         [0.0, 1.0]
     """
-    columns = _tied(scores, hit, weights)
-    return Blocks(*(torch.from_numpy(column.astype(np.float64)).to(scores.device) for column in columns))
+    return Blocks.of(_tied(scores, hit, weights), scores.device)
 
 
 def isotonic_blocks(scores: Tensor, hit: Tensor, weights: Tensor | None = None) -> Blocks:
@@ -61,14 +64,15 @@ def isotonic_blocks(scores: Tensor, hit: Tensor, weights: Tensor | None = None) 
         >>> isotonic_blocks(scores, hit).mean.tolist()
         [0.0, 0.5, 1.0]
     """
-    parts = [_pooled(*tied) for tied in _tied_parts(scores, hit, weights)]
+    parts = [pooled(*tied) for tied in _tied_parts(scores, hit, weights)]
     columns = parts[0]
     if len(parts) > 1:  # whatever is pooled within a part is pooled in the whole
-        columns = _pooled(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    return Blocks(*(torch.from_numpy(column.astype(np.float64)).to(scores.device) for column in columns))
+        columns = pooled(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return Blocks.of(columns, scores.device)
 
 
-def _pooled(low: Floats, high: Floats, count: Floats, hits: Floats) -> _Columns:
+def pooled(low: Floats, high: Floats, count: Floats, hits: Floats) -> _Columns:
+    """Join neighbours whose means fall: the columns of :func:`isotonic_blocks`, from those of ties."""
     starts = pool_falling(count, hits)
     last = np.append(starts[1:], len(count)) - 1
     return low[starts], high[last], np.add.reduceat(count, starts), np.add.reduceat(hits, starts)

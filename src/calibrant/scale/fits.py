@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +23,7 @@ from calibrant.metrics.states import RankedCells
 from calibrant.numerics import softmax_regression as softmax
 from calibrant.numerics.binning import inner_edges, sums_by
 from calibrant.numerics.inverse_temperature import InverseTemperatureFit, find_root, temperature_derivatives
-from calibrant.numerics.isotonic import Blocks, pool_falling
+from calibrant.numerics.isotonic import Blocks, pooled
 from calibrant.numerics.logistic import Features, LogisticFit, Targets, fit_logistic, line_sums
 from calibrant.numerics.logistic import Sums as LineSums
 from calibrant.numerics.newton import Certificate, CurvatureMemory, Point, Preconditioner, newton_direction
@@ -377,19 +376,15 @@ def _histogram(calibrator: Any, passes: Passes) -> Fitted:
 
 def _isotonic(_: Any, passes: Passes) -> Fitted:
     blocks = _cells(passes)
-    rows, hits = blocks.rows.numpy(), blocks.hits.numpy()
-    starts = pool_falling(rows, hits)
-    ends = np.append(starts[1:], len(rows)) - 1
-    steps = (torch.from_numpy(np.add.reduceat(column, starts)) for column in (rows, hits))
-    pooled = Blocks(blocks.low[starts], blocks.high[ends], *steps)
+    fitted = Blocks.of(pooled(*(column.numpy() for column in blocks)))
     # Within a cell the order of hits and misses is unknown. The sum of the fit up to a score is the greatest convex
     # function below the sum of the hits, and no farther from that of other sums than these are from each other.
     error = _largest(blocks, blocks.hits * (1 - blocks.mean)) / passes.totals.mass
     note = (
-        f"fitted to {len(rows):,} cells of log-odds: up to any score, the sum of confidences over the number of all "
-        f"samples is within {error:.1g} of that of a fit in memory ({counted(passes.count, 'pass', 'passes')})."
+        f"fitted to {len(blocks.rows):,} cells of log-odds: up to any score, the sum of confidences over the number of "
+        f"all samples is within {error:.1g} of that of a fit in memory ({counted(passes.count, 'pass', 'passes')})."
     )
-    return _of_top(passes, pooled.edges, pooled.mean, note)
+    return _of_top(passes, fitted.edges, fitted.mean, note)
 
 
 def _of_top(passes: Passes, edges: Tensor, share: Tensor, note: str) -> Fitted:
