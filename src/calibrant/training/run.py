@@ -142,36 +142,19 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
         "class_names": dataset.class_names, "train_samples": train_samples,
         "pixel_scale": data.pixel_scale,
     }  # fmt: skip
-    # Precision and augmentation are decided here, so that the settings record them.
-    recipes = {
-        run: replace(
-            run.recipe, precision=run.recipe.multiplies_in(device.type),
-            augmentation=run.recipe.augmentation or data.augmentation,
-        )
-        for run in runs
-    }  # fmt: skip
+
+    def decided(recipe: Recipe) -> Recipe:  # here, so that the settings record precision and augmentation
+        augmentation = recipe.augmentation or data.augmentation
+        return replace(recipe, precision=recipe.multiplies_in(device.type), augmentation=augmentation)
+
     settings = {
-        run: RunSettings(model=run.model, loss=loss_settings(run.loss), recipe=recipe, **shared)
-        for run, recipe in recipes.items()
+        run: RunSettings(model=run.model, loss=loss_settings(run.loss), recipe=decided(run.recipe), **shared)
+        for run in runs
     }
     folders = {run: RunFolder(run.folder) for run in runs}
     finished = processes.from_first(lambda: [folders[run].is_finished for run in runs])
-    unfinished = [run for run, is_finished in zip(runs, finished, strict=True) if not is_finished]
-    threads = runtime.read_threads
-    stored = {
-        name: data.on(device, name, read_threads=threads)
-        for name in dict.fromkeys(recipes[run].augmentation for run in unfinished)
-    }
-    sessions: dict[Session, Run] = {}
-    for run in unfinished:
-        on_device, name = stored[recipes[run].augmentation], str(run.folder)
-        own = run.factory is not None
-        model = _built(settings[run]) if run.factory is None else _own_network(run.factory, settings[run], data)
-        # What a network of one's own does cannot be captured without knowing it.
-        how = replace(runtime, compiled=False) if own else runtime
-        loss = copy.deepcopy(run.loss)  # several runs may be given one, whose state each changes
-        sessions[Session(model, loss, on_device, recipes[run], how, processes, name=name)] = run
-    _check_separate(sessions)
+    unfinished = {run: settings[run] for run, is_finished in zip(runs, finished, strict=True) if not is_finished}
+    sessions = _sessions(unfinished, data, device, runtime, processes)
     # Only after all networks are built: a run that is refused leaves no folder behind.
     with processes.agreed():
         for run in runs if processes.is_first else ():
@@ -206,9 +189,28 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
         raise FitError(" ".join(failures))
 
 
-def _check_separate(sessions: Mapping[Session, Run]) -> None:
+def _sessions(
+    runs: Mapping[Run, RunSettings],
+    data: TrainingData,
+    device: torch.device,
+    runtime: RuntimeOptions,
+    processes: ProcessGroup,
+) -> dict[Session, Run]:
+    """Build the networks of runs, each with its own copy of its loss, and with the data as it augments them."""
+    augmentations = dict.fromkeys(settings.recipe.augmentation for settings in runs.values())
+    stored = {name: data.on(device, name, read_threads=runtime.read_threads) for name in augmentations}
+    sessions: dict[Session, Run] = {}
+    for run, settings in runs.items():
+        how = runtime
+        if run.factory is None:
+            model = _built(settings)
+        else:  # what it does cannot be captured without knowing it
+            model, how = _own_network(run.factory, settings, data), replace(runtime, compiled=False)
+        loss, on_device = copy.deepcopy(run.loss), stored[settings.recipe.augmentation]
+        sessions[Session(model, loss, on_device, settings.recipe, how, processes, name=str(run.folder))] = run
     if len({session.model for session in sessions}) < len(sessions):
         raise InputError("a function must make a new network for every run; one returned the same network again.")
+    return sessions
 
 
 @final
