@@ -63,10 +63,8 @@ class Gate:
         )
         largest, smallest = 1.0, 0.0
         if name != _RISK_AUROC:
-            largest, smallest = (
-                catalogue.metrics[name].largest,
-                -math.inf if catalogue.metrics[name].may_be_negative else 0.0,
-            )
+            metric = catalogue.metrics[name]
+            largest, smallest = metric.largest, -math.inf if metric.may_be_negative else 0.0
         gate._check_bound(-largest if suffix else smallest, largest)
         return gate
 

@@ -440,10 +440,8 @@ def _unified(schema: Any, other: Any) -> Any:
         for place, field in enumerate(other):
             own = schema.get_field_index(field.name)
             if own >= 0 and pa.string() in (field.type, schema.types[own]):
-                schema, other = (
-                    schema.set(own, field.with_type(pa.string())),
-                    other.set(place, field.with_type(pa.string())),
-                )
+                text = field.with_type(pa.string())
+                schema, other = schema.set(own, text), other.set(place, text)
         return pa.unify_schemas([schema, other], promote_options="permissive")
 
 

@@ -62,28 +62,22 @@ def figures(
         Figures by name: risk and decisions (only of two classes), reliability, classwise (only from
         :class:`Predictions`), density, risk_coverage, bins_sweep.
     """
-    drawn: dict[str, Figure] = {}
+    drawn: dict[str, Axes | Figure] = {}
     shown, positive = predictions, ""
     if isinstance(predictions, Predictions) and predictions.n_classes == 2:
         one = risk or evaluate_risk(predictions, n_bins=n_bins, seed=seed)
         shown, positive, ece = as_risk(predictions), name_of(predictions), one.ece
-        of_risk = {
-            "risk": plot_risk(one, positive=positive, name=name, theme=theme),
-            "decisions": plot_decisions(predictions, name=name, theme=theme),
-        }
-        drawn |= {kind: cast("Figure", ax.figure) for kind, ax in of_risk.items()}
-    diagram = diagrams.reliability(shown, n_bins=n_bins, ece=ece)
-    ax = plot_reliability(diagram, of_class=positive, name=name, theme=theme)
-    drawn["reliability"] = cast("Figure", ax.figure)  # axes made here are in no subfigure
+        drawn["risk"] = plot_risk(one, positive=positive, name=name, theme=theme)
+        drawn["decisions"] = plot_decisions(predictions, name=name, theme=theme)
+    diagram, sweep = diagrams.reliability(shown, n_bins=n_bins, ece=ece), diagrams.bins_sweep(shown, seed=seed)
+    drawn["reliability"] = plot_reliability(diagram, of_class=positive, name=name, theme=theme)
     if isinstance(predictions, Predictions):
         by_class = diagrams.classwise_reliability(predictions, n_bins=n_bins)
         drawn["classwise"] = plot_classwise(by_class, name=name, theme=theme)
-    others = {
-        "density": plot_density(predictions, name=name, theme=theme),
-        "risk_coverage": plot_risk_coverage(predictions, error_rate=error_rate, name=name, theme=theme),
-        "bins_sweep": plot_bins_sweep(diagrams.bins_sweep(shown, seed=seed), of_class=positive, name=name, theme=theme),
-    }
-    return drawn | {kind: cast("Figure", ax.figure) for kind, ax in others.items()}
+    drawn["density"] = plot_density(predictions, name=name, theme=theme)
+    drawn["risk_coverage"] = plot_risk_coverage(predictions, error_rate=error_rate, name=name, theme=theme)
+    drawn["bins_sweep"] = plot_bins_sweep(sweep, of_class=positive, name=name, theme=theme)
+    return {kind: one if isinstance(one, Figure) else cast("Figure", one.figure) for kind, one in drawn.items()}
 
 
 def plot_density(

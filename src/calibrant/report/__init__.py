@@ -38,9 +38,8 @@ _RENDERERS = {"json": to_json, "markdown": to_markdown, "latex": to_latex, "html
 _PAGES = {
     "ClampingEvaluation": "clamping", "Comparison": "comparison", "Diagnosis": "diagnosis", "Evaluation": "evaluation",
 }  # fmt: skip
-_LATER = {f"{module}_{what}": module for module in _PAGES.values() for what in ("page", "verdict")} | {
-    "show": "terminal"
-}
+_LATER = {f"{module}_{what}": module for module in _PAGES.values() for what in ("page", "verdict")}
+_LATER |= {"show": "terminal"}
 
 
 def page_of(record: Any, **options: Any) -> Page:

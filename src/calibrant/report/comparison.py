@@ -442,11 +442,8 @@ def method_fields(method: MethodResult) -> dict[str, Any]:
 def method_notes(methods: Sequence[MethodResult]) -> list[str]:
     """Return why methods could not be fitted, and the warnings of the others; a warning of several stands once."""
     failed = [f"{method.name} could not be fitted: {method.failure}" for method in methods if method.failure]
-    warned: dict[str, list[str]] = {}
-    for method in [method for method in methods if method.failure is None]:
-        for note in method.notes:
-            warned.setdefault(note, []).append(method.name)
-    return failed + [f"{', '.join(names)}: {note}" for note, names in warned.items()]
+    fitted = (method for method in methods if method.failure is None)
+    return failed + page.notes_with_names((method.name, note) for method in fitted for note in method.notes)
 
 
 def difference_words(change: Difference) -> str:

@@ -501,11 +501,8 @@ def _full_name(record: Diagnosis) -> str:
 
 def diagnosis_notes(record: Diagnosis) -> list[str]:
     """Return what runs lack, why maps could not be fitted, and warnings; a note of several candidates stands once."""
-    pairs = [(note, one.name) for one in record.candidates for note in one.notes]
+    notes = [(one.name, note) for one in record.candidates for note in one.notes]
     for one in record.calibratability:
-        pairs += [(f"{where}: not fitted, because {why}", one.candidate) for where, why in one.failures.items()]
-        pairs += [(note, one.candidate) for note in one.notes]
-    notes: dict[str, list[str]] = {}
-    for note, candidate in pairs:
-        notes.setdefault(note, []).append(candidate)
-    return [f"{', '.join(candidates)}: {note}" for note, candidates in notes.items()]
+        notes += [(one.candidate, f"{where}: not fitted, because {why}") for where, why in one.failures.items()]
+        notes += [(one.candidate, note) for note in one.notes]
+    return page.notes_with_names(notes)

@@ -307,6 +307,14 @@ def p_text(p: float | None, *, resampled: bool = True) -> str:
     return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}" if p >= 1e-12 else "< 1e-12"
 
 
+def notes_with_names(notes: Iterable[tuple[str, str]]) -> list[str]:
+    """Return notes after the names that they are about, given in pairs (name, note); a note of several stands once."""
+    names: dict[str, list[str]] = {}
+    for name, note in notes:
+        names.setdefault(note, []).append(name)
+    return [f"{', '.join(about)}: {note}" for note, about in names.items()]
+
+
 def sentence(text: object) -> str:
     """Return the text with a capital first letter; a Greek letter is kept, because γ and Γ are different symbols."""
     words = str(text)

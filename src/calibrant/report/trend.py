@@ -11,7 +11,6 @@ from calibrant.report.risk import class_name
 from calibrant.scale.trend import Period, Trend
 from calibrant.text import counted, terminal_text, without_middle
 
-_SCHEMA = "calibrant.trend/1"
 _LEGEND = (
     "Each period is compared with those before it since the last change; ▲ better, ▼ worse. All looks together show a "
     "change where there is none with probability .05."
@@ -48,18 +47,19 @@ def trend_page(trend: Trend, *, source: str | None = None) -> page.Page:
         full_hint="The tests",
         settings=f"{trend.resamples:,} resamples, seed {trend.seed}",
         charts=lambda: _charts(trend),
-        data=lambda: page.document(_SCHEMA, _numbers(trend)),
+        data=lambda: _document(trend),
     )
 
 
-def _numbers(trend: Trend) -> dict[str, object]:
+def _document(trend: Trend) -> dict[str, Any]:
+    periods = [
+        {"name": period.name, "n": period.n, "metrics": period.metrics, "changes": {
+            name: {**asdict(change), "is_shown": change.is_shown} for name, change in period.changes.items()
+        }}
+        for period in trend.periods
+    ]  # fmt: skip
     of_two = {"positive": trend.positive, "of_risk": sorted(trend.of_risk)} if trend.of_risk else {}
-    return {"metrics": list(trend.metrics), **of_two, "periods": list(map(_data, trend.periods))}
-
-
-def _data(period: Period) -> dict[str, object]:
-    changes = {name: {**asdict(change), "is_shown": change.is_shown} for name, change in period.changes.items()}
-    return {"name": period.name, "n": period.n, "metrics": period.metrics, "changes": changes}
+    return page.document("calibrant.trend/1", {"metrics": list(trend.metrics), **of_two, "periods": periods})
 
 
 def _charts(trend: Trend) -> dict[str, Any]:

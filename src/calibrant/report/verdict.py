@@ -260,10 +260,8 @@ def _removed(score: str, split: ScoreSplit) -> str:
     places = places_of(split.total, 3)
     share, removed = percent(abs(split.calibration) / split.total), round(split.calibration, places)
     interval = f"{split.calibration_low:z.{places}f} to {split.calibration_high:z.{places}f}"
-    whole, doubt = (
-        f"Of the {score} {split.total:.{places}f}, one temperature would",
-        "but these samples are inconclusive",
-    )
+    whole = f"Of the {score} {split.total:.{places}f}, one temperature would"
+    doubt = "but these samples are inconclusive"
     if _side(split) > 0:
         kept = f"{split.refinement:.{places}f} is what one temperature cannot lower"
         return f"{whole} remove {split.calibration:.{places}f} ({share}; 95 % interval {interval}); {kept}."
