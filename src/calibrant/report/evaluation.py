@@ -40,6 +40,7 @@ _OF_RIGHT = (
     "Accuracy: how often “right” is true where its probability is at least 50 %, and “wrong” where it is less. The "
     "share of “right” is above."
 )
+_OF_BOTH = "Brier score: summed over both classes, twice that of one, which scikit-learn's brier_score_loss returns."
 
 
 def evaluation_page(
@@ -74,7 +75,7 @@ def evaluation_page(
     compared = comparison_text(comparison, baseline, of_class) if comparison else None
     words = verdict(evaluation, slices, compared, to_calibrate)
     names = [name for name in names if evaluation.risk is None or name not in _OF_TOP_LABEL]
-    accuracy = _OF_RIGHT if risk and evaluation.positive == OF_CORRECTNESS[1] else ""
+    legend = "" if risk is None else _OF_RIGHT if evaluation.positive == OF_CORRECTNESS[1] else _OF_BOTH
     main = [[catalogue.metrics[name].title, _arrow(name), *estimate_cells(evaluation.metrics[name])] for name in names]
     return Page(
         title="Calibration report",
@@ -86,7 +87,7 @@ def evaluation_page(
         brief=(
             *of_risk,
             *decisions,
-            Section("Predictions" if risk else "", (table(["", "", *HEADER], main, text=(0, 1)),), (), accuracy),
+            Section("Predictions" if risk else "", (table(["", "", *HEADER], main, text=(0, 1)),), (), legend),
             *_threshold_sections(evaluation, has_slices=bool(slices)),
             *_slice_sections(evaluation, slices, most=_BRIEF_SLICES),
             *_slice_threshold_sections(slices, most=_BRIEF_SLICES),
@@ -248,8 +249,9 @@ def _families(evaluation: Evaluation) -> list[Section]:
             for name, estimated in evaluation.metrics.items()
             if catalogue.metrics[name].family == family
         ]
+        legend = _OF_BOTH if evaluation.classes == 2 and family == catalogue.metrics["brier"].family else ""
         if rows:
-            sections.append(Section(title, (table(["metric", "", *HEADER], rows, description=1),)))
+            sections.append(Section(title, (table(["metric", "", *HEADER], rows, description=1),), legend=legend))
     return sections
 
 

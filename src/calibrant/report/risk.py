@@ -33,12 +33,12 @@ def share_text(share: float) -> str:
     """Return a share in percent with one decimal, or two digits where it is small.
 
     Example:
-        >>> share_text(0.1234), share_text(0.00123), share_text(0.0)
-        ('12.3 %', '0.12 %', '0 %')
+        >>> share_text(0.1234), share_text(0.003), share_text(0.0)
+        ('12.3 %', '0.30 %', '0 %')
     """
     if share >= 0.01:
         return percent(share)
-    return f"{100 * share:.{places_of(100 * share, 1)}f}".rstrip("0").rstrip(".") + " %"
+    return f"{100 * share:.{places_of(100 * share, 1)}f} %" if share else "0 %"
 
 
 def shares_text(one: Estimate, joined: str) -> str:

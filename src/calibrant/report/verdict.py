@@ -34,7 +34,10 @@ from calibrant.slices import Slice
 from calibrant.text import counted, joined, percent, samples_text, without_middle
 
 _STEPS = {
-    Reason.temperature_helps: "Fit a temperature on samples that are not used for testing, and evaluate again.",
+    Reason.temperature_helps: (
+        "Fit a temperature on samples that are not used for testing, and evaluate again; calibrant compare tests "
+        "whether another method is better."
+    ),
     Reason.scores_disagree: (
         "A temperature lowers one proper score and raises the other: compare methods (calibrant compare) on samples "
         "that are not used for testing before fitting one."
@@ -55,8 +58,8 @@ _STEPS = {
     Reason.like_guessing: f"It is right no more often than guessing would be. {CHECK_LABELS}",
 }
 _RISK_STEP = (
-    "One temperature cannot correct the level of a probability: compare methods (calibrant compare) on samples that "
-    "are not used for testing; platt corrects level and spread."
+    "Compare methods (calibrant compare) on samples that are not used for testing: one temperature cannot correct both "
+    "level and spread of a probability, as platt can. If none is clearly better than a temperature there, fit that."
 )
 _NO_LINES: dict[NoLine | None, str] = {
     NoLine.all_right: "every prediction is right",
@@ -257,7 +260,7 @@ def _side(split: ScoreSplit) -> int:
 
 
 def _removed(score: str, split: ScoreSplit) -> str:
-    places = places_of(split.total, 3)
+    places = places_of(split.total / 10, 3)
     share, removed = percent(abs(split.calibration) / split.total), round(split.calibration, places)
     interval = f"{split.calibration_low:z.{places}f} to {split.calibration_high:z.{places}f}"
     whole = f"Of the {score} {split.total:.{places}f}, one temperature would"

@@ -255,6 +255,18 @@ def shifted(n, bias, *, seed=0):
     return Predictions.from_binary_logits(logits, labels, class_names=["no", "yes"])
 
 
+def test_a_small_log_loss_has_digits_enough_to_see_what_a_temperature_removes():
+    said = _removed("log-loss", split(0.0175, 0.0001, 0.00005))
+    assert said.startswith("Of the log-loss 0.0175, one temperature would remove 0.0001 (0.6 %; 95 % interval 0.0001")
+
+
+def test_the_brier_score_of_two_classes_is_said_to_be_twice_that_of_one():
+    samples = shifted(500, 0.5)
+    of_one = float(((samples.probs[:, 1] - samples.labels) ** 2).mean())
+    assert judged(samples).metrics["brier"].value == pytest.approx(2 * of_one)
+    assert "Brier score: summed over both classes, twice that of one" in to_markdown(evaluation_page(judged(samples)))
+
+
 def test_two_classes_whose_errors_cancel_are_seen_by_the_probability_of_one():
     found = judged(shifted(3000, 0.5))
     of_top = estimate(shifted(3000, 0.5), [ECE(), SmECE()], resamples=200)
@@ -263,7 +275,7 @@ def test_two_classes_whose_errors_cancel_are_seen_by_the_probability_of_one():
     assert found.advice == Advice(NextStep.compare_methods, Reason.classes_differ)
     words = verdict(found)
     assert words.headline.startswith("Strongly too high: the probability of “yes” is")
-    assert "platt corrects level and spread" in words.next_steps[0]
+    assert "cannot correct both level and spread of a probability, as platt can" in words.next_steps[0]
 
 
 def test_a_rare_class_makes_small_errors_matter():

@@ -34,7 +34,7 @@ def test_numbers_of_a_rare_class_have_two_digits(rare):
     assert int(rare.metrics["accuracy"].value * rare.n) == rare.n - 10
     assert f"is {100 * rare.risk.predicted.value:.2g} % on average, and 0.0033 % of samples are class 1" in words
     assert re.search(r"ECE 0\.000\d\d \(95 % interval 0\.000\d\d to 0\.000\d\d\); .* would score 0\.0000\d\d on", words)
-    assert re.search(r"highest probability, 0\.081 % or more, 0\.09 % are predicted .* 0\.0067 % are \(0\.00", words)
+    assert re.search(r"highest probability, 0\.081 % or more, 0\.090 % are predicted .* 0\.0067 % are \(0\.00", words)
     assert not re.search(r"(?<![\d.])-?0\.0+ (?:%|\(|…)", text), text
     assert max(map(len, text.splitlines())) <= 80
 
