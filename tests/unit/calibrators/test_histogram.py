@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from made_samples import overconfident
 
 from calibrant.calibrators import ClasswiseHistogramBinning, HistogramBinning, IMax
 from calibrant.errors import CalibrantWarning, InputError
@@ -13,14 +14,6 @@ from calibrant.numerics.binning import bin_index
 from calibrant.predictions import Predictions
 
 BOTH = pytest.mark.parametrize("bins", ["equal_width", "equal_mass"])
-
-
-def network(n, k, *, seed=0, dtype=torch.float64, sharpness=2.0):
-    """Overconfident predictions."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
-    return Predictions.from_logits((sharpness * logits).to(dtype), labels)
 
 
 def with_confidences(confidence, correct):
@@ -57,7 +50,7 @@ class TestTopLabel:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     @pytest.mark.parametrize("k", [2, 10])
     def test_its_own_samples_have_no_calibration_error_over_its_own_bins(self, k, dtype, bins):
-        rows = network(3000, k, dtype=dtype)
+        rows = overconfident(3000, k, dtype=dtype)
         after = HistogramBinning(bins=bins).fit(rows).transform(rows)
         levels, cell = after.confidence.unique(return_inverse=True)
         assert len(levels) <= 15
@@ -66,7 +59,7 @@ class TestTopLabel:
         assert torch.allclose(share.clamp(1 / k, 1), levels, atol=2 / len(rows) + 1e-4)
 
     def test_its_bins_of_equal_width_are_those_of_the_metric(self):
-        rows = network(2000, 4)
+        rows = overconfident(2000, 4)
         fitted = HistogramBinning(bins="equal_width").fit(rows)
         after, cell = fitted.transform(rows), bin_index(rows.confidence.clone(), 15)
         for each in cell.unique():
@@ -77,7 +70,7 @@ class TestTopLabel:
             )
 
     def test_bins_of_equal_mass_hold_equal_numbers(self):
-        rows = network(1501, 5)
+        rows = overconfident(1501, 5)
         fitted = HistogramBinning(n_bins=15).fit(rows)
         cells = torch.searchsorted(fitted.curve.edges[0], rows.top.log_odds)
         assert torch.bincount(cells).tolist() == pytest.approx([100] * 15, abs=1)
@@ -134,14 +127,14 @@ class TestClasswise:
     @pytest.mark.filterwarnings("ignore:.*worse than no calibration on samples held out")
     @pytest.mark.parametrize("k", [3, 8])
     def test_it_is_one_histogram_a_class_divided_by_their_sum(self, k):
-        fit, test = network(800, k), network(200, k, seed=1)
+        fit, test = overconfident(800, k), overconfident(200, k, seed=1)
         made = ClasswiseHistogramBinning().fit(fit)
         assert isinstance(made, ClassBins)
         assert np.allclose(made.transform(test).probs.numpy(), self.reference(fit, test))
 
     @pytest.mark.filterwarnings("ignore:.*worse than no calibration on samples held out")
     def test_steps_over_the_same_edges_give_the_same(self):
-        fit, test = network(800, 4), network(200, 4, seed=1)
+        fit, test = overconfident(800, 4), overconfident(200, 4, seed=1)
         made = ClasswiseHistogramBinning().fit(fit)
         edges = torch.logit(torch.arange(1, 15, dtype=torch.float64) / 15).repeat(4, 1)
         same = OneVsRest(Steps(edges, made.values), n_classes=4)
@@ -149,7 +142,7 @@ class TestClasswise:
 
     @BOTH
     def test_before_division_its_own_samples_have_no_calibration_error_in_any_class(self, bins):
-        rows = network(3000, 5, dtype=torch.float32)
+        rows = overconfident(3000, 5, dtype=torch.float32)
         made = ClasswiseHistogramBinning(bins=bins).fit(rows)
         for j in range(5):
             if bins == "equal_width":
@@ -163,7 +156,7 @@ class TestClasswise:
 
     @BOTH
     def test_two_classes_are_one_histogram(self, bins):
-        rows = network(1000, 2)
+        rows = overconfident(1000, 2)
         made = ClasswiseHistogramBinning(bins=bins).fit(rows)
         assert isinstance(made, TwoClassMap)
         after = made.transform(rows).probs[:, 1]
@@ -172,7 +165,7 @@ class TestClasswise:
         assert torch.allclose(share, levels, atol=2 / 1000)
 
     def test_a_class_without_samples_is_reported_and_gets_the_smallest_probability(self):
-        rows = network(400, 5)
+        rows = overconfident(400, 5)
         rows = rows[rows.labels != 3]
         with pytest.warns(CalibrantWarning, match="no calibration samples of class 3"):
             made = ClasswiseHistogramBinning().fit(rows)
@@ -183,8 +176,8 @@ class TestClasswise:
 
     @BOTH
     def test_no_other_sample_has_an_infinite_log_loss(self, bins):
-        made = ClasswiseHistogramBinning(bins=bins).fit(network(500, 6, sharpness=8.0))
-        nll = made.transform(network(2000, 6, seed=1, sharpness=8.0)).softmax_rows().nll()
+        made = ClasswiseHistogramBinning(bins=bins).fit(overconfident(500, 6, sharpness=8.0))
+        nll = made.transform(overconfident(2000, 6, seed=1, sharpness=8.0)).softmax_rows().nll()
         assert float(nll.max()) < math.log(502 * 5) + math.log(6)
 
 

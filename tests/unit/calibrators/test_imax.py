@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from made_samples import overconfident
 
 from calibrant.calibrators import IMax
 from calibrant.errors import CalibrantWarning, InputError, UnknownNameError
@@ -8,11 +9,8 @@ from calibrant.metrics import accuracy, nll
 from calibrant.predictions import Predictions
 
 
-def rows(n=2000, k=4, *, seed=0, sharpness=2.0):
-    generator = torch.Generator().manual_seed(seed)
-    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
-    return Predictions.from_logits(sharpness * logits, labels)
+def rows(n=2000, k=4, **how):
+    return overconfident(n, k, **how)
 
 
 def by_definition(cal, new, edges, *, shared):

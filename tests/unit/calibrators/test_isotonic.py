@@ -11,14 +11,7 @@ from calibrant.calibrators import IsotonicOneVsRest, IsotonicPooled, IsotonicReg
 from calibrant.errors import CalibrantWarning
 from calibrant.maps import PooledMap, TwoClassMap
 from calibrant.predictions import Predictions
-
-
-def network(n, k, *, seed=0, dtype=torch.float64, sharpness=2.0):
-    """Overconfident predictions."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = 1.5 * torch.randn(n, k, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
-    return Predictions.from_logits((sharpness * logits).to(dtype), labels)
+from calibrant.testing import overconfident
 
 
 def floored(probs, n, k=2):
@@ -29,7 +22,7 @@ class TestTopLabel:
     @pytest.mark.parametrize("k", [2, 10])
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_it_is_scikit_learns_at_the_calibration_samples(self, dtype, k):
-        rows = network(700, k, dtype=dtype)
+        rows = overconfident(700, k, dtype=dtype)
         confidence, correct = rows.confidence.numpy(), rows.correct.numpy()
         expected = floored(Reference().fit(confidence, correct).predict(confidence), 700).clip(1 / k)
         after = IsotonicRegression().fit(rows).transform(rows).confidence.numpy()
@@ -52,12 +45,12 @@ class TestTopLabel:
         assert fitted.curve.values.shape[1] <= 5
 
     def test_a_surer_prediction_never_ends_up_less_sure(self):
-        fitted, new = IsotonicRegression().fit(network(300, 5)), network(3000, 5, seed=1)
+        fitted, new = IsotonicRegression().fit(overconfident(300, 5)), overconfident(3000, 5, seed=1)
         after = fitted.transform(new).confidence[new.top.log_odds.argsort()]
         assert after.diff().min() > -1e-12
 
     def test_all_right_and_all_wrong_stop_at_the_floor(self):
-        rows = network(98, 4)
+        rows = overconfident(98, 4)
         right = IsotonicRegression().fit(Predictions.from_logits(rows.logits, rows.predicted))
         assert right.transform(rows).confidence.tolist() == pytest.approx([0.99] * 98)
         wrong = IsotonicRegression().fit(Predictions.from_logits(rows.logits, (rows.predicted + 1) % 4))
@@ -67,7 +60,7 @@ class TestTopLabel:
 class TestOneVsRest:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_it_is_scikit_learns_for_every_class_divided_by_their_sum(self, dtype):
-        rows = network(900, 6, dtype=dtype)
+        rows = overconfident(900, 6, dtype=dtype)
         probs = rows.logits.double().softmax(1).numpy()
         raw = np.stack(
             [Reference().fit(probs[:, j], rows.labels.numpy() == j).predict(probs[:, j]) for j in range(6)], axis=1
@@ -77,28 +70,28 @@ class TestOneVsRest:
         assert np.allclose(after, raw / raw.sum(1, keepdims=True), atol=1e-5)
 
     def test_two_classes_are_one_regression(self):
-        rows = network(500, 2)
+        rows = overconfident(500, 2)
         fitted = IsotonicOneVsRest().fit(rows)
         assert isinstance(fitted, TwoClassMap)
         expected = floored(Reference().fit(rows.probs[:, 1], rows.labels).predict(rows.probs[:, 1]), 500)
         assert np.allclose(fitted.transform(rows).probs[:, 1].numpy(), expected)
 
     def test_a_class_without_samples_is_reported(self):
-        rows = network(300, 5)
+        rows = overconfident(300, 5)
         with pytest.warns(CalibrantWarning, match="class 1, 3"):
             fitted = IsotonicOneVsRest().fit(rows[(rows.labels != 3) & (rows.labels != 1)])
         assert torch.isfinite(fitted(rows.logits)).all()
 
     def test_new_samples_never_have_an_infinite_log_loss(self):
-        fitted = IsotonicOneVsRest().fit(network(400, 10, sharpness=6.0))
-        nll = fitted.transform(network(4000, 10, seed=1, sharpness=6.0)).softmax_rows().nll()
+        fitted = IsotonicOneVsRest().fit(overconfident(400, 10, sharpness=6.0))
+        nll = fitted.transform(overconfident(4000, 10, seed=1, sharpness=6.0)).softmax_rows().nll()
         assert float(nll.max()) < math.log(402 * 9) + math.log(10)
 
 
 class TestPooled:
     @pytest.mark.parametrize("k", [2, 6])
     def test_it_is_scikit_learns_of_all_pairs_divided_by_their_sum(self, k):
-        rows = network(900, k)
+        rows = overconfident(900, k)
         probs, hit = rows.probs.numpy(), np.eye(k)[rows.labels]
         raw = floored(Reference().fit(probs.ravel(), hit.ravel()).predict(probs.ravel()), 900, k).reshape(900, k)
         after = IsotonicPooled().fit(rows).transform(rows).probs.numpy()
@@ -107,23 +100,23 @@ class TestPooled:
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     def test_the_predicted_class_stays_ahead_of_those_on_its_step(self, dtype):
-        fitted = IsotonicPooled().fit(network(30, 5))
+        fitted = IsotonicPooled().fit(overconfident(30, 5))
         close = torch.tensor([[0.0, 1e-6, 0.0, -1e-6, 0.0], [1.0, 1.0, 1.0, 1.0, 0.9], [-3.0, -3.0, 0.0, 0.0, 0.0]])
-        logits = torch.cat([close, network(2000, 5, seed=3).logits.float()]).to(dtype)
+        logits = torch.cat([close, overconfident(2000, 5, seed=3).logits.float()]).to(dtype)
         assert torch.equal(fitted(logits).argmax(1), logits.argmax(1))
 
     def test_the_other_classes_keep_their_order_or_become_equal(self):
-        fitted, new = IsotonicPooled().fit(network(400, 6)), network(1000, 6, seed=1)
+        fitted, new = IsotonicPooled().fit(overconfident(400, 6)), overconfident(1000, 6, seed=1)
         order = new.logits.argsort(dim=1)
         assert (fitted(new.logits).gather(1, order).diff(dim=1) >= 0).all()
 
     def test_it_is_one_curve_for_all_classes(self):
-        fitted = IsotonicPooled().fit(network(400, 7))
+        fitted = IsotonicPooled().fit(overconfident(400, 7))
         assert isinstance(fitted, PooledMap)
         assert fitted.curve.values.shape[0] == 1
 
     def test_few_samples_of_many_classes_beat_one_curve_a_class(self):
-        cal, test = network(600, 40), network(3000, 40, seed=1)
+        cal, test = overconfident(600, 40), overconfident(3000, 40, seed=1)
         pooled = IsotonicPooled().fit(cal).transform(test).softmax_rows().nll().mean()
         separate = IsotonicOneVsRest().fit(cal).transform(test).softmax_rows().nll().mean()
         assert pooled < separate

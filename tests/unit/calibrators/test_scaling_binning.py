@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from made_samples import overconfident
 from sklearn.linear_model import LogisticRegression
 
 from calibrant.calibrators import ScalingBinning, ScalingBinningMarginal
@@ -9,11 +10,8 @@ from calibrant.metrics import accuracy
 from calibrant.predictions import Predictions
 
 
-def rows(n=600, k=3, *, seed=0, sharpness=2.0):
-    generator = torch.Generator().manual_seed(seed)
-    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
-    return Predictions.from_logits(sharpness * logits, labels)
+def rows(n=600, k=3, **how):
+    return overconfident(n, k, **how)
 
 
 def platt_of_scikit_learn(scores, hit):

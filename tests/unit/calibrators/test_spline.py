@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from made_samples import overconfident
 from scipy.interpolate import CubicSpline
 
 from calibrant.calibrators import SplineCalibration
@@ -8,11 +9,8 @@ from calibrant.errors import FitError, InputError
 from calibrant.predictions import Predictions
 
 
-def rows(n=1000, k=3, *, seed=0, sharpness=2.0):
-    generator = torch.Generator().manual_seed(seed)
-    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
-    return Predictions.from_logits(sharpness * logits, labels)
+def rows(n=1000, k=3, **how):
+    return overconfident(n, k, **how)
 
 
 def by_definition(cal, n_knots):

@@ -1,6 +1,7 @@
 import math
 import warnings
 
+import made_samples
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
@@ -13,11 +14,8 @@ from calibrant.metrics import ECE, auroc, nll
 from calibrant.predictions import Predictions
 
 
-def overconfident(n=3000, k=5, *, temperature=2.0, seed=0, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(seed)
-    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
-    return Predictions.from_logits((temperature * logits).to(dtype), labels)
+def overconfident(n=3000, k=5, *, temperature=2.0, dtype=torch.float32, **how):
+    return made_samples.overconfident(n, k, sharpness=temperature, dtype=dtype, **how)
 
 
 def test_the_temperature_that_made_the_labels_is_found():

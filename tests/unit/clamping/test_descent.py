@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from made_networks import tanh_network
 from scipy.optimize import minimize
 from torch import nn
 from torch.nn import functional as F
@@ -29,10 +30,7 @@ TIGHT = ExactSolver(tolerance=1e-7, max_passes=300)
 
 
 def network():
-    torch.manual_seed(0)
-    made = nn.Sequential(nn.Linear(D, 16), nn.Tanh(), nn.Linear(16, K)).double().eval().requires_grad_(False)
-    made[2].weight.mul_(8)
-    return made
+    return tanh_network().requires_grad_(False)
 
 
 def data(n=N):

@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 import torch
+from made_networks import tanh_network as network
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -30,13 +31,6 @@ TOOLKIT = dataclasses.replace(
     NeuralClamping.toolkit(), solver=dataclasses.replace(NeuralClamping.toolkit().solver, epochs=6, batch_size=64)
 )
 METHODS = {"exact": EXACT, "path": PATH, "paper": PAPER, "toolkit": TOOLKIT}
-
-
-def network():
-    torch.manual_seed(0)
-    made = nn.Sequential(nn.Linear(D, 16), nn.Tanh(), nn.Linear(16, K)).double().eval()
-    made[2].weight.data.mul_(8)
-    return made
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from made_networks import tanh_network as network
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -44,13 +45,6 @@ D, K = 6, 4
 TIGHT = ExactSolver(tolerance=1e-8, max_passes=300)
 BRIEF = {ExactSolver: {"max_passes": 30}, StochasticSolver: {"epochs": 1}}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
-
-
-def network(dtype=torch.float64):
-    torch.manual_seed(0)
-    made = nn.Sequential(nn.Linear(D, 16), nn.Tanh(), nn.Linear(16, K)).to(dtype).eval()
-    made[2].weight.data.mul_(8)
-    return made
 
 
 @torch.no_grad()
@@ -215,7 +209,7 @@ class LowPrecision(nn.Module):
 
 @pytest.mark.parametrize("options", [{}, {"head": VectorScaling()}, {"solver": StochasticSolver(epochs=2)}])
 def test_inside_autocast_the_network_alone_runs_in_low_precision(options):
-    model = network(torch.float32)
+    model = network(dtype=torch.float32)
     samples = tuple(part.float() if part.is_floating_point() else part for part in data(300))
     clamping = NeuralClamping(strength=0.1, **options)
     with torch.autocast("cpu", torch.bfloat16):

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from made_networks import tanh_network as network
 from torch import nn
 
 from calibrant.clamping import ClampingOutcome, ClampingSummary, NeuralClamping, StochasticSolver
@@ -15,13 +16,6 @@ from calibrant.inference import LabelledInputs
 
 D, K = 6, 4
 WEAKEST = "the weakest of the strengths tried is the best one"
-
-
-def network():
-    torch.manual_seed(0)
-    made = nn.Sequential(nn.Linear(D, 16), nn.Tanh(), nn.Linear(16, K)).double().eval()
-    made[2].weight.data.mul_(8)
-    return made
 
 
 @torch.no_grad()

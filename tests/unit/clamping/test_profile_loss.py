@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from made_networks import tanh_network
 from torch import nn
 from torch.nn import functional as F
 
@@ -34,10 +35,7 @@ NUMBERED = {
 
 
 def network():
-    torch.manual_seed(0)
-    made = nn.Sequential(nn.Linear(D, 16), nn.Tanh(), nn.Linear(16, K)).double().eval().requires_grad_(False)
-    made[2].weight.mul_(8)
-    return made
+    return tanh_network().requires_grad_(False)
 
 
 def data(wrong=0.0):

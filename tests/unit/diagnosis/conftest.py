@@ -27,10 +27,15 @@ from calibrant.training import EpochRecord, HeldOutRecord, Recipe, Run, RuntimeO
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory):
-    """Two losses with two seeds each, trained on 320 digits for two epochs and traced, by name of their folder."""
+def digits():
+    """Few of the digits, on which :func:`trained` has its runs."""
     whole = DigitsReader().read()
-    digits = Dataset("digits", whole.class_names, whole.training[:320], whole.test[:200], pixel_scale=whole.pixel_scale)
+    return Dataset("digits", whole.class_names, whole.training[:320], whole.test[:200], pixel_scale=whole.pixel_scale)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, digits):
+    """Two losses with two seeds each, trained on 320 digits for two epochs and traced, by name of their folder."""
     out = tmp_path_factory.mktemp("trained")
     recipe = {"epochs": 2, "batch_size": 32, "learning_rate": 0.05}
     runs = [
@@ -45,6 +50,11 @@ def trained(tmp_path_factory):
     ]
     train_runs(runs, digits, split="half-test", device=CPU, runtime=RuntimeOptions(traced=True))
     return {run.folder.name: run.folder for run in runs}
+
+
+@pytest.fixture(scope="session")
+def runs(trained):
+    return read_runs(list(trained.values()))
 
 
 @pytest.fixture

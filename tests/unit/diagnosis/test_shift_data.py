@@ -6,21 +6,9 @@ import pytest
 import torch
 from PIL import Image
 
-from calibrant.datasets import CIFAR10, Dataset, DigitsReader, ImageFolder, LargeImageFolder, MedMNIST, Samples
-from calibrant.diagnosis import clean_samples, read_run_dataset, read_runs
+from calibrant.datasets import CIFAR10, ImageFolder, LargeImageFolder, MedMNIST, Samples
+from calibrant.diagnosis import clean_samples, read_run_dataset
 from calibrant.errors import FileError, InputError
-
-
-@pytest.fixture(scope="module")
-def runs(trained):
-    return read_runs(list(trained.values()))
-
-
-@pytest.fixture(scope="module")
-def digits():
-    """What the trained runs of this folder's tests saw."""
-    whole = DigitsReader().read()
-    return Dataset("digits", whole.class_names, whole.training[:320], whole.test[:200], pixel_scale=whole.pixel_scale)
 
 
 def changed(run, **settings):

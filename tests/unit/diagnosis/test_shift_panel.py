@@ -11,7 +11,7 @@ import torch
 
 from calibrant import catalogue
 from calibrant.calibrators import HistogramBinning, StructuredVectorScaling, TemperatureScaling
-from calibrant.datasets import Dataset, DigitsReader, Samples, corrupt
+from calibrant.datasets import DigitsReader, Samples, corrupt
 from calibrant.diagnosis import (
     MAPS,
     ShiftedSet,
@@ -33,19 +33,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def runs(trained):
-    return read_runs(list(trained.values()))
-
-
-@pytest.fixture(scope="module")
 def evaluated(runs):
     return evaluate_candidates(grouped(runs), maps=MAPS)
-
-
-@pytest.fixture(scope="module")
-def digits():
-    whole = DigitsReader().read()
-    return Dataset("digits", whole.class_names, whole.training[:320], whole.test[:200], pixel_scale=whole.pixel_scale)
 
 
 @pytest.fixture(scope="module")

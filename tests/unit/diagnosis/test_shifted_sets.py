@@ -6,24 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.datasets import Dataset, DigitsReader, Samples, corrupt
+from calibrant.datasets import Samples, corrupt
 from calibrant.datasets.corruptions import CORRUPTIONS
-from calibrant.diagnosis import clean_samples, corrupted_sets, read_runs, shift, stored_sets
+from calibrant.diagnosis import clean_samples, corrupted_sets, shift, stored_sets
 from calibrant.diagnosis.shift import check_suits
 from calibrant.errors import FileError, InputError, UnknownNameError
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def runs(trained):
-    return read_runs(list(trained.values()))
-
-
-@pytest.fixture(scope="module")
-def digits():
-    whole = DigitsReader().read()
-    return Dataset("digits", whole.class_names, whole.training[:320], whole.test[:200], pixel_scale=whole.pixel_scale)
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,11 @@ import math
 
 import pytest
 import torch
+from made_samples import batch
 
 from calibrant.errors import InputError
 from calibrant.losses.base import ChangesWithEpoch, CrossEntropyLoss, NeedsSamples
 from calibrant.losses.confidence_accuracy import AvUCLoss, SoftAvUCLoss
-
-
-def batch(n=60, k=4, *, scale=2.0, truth=1.5, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    logits = scale * torch.randn(n, k, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial((logits / truth).softmax(1), 1, generator=generator)[:, 0]
-    return logits, labels
 
 
 def rows(logits, labels):

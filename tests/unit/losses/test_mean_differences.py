@@ -1,17 +1,11 @@
 import pytest
 import torch
+from made_samples import batch
 
 from calibrant.errors import InputError
 from calibrant.losses.confidence_accuracy import DCALoss, MDCALoss
 from calibrant.metrics import ece
 from calibrant.predictions import Predictions
-
-
-def batch(n=60, k=4, *, scale=2.0, truth=1.5, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    logits = scale * torch.randn(n, k, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial((logits / truth).softmax(1), 1, generator=generator)[:, 0]
-    return logits, labels
 
 
 def test_mdca_compares_each_class_with_its_frequency():

@@ -1,5 +1,6 @@
 import math
 
+import made_samples
 import pytest
 import torch
 
@@ -9,11 +10,8 @@ from calibrant.metrics import mmce
 from calibrant.predictions import Predictions
 
 
-def batch(n=60, k=5, *, scale=3.0, truth=1.5, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    logits = scale * torch.randn(n, k, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial((logits / truth).softmax(1), 1, generator=generator)[:, 0]
-    return logits, labels
+def batch(n=60, k=5, *, scale=3.0, **how):
+    return made_samples.batch(n, k, scale=scale, **how)
 
 
 def pairs(logits, labels):

@@ -3,8 +3,8 @@
 import matplotlib as mpl
 import pytest
 import torch
+from figure_words import check_words, drawn_texts
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from calibrant.diagrams import DeltaPicture
 from calibrant.plots import plot_delta, save_figure
@@ -26,25 +26,10 @@ FIGURES = {
 }
 
 
-def drawn_texts(figure):
-    """All but the numbers of ticks, some of which are beyond the limits and not drawn."""
-    figure.draw_without_rendering()
-    numbers = {id(label) for ax in figure.axes for axis in (ax.xaxis, ax.yaxis) for label in axis.get_ticklabels()}
-    return [text for text in figure.findobj(Text) if text.get_visible() and text.get_text() and id(text) not in numbers]
-
-
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_is_drawn_and_its_words_stay_inside(name):
     plot, diagram, theme = FIGURES[name]
-    figure = plot(diagram, theme=theme)
-    texts = drawn_texts(figure)
-    assert texts
-    for text in texts:
-        assert "nan" not in text.get_text()
-        box = text.get_window_extent()
-        assert box.x0 >= -1, text.get_text()
-        assert box.x1 <= figure.bbox.x1 + 1, text.get_text()
-        assert -1 <= box.y0 <= box.y1 <= figure.bbox.y1 + 1, text.get_text()
+    check_words(plot(diagram, theme=theme))
 
 
 @pytest.mark.parametrize("name", ["grey δ"])

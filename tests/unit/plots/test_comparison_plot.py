@@ -4,6 +4,7 @@ import itertools
 import math
 
 import pytest
+from figure_words import drawn_words
 from matplotlib.text import Text
 
 from calibrant.diagrams import ComparisonDiagram, Dot, MethodDots
@@ -43,22 +44,17 @@ EXTREMES = {
 }
 
 
-def drawn_texts(figure):
-    figure.draw_without_rendering()
-    return [text.get_text() for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", EXTREMES)
 def test_every_board_is_drawn(name, theme):
-    texts = drawn_texts(plot_comparison(EXTREMES[name], theme=theme))
+    texts = drawn_words(plot_comparison(EXTREMES[name], theme=theme))
     assert "Calibration methods compared" in texts
     assert not any("nan" in text for text in texts)
 
 
 def test_a_method_far_off_stands_at_the_edge_with_its_number():
     figure = plot_comparison(THREE)
-    texts = drawn_texts(figure)
+    texts = drawn_words(figure)
     assert "+0.300 ▸" in texts
     assert "14.0 % ▸" in texts
     _, change, *_ = figure.axes
@@ -101,7 +97,7 @@ def test_every_text_stays_inside_the_figure(name):
 
 
 def test_a_spelled_out_method_has_the_name_that_commands_take_below():
-    texts = drawn_texts(plot_comparison(THREE))
+    texts = drawn_words(plot_comparison(THREE))
     assert {"Structured vector scaling", "svs", "Uncalibrated", "uncalibrated"} <= set(texts)
 
 

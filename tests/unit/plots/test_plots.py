@@ -6,6 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
+from figure_words import drawn_words
 from forked import start
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -58,11 +59,6 @@ PLOTS = [
 ]
 
 
-def drawn_texts(figure):
-    figure.draw_without_rendering()
-    return [text.get_text() for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
-
-
 @pytest.mark.parametrize("name", EXTREMES)
 def test_extreme_data_are_drawn(name):
     made = figures(EXTREMES[name])
@@ -71,7 +67,7 @@ def test_extreme_data_are_drawn(name):
     expected |= {"risk", "decisions"} if getattr(EXTREMES[name], "n_classes", 0) == 2 else set()
     assert set(made) == expected
     for figure in made.values():
-        texts = drawn_texts(figure)
+        texts = drawn_words(figure)
         assert texts
         assert not any("nan" in text for text in texts)
 
@@ -157,7 +153,7 @@ def test_predictions_are_drawn_like_their_diagram(plot, diagram):
     predictions = rows(300, 5)
     first, second = (plot(given) for given in (predictions, diagram(predictions)))
     first, second = ((drawn if isinstance(drawn, Figure) else drawn.figure) for drawn in (first, second))
-    assert drawn_texts(first) == drawn_texts(second)
+    assert drawn_words(first) == drawn_words(second)
 
 
 def test_arrays_are_given_by_keyword_and_an_error_shows_the_call():
@@ -174,7 +170,7 @@ def test_the_title_has_the_ece_with_its_interval_and_the_name_of_the_data():
     ax = plot_reliability(predictions, n_bins=10, name="digits.csv")
     assert f"{100 * found.value:.1f} % ({100 * found.low:.1f}–{100 * found.high:.1f} %)" in ax.get_title(loc="left")
     for figure in figures(predictions, name="digits.csv").values():
-        assert any("digits.csv" in text for text in drawn_texts(figure))
+        assert any("digits.csv" in text for text in drawn_words(figure))
 
 
 def test_a_long_name_of_the_data_stays_inside_the_figure():
@@ -338,7 +334,7 @@ def test_several_sets_are_drawn_over_the_number_of_bins(metric):
     sets = {"none": EXTREMES["two classes"], "temperature": EXTREMES["underconfident"]}
     sweeps = {name: bins_sweep(each, n_bins=[10, 100], redraws=2) for name, each in sets.items()}
     ax = plot_bins_sweeps(sweeps, metric=metric)
-    assert {"none", "temperature"} <= set(drawn_texts(ax.figure))
+    assert {"none", "temperature"} <= set(drawn_words(ax.figure))
     for line, each in zip(ax.lines, sets.values(), strict=True):
         expected = [{"ece": ece, "mce": mce}[metric](each, n_bins=number) for number in (10, 100)]
         assert line.get_ydata().tolist() == pytest.approx(expected)
