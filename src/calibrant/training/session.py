@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from calibrant.checks import AtLeastOne, NonNegative, check_options
-from calibrant.errors import FitError, InputError
+from calibrant.errors import FitError, InputError, one_line, warn
 from calibrant.inference import extract_logits, forward_errors, tensors_under
 from calibrant.losses import ChangesWithEpoch, Loss, MetaLoss, NeedsSamples
 from calibrant.processes import SINGLE_PROCESS, ProcessGroup
@@ -97,12 +98,25 @@ class Step:
 
 
 def compile_blocks(model: nn.Module) -> None:
-    """Compile each block of a network, if it has any; equal blocks share the compiled code."""
+    """Compile each block of a network, if it has any and torch can; equal blocks share the compiled code."""
+    if not _compiles(next(model.parameters()).device):
+        return
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _VARIANTS)
     # Logs dozens of harmless failed guesses about shapes.
     logging.getLogger("torch.utils._sympy.interp").setLevel(logging.ERROR)
     for block in getattr(model, "blocks", tuple)():
         block.compile(dynamic=False)
+
+
+@cache
+def _compiles(device: torch.device) -> bool:
+    """Return whether torch compiles code for a device, which needs Triton and a C compiler; warn if it does not."""
+    try:
+        torch.compile(lambda number: number + 1)(torch.zeros(1, device=device))
+    except Exception as error:  # noqa: BLE001  # of whatever kind the compilers' are
+        warn(f"torch does not compile, so an epoch takes longer. Is there a C compiler? {one_line(error)}")
+        return False
+    return True
 
 
 @final

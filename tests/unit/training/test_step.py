@@ -7,9 +7,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from calibrant.errors import CalibrantWarning
+from calibrant.models import build_model
 from calibrant.training import RuntimeOptions
 from calibrant.training.data import plan_epoch
 from calibrant.training.recipe import learning_rates
+from calibrant.training.session import _compiles, compile_blocks
 
 # Two orders of adding up float32 numbers; a wrong term would be seen in the third digit.
 CLOSE = {"rtol": 1e-4, "atol": 2e-6}
@@ -174,3 +177,17 @@ def test_held_out_samples_are_evaluated_in_full_float32_and_torchs_settings_are_
     session.logits(session.data.held_out["test"])
     assert set(seen) == {(False, False, False)}
     assert (cudnn.allow_tf32, matmul.allow_tf32, cudnn.benchmark) == before
+
+
+def test_without_a_compiler_the_blocks_stay_as_they_are_and_a_warning_says_why(monkeypatch):
+    def fail(_function):
+        raise RuntimeError("Failed to find C compiler.")
+
+    monkeypatch.setattr(torch, "compile", fail)
+    _compiles.cache_clear()
+    network = build_model("resnet20", n_classes=3)
+    with pytest.warns(CalibrantWarning, match="torch does not compile, so .* Is there a C compiler"):
+        compile_blocks(network)
+    compile_blocks(network)  # asked once
+    assert all(block._compiled_call_impl is None for block in network.blocks())
+    _compiles.cache_clear()
