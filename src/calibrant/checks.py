@@ -52,8 +52,30 @@ def are_images(inputs: Tensor) -> bool:
     return inputs.ndim == _IMAGES
 
 
+def has_float64(device: torch.device) -> bool:
+    """Return whether a device computes in float64; Apple GPUs do not."""
+    return device.type != "mps"
+
+
+def where_float64_is(values: Tensor) -> Tensor:
+    """Return a tensor on its device if that has float64, or else on the CPU."""
+    return values if has_float64(values.device) else values.cpu()
+
+
+def or_in_float32(moved: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return a move or cast of the tensors of a module that makes them float32 where a device has no float64."""
+
+    def run(values: Tensor) -> Tensor:
+        try:
+            return moved(values)
+        except TypeError:  # of such a device
+            return moved(values.float())
+
+    return run
+
+
 def as_tensor(values: object, name: str) -> Tensor:
-    """Return a tensor, an array or nested lists as a dense tensor, without a copy if possible."""
+    """Return a tensor, an array or nested lists as a dense tensor where float64 is, without a copy if possible."""
     if isinstance(values, Tensor):
         if values.is_meta:
             raise InputError(f"{name} must hold numbers; got a tensor on the meta device, which holds none. Load them.")
@@ -63,7 +85,7 @@ def as_tensor(values: object, name: str) -> Tensor:
                 f"{name} must be a plain tensor, rows of one shape; got a {kind} one. Pad it, or pass to_dense() or "
                 "dequantize()."
             )
-        return values.detach()
+        return where_float64_is(values.detach())
     if np.ma.is_masked(values):
         raise InputError(f"{name} must hold numbers; some are masked. Fill them, or remove their rows.")
     try:

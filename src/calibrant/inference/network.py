@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from calibrant.checks import check_labels
+from calibrant.checks import check_labels, has_float64
 from calibrant.errors import Argument, CalibrantError, InputError, one_line, warn
 from calibrant.inference.samples import LabelledInputs
 from calibrant.text import listed
@@ -345,7 +345,13 @@ def check_network(model: nn.Module, samples: LabelledInputs, *, batch_size: int 
     ``batch_size`` is the one that will be used, where that is more than the samples' own. Logits of a sample that
     depend on the others in its batch raise a warning.
     """
-    if device_of(model).type == "meta":
+    device = device_of(model)
+    if not has_float64(device):
+        raise InputError(
+            "the network must be on a device with float64; an Apple GPU has none. Move it: model.cpu().",
+            argument="model",
+        )
+    if device.type == "meta":
         raise InputError(
             "the network must have weights; it is on the meta device, where there are none. Give it memory by "
             "model.to_empty(device='cpu'), and load its weights.",

@@ -2,6 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import (
@@ -23,7 +24,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant.checks import NonNegative, check_at_least, check_known, check_labels, check_options, set_facts
+from calibrant.checks import (
+    NonNegative,
+    check_at_least,
+    check_known,
+    check_labels,
+    check_options,
+    or_in_float32,
+    set_facts,
+)
 from calibrant.errors import InputError
 from calibrant.numerics.softmax import full_precision
 from calibrant.paper import Paper
@@ -249,6 +258,10 @@ class RowLoss(NamedLoss, nn.Module, ABC):
             raise InputError(f"class_weights must have one above 0; got {self.class_weights}.")
         buffer = None if weights is None else torch.tensor(self.class_weights, dtype=torch.float64)
         self.register_buffer("_weights", buffer, persistent=False)
+
+    @final
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        return super()._apply(or_in_float32(fn), recurse)  # type: ignore[no-untyped-call]
 
     @abstractmethod
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:

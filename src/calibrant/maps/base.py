@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from calibrant.checks import as_tensor, check_bool, set_facts, with_devices_of_inputs
+from calibrant.checks import as_tensor, check_bool, or_in_float32, set_facts, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import (
@@ -112,9 +112,10 @@ class FittedModule(nn.Module):
     @final
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Apply a cast or a move (``to``, ``half``, ``cuda``, …) to every buffer, but no cast below float32."""
+        move = or_in_float32(fn)
 
         def with_enough_digits(values: Tensor) -> Tensor:
-            changed = fn(values)
+            changed = move(values)
             too_few = changed.is_floating_point() and changed.element_size() < 4
             return values.to(changed.device) if too_few else changed
 
@@ -195,7 +196,7 @@ class Map(FittedModule, ABC):
     """A module from logits to calibrated logits; ``nn.Sequential(network, fitted)`` is the deployed model.
 
     The fitted numbers are float64 buffers, and so in the ``state_dict``; they are cast to the logits' type where they
-    are used. (A device without float64 needs ``fitted.float()`` first; casts to fewer digits than float32, such as
+    are used. (A move to an Apple GPU, which has no float64, makes them float32; casts to fewer digits, such as
     ``model.bfloat16()``, leave them unchanged.) The arithmetic is done in float32, or in float64 if the logits are; the
     result has the logits' own type, or float32 if they are whole numbers, and is finite.
 
@@ -337,7 +338,7 @@ class Map(FittedModule, ABC):
         labels = values.argmax(dim=1) if values.ndim == 2 and values.numel() else torch.zeros(values.shape[:1]).long()
         make = Predictions.from_logits if probs is None else Predictions.from_probs
         calibrated = self.transform(make(values, labels)).probs  # labels are needed, but do not matter
-        return calibrated if isinstance(given[0], Tensor) else calibrated.numpy()
+        return calibrated.to(given[0].device) if isinstance(given[0], Tensor) else calibrated.numpy()
 
     def extra_repr(self) -> str:
         """Return the text inside the brackets of ``repr``."""

@@ -176,6 +176,7 @@ def evaluate_held_out(logits: Tensor, labels: Tensor) -> HeldOutRecord:
     if not bool(torch.isfinite(logits).all()):
         raise FitError("the logits must stay finite; they are not. Lower the learning rate, or clip the gradient.")
     predictions = Predictions.from_logits(logits, labels)
+    logits, labels = predictions.logits, predictions.labels  # where float64 is
     try:
         temperature = 1 / fit_inverse_temperature(logits, labels).beta
     except FitError:  # all logits are equal, as of a network that has collapsed

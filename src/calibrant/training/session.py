@@ -13,7 +13,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import AtLeastOne, NonNegative, check_options
+from calibrant.checks import AtLeastOne, NonNegative, check_options, has_float64
 from calibrant.errors import FitError, InputError, one_line, warn
 from calibrant.inference import extract_logits, forward_errors, tensors_under
 from calibrant.losses import ChangesWithEpoch, Loss, MetaLoss, NeedsSamples
@@ -44,7 +44,8 @@ class Step:
         self._at = torch.zeros(1, dtype=torch.int64, device=self._device)
         self._rate = torch.zeros((), device=self._device)
         self.rates = torch.zeros(len(plan.samples), device=self._device)
-        self.loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
+        precision = torch.float64 if has_float64(self._device) else torch.float32
+        self.loss_sum = torch.zeros((), dtype=precision, device=self._device)
         self.n_correct = torch.zeros((), dtype=torch.int64, device=self._device)
         self.optimiser = torch.optim.SGD(
             self._weights, lr=self._rate, momentum=recipe.momentum, nesterov=recipe.nesterov,
