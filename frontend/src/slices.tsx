@@ -18,15 +18,15 @@ export function SliceCharts({ slices, bins, onPick }: { slices: Slice[]; bins: n
   const table: Column<Row>[] = [
     { title: "rank", worth: (row) => row.rank, cell: (row) => row.rank },
     { title: now, text: true, worth: (row) => row.value, cell: (row) => (onPick ? <button type="button" class="plain" title={row.value} onClick={() => onPick(row.column, row.value)}>{names.get(row.value)}</button> : <span title={row.value}>{names.get(row.value)}</span>) },
+    { title: "ECE", worth: (row) => row.ece.value, cell: (row) => (row.miscalibrated ? <b>{number(row.ece.value)}</b> : number(row.ece.value)) },
+    { title: "to the rest", worth: (row) => row.to_rest.value, side: (row) => (row.side === "alike" ? "" : row.side), cell: (row) => (row.to_rest.value === null ? "–" : <>{signed(100 * row.to_rest.value, 1)}<i>{{ better: "▲", worse: "▼", alike: "" }[row.side]}</i></>) },
     { title: "samples", worth: (row) => row.n, cell: (row) => whole(row.n) },
     ...(rows[0]?.weight == null ? [] : [{ title: "weight", worth: (row: Row) => row.weight, cell: (row: Row) => share(row.weight!) }]),
     { title: claimed, worth: (row) => row.confidence, cell: (row) => share(row.confidence) },
     { title: occurred, worth: (row) => row.accuracy, cell: (row) => share(row.accuracy) },
-    { title: "ECE", worth: (row) => row.ece.value, cell: (row) => (row.miscalibrated ? <b>{number(row.ece.value)}</b> : number(row.ece.value)) },
     { title: "95 % interval", worth: (row) => row.ece.low, cell: (row) => (row.ece.low === null ? "–" : `${number(row.ece.low)} … ${number(row.ece.high)}`) },
     { title: "ECE, with its interval; noise floor dashed", text: true, wide: true, worth: (row) => row.ece.value, cell: (row) => <Interval dot={{ ...row.ece, side: row.miscalibrated ? "worse" : "alike" }} range={[0, top]} zero={row.floor ?? undefined} /> },
     { title: "p", worth: (row) => row.p, cell: (row) => pText(row.p) },
-    { title: "to the rest", worth: (row) => row.to_rest.value, side: (row) => (row.side === "alike" ? "" : row.side), cell: (row) => (row.to_rest.value === null ? "–" : <>{signed(100 * row.to_rest.value, 1)}<i>{{ better: "▲", worse: "▼", alike: "" }[row.side]}</i></>) },
   ];
   return (
     <div class="slices">

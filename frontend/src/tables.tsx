@@ -65,15 +65,15 @@ export function ClassTable({ classes, onPick }: { classes: Classes; onPick?: (na
   const rows = useMemo(() => rowsOf(classes), [classes]), names = useMemo(() => shortened(classes.name, 40), [classes]), part = (value: number) => (Number.isNaN(value) ? "–" : share(value));
   const columns: Column<ClassRow>[] = [
     { title: "class", text: true, worth: (row) => row.name, cell: (row) => (onPick ? <button type="button" class="plain" title={row.name} onClick={() => onPick(row.name)}>{names.get(row.name)}</button> : <span title={row.name}>{names.get(row.name)}</span>) },
+    { title: "confidence − right", worth: (row) => Math.abs(row.gap), cell: (row) => { const gap = Number.isNaN(row.gap) ? "–" : signed(100 * row.gap, 1); return row.mark ? <b class={row.mark}>{gap}</b> : gap; } },
     { title: "samples", worth: (row) => row.samples, cell: (row) => whole(row.samples) },
     ...(classes.weight ? [{ title: "weight", worth: (row: ClassRow) => row.weight, cell: (row: ClassRow) => share(row.weight) }] : []),
     { title: "predicted", worth: (row) => row.predicted, cell: (row) => whole(row.predicted) },
     { title: "confidence", worth: (row) => row.confidence, cell: (row) => part(row.confidence) },
     { title: "right", worth: (row) => row.accuracy, cell: (row) => part(row.accuracy) },
-    { title: "confidence − right", worth: (row) => Math.abs(row.gap), cell: (row) => { const gap = Number.isNaN(row.gap) ? "–" : signed(100 * row.gap, 1); return row.mark ? <b class={row.mark}>{gap}</b> : gap; } },
     { title: "right, with its interval; confidence ◆", text: true, wide: true, worth: (row) => row.accuracy, cell: (row) => row.predicted > 0 && <ClassBar row={row} /> },
   ];
-  return <SortTable name="classes" title="Classes" rows={rows} columns={columns} id="name" sought={(row) => row.name} hint="name of a class" first={classes.weight ? 6 : 5} nothing="No class has such a name."
+  return <SortTable name="classes" title="Classes" rows={rows} columns={columns} id="name" sought={(row) => row.name} hint="name of a class" first={1} nothing="No class has such a name."
     legend={`${classes.weight ? "Weight: the share of the samples of a class in all weights. " : ""}When a class is predicted: mean confidence, how often that is right, and the difference in percentage points. Above 0 it is overconfident, below 0 underconfident; bold: confidence lies outside the 95 % interval of the share that is right.`} />;
 }
 
