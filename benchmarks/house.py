@@ -47,7 +47,7 @@ BOUNDS = {
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
     "lines": Bound("lines, without studio/, integrations/ and scale/", 50_110, 38_000),
     "studio": Bound("lines of studio/", 1_432, 1_500),
-    "integrations": Bound("lines of integrations/", 2_443, 2_500),
+    "integrations": Bound("lines of integrations/", 2_450, 2_500),
     "scale": Bound("lines of scale/", 3_620, 2_700),
     "imports": Bound("import lines, percent", 6.77, 6.5),
     "levels": Bound("levels of imports", 12, 12),

@@ -4,7 +4,7 @@ A state adds up over batches and processes, so that samples are never gathered. 
 ``mce``, ``smece``, ``auroc``, …) are updated without waiting for a GPU. Extra: ``torchmetrics``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import reduce
 from operator import or_
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
-from calibrant.checks import check_known
+from calibrant.checks import check_known, where_float64_is
 from calibrant.errors import InputError, check_kind
 from calibrant.integrations import needed
 from calibrant.metrics.base import Metric, RankMetric
@@ -127,6 +127,13 @@ class CalibrantMetric(torchmetrics.Metric):
             assert isinstance(state, Sums)
             torch._foreach_add_([getattr(self, name) for name in names], list(state.tensors()))  # in one call
 
+    def _apply(self, fn: Callable[..., Any], *excluded: Any) -> Any:
+        try:
+            fn(torch.zeros((), dtype=torch.float64))
+        except TypeError:  # an Apple GPU has no float64: the sums stay on the CPU
+            return self
+        return super()._apply(fn, *excluded)
+
     def compute(self) -> Tensor:
         """Return the metric of all samples so far, on all processes.
 
@@ -166,10 +173,10 @@ class CalibrantMetric(torchmetrics.Metric):
                 f"weights must be one number a sample, in the labels' shape {tuple(labels.shape)}; got "
                 f"{tuple(weights.shape)}."
             )
-        k = scores.shape[1]
+        k, scores, labels = scores.shape[1], where_float64_is(scores), where_float64_is(labels)
         rows = scores.detach() if scores.ndim == 2 else scores.detach().movedim(1, -1).reshape(-1, k)
         classes = labels.reshape(-1).long()
-        counts = None if weights is None else weights.detach().reshape(-1).double()
+        counts = None if weights is None else where_float64_is(weights).detach().reshape(-1).double()
         if self.ignore_index is not None:
             is_counted = classes != self.ignore_index
             counts = is_counted.double() if counts is None else counts * is_counted

@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 import torch
+from apple_gpu import AppleGPU
 from torch import distributed, multiprocessing
 
 from calibrant import catalogue
@@ -209,3 +210,16 @@ def test_bad_input_is_refused():
         CalibrantMetric("ecee")
     with pytest.raises(InputError, match="inputs must be one of logits, probs"):
         CalibrantMetric("ece", inputs="scores")
+
+
+@pytest.mark.parametrize("name", ["ece", "nll", "auroc"])
+def test_sums_stay_on_the_cpu_for_an_apple_gpu_which_has_no_float64(name):
+    expected = updated(CalibrantMetric(name)).compute()
+    metric = CalibrantMetric(name)
+    with AppleGPU():
+        metric.to("mps")
+        for part in PARTS:
+            metric.update(ROWS.logits[part].to("mps"), ROWS.labels[part].to("mps"))
+        assert metric.compute() == expected
+    metric.reset()
+    assert updated(metric).compute() == expected
