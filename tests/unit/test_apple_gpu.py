@@ -81,11 +81,14 @@ def test_losses_train_there(there):
 def test_methods_of_features_and_networks_work_there_or_say_what_to_do(there):
     features = torch.randn(400, 6)
     TrustScore().fit(features.to("mps"), there[1])
-    ConfidNet(epochs=1).fit_features(Predictions.from_logits(*there), features.to("mps"))
+    head = ConfidNet(epochs=1).fit_features(Predictions.from_logits(*there), features.to("mps"))
+    expected = head.confidence(features)
+    torch.testing.assert_close(move(head).confidence(features.to("mps")), expected)
+    torch.testing.assert_close(head.top_label(Predictions.from_logits(*there), features).confidence, expected)
     network = move(build_model("digits_cnn", n_classes=4, in_channels=1, image_size=8)).eval()
     inputs = torch.randn(400, 1, 8, 8)
-    ConfidNet(epochs=1).fit(network, (inputs.to("mps"), there[1]))
-    with pytest.raises(InputError, match=r"device with float64; an Apple GPU has none. Move it: model.cpu\(\)"):
-        NeuralClamping().fit(network, (inputs, SAMPLES.labels))
+    for fit in (NeuralClamping().fit, ConfidNet(epochs=1).fit, TrustScore().fit_network):
+        with pytest.raises(InputError, match=r"device with float64 .* an Apple GPU has none. Move it: model.cpu\(\)"):
+            fit(network, (inputs.to("mps"), there[1]))
     deployed = nn.Sequential(network, TemperatureScaling().fit(SAMPLES).to("mps"))
     assert deployed(inputs.to("mps")).device.type == "mps"

@@ -13,13 +13,14 @@ from typing import Any, Literal, TypeAlias, final
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import as_features, check_at_least, check_labels
+from calibrant.checks import as_features, check_at_least, check_labels, where_float64_is
 from calibrant.errors import InputError, Row, check_kind, one_line
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, corrected_differences, estimate
 from calibrant.inference import (
     HOW_TO_WRAP,
     NAME_LAYER,
     SampleSource,
+    check_float64,
     device_of,
     extract_logits,
     features_of,
@@ -113,7 +114,7 @@ class FeatureConfidence(nn.Module, ABC):
         """
         check_predictions(predictions, "top_label")
         checked = as_features(features, rows=len(predictions)).to(device_of(self))
-        log_odds = self.log_odds(checked, predictions.predicted).double().to(predictions.device)
+        log_odds = where_float64_is(self.log_odds(checked, predictions.predicted)).double().to(predictions.device)
         return TopLabel(sigmoid(log_odds), predictions.correct, log_odds, predictions.weights)
 
 
@@ -167,7 +168,7 @@ class ConfidenceHead(FeatureConfidence):
     @torch.no_grad()
     def confidence(self, features: object) -> Tensor:
         """Return the confidence, (n, d) -> (n,), float64: samples that float32 would round to 1.0 still differ."""
-        return sigmoid(self(as_features(features).to(next(self.parameters()).device)).double())
+        return sigmoid(where_float64_is(self(as_features(features).to(next(self.parameters()).device))).double())
 
 
 def check_head_sizes(weights: Mapping[str, Tensor], *, n_features: int, layers: int, units: int) -> None:
@@ -218,7 +219,7 @@ class LearnedConfidence(nn.Module):
     @torch.no_grad()
     def confidence(self, inputs: Tensor) -> Tensor:
         with forward_errors(self.model, inputs):
-            return sigmoid(self(inputs)[1].double())
+            return sigmoid(where_float64_is(self(inputs)[1]).double())
 
     def top_label(self, data: object, *, batch_size: int = 512) -> TopLabel:
         """Return the classifier's predictions for labelled inputs with the learned confidence, in evaluation mode.
@@ -229,7 +230,7 @@ class LearnedConfidence(nn.Module):
         """
         batches = _outputs(self, self.model, data, batch_size)
         parts = [(batch, Predictions.from_logits(logits, labels).correct) for (logits, batch), labels in batches]
-        log_odds, correct = (torch.cat(column) for column in zip(*parts, strict=True))
+        log_odds, correct = (where_float64_is(torch.cat(column)) for column in zip(*parts, strict=True))
         return TopLabel(sigmoid(log_odds.double()), correct, log_odds.double())
 
 
@@ -267,6 +268,7 @@ def feature_batches(
 ) -> Iterator[tuple[Predictions, Tensor]]:
     """Run the frozen network over all samples: yield predictions and features (m, d), checked, of every batch."""
     _check_has_features(model, layer)
+    check_float64(model)
     is_first = True
     with frozen(model), torch.no_grad():
         for inputs, labels, positions in labelled_batches(source, device=device_of(model), batch_size=batch_size):

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from calibrant.models import Network
 
 __all__ = [
-    "HOW_TO_WRAP", "NAME_LAYER", "check_network", "device_of", "evaluating", "extract_logits", "features_of",
-    "find_layer", "forward_errors", "frozen", "is_training", "load_weights", "logits_and_features", "network_digest",
-    "network_state", "set_evaluating", "state_digest", "tensors_under", "warn_if_training", "with_features",
+    "HOW_TO_WRAP", "NAME_LAYER", "check_float64", "check_network", "device_of", "evaluating", "extract_logits",
+    "features_of", "find_layer", "forward_errors", "frozen", "is_training", "load_weights", "logits_and_features",
+    "network_digest", "network_state", "set_evaluating", "state_digest", "tensors_under", "warn_if_training",
+    "with_features",
 ]  # fmt: skip
 
 HOW_TO_WRAP = (
@@ -338,6 +339,15 @@ def first_inputs(model: nn.Module, samples: LabelledInputs) -> Tensor:
     return torch.cat([inputs for inputs, _ in few])
 
 
+def check_float64(model: nn.Module) -> None:
+    """Check that what is fitted to a network's outputs can be computed on its device."""
+    if not has_float64(device_of(model)):
+        raise InputError(
+            "the network must be on a device with float64 for the fit; an Apple GPU has none. Move it: model.cpu().",
+            argument="model",
+        )
+
+
 @torch.no_grad()
 def check_network(model: nn.Module, samples: LabelledInputs, *, batch_size: int | None = None) -> int:
     """Check that a frozen network takes a few samples, alone and in batches, and return its number of classes.
@@ -345,13 +355,8 @@ def check_network(model: nn.Module, samples: LabelledInputs, *, batch_size: int 
     ``batch_size`` is the one that will be used, where that is more than the samples' own. Logits of a sample that
     depend on the others in its batch raise a warning.
     """
-    device = device_of(model)
-    if not has_float64(device):
-        raise InputError(
-            "the network must be on a device with float64; an Apple GPU has none. Move it: model.cpu().",
-            argument="model",
-        )
-    if device.type == "meta":
+    check_float64(model)
+    if device_of(model).type == "meta":
         raise InputError(
             "the network must have weights; it is on the meta device, where there are none. Give it memory by "
             "model.to_empty(device='cpu'), and load its weights.",
