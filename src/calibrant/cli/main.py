@@ -137,7 +137,7 @@ def run() -> None:
         if stopped.code == _INTERRUPTED:
             print("calibrant: interrupted; no partial files were left.", file=sys.stderr)
         try:
-            sys.stdout.flush()
+            print(end="", flush=True)  # unlike sys.stdout.flush also where there is no standard output
         except OSError as error:
             _exit_unwritable(error)
         raise

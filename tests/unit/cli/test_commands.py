@@ -472,6 +472,12 @@ def test_output_that_cannot_hold_every_sign_has_others_like_them(calibrant, tmp_
             assert f"\n{arrow} No sample is" in text
 
 
+def test_without_a_standard_output_a_command_works(calibrant, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert calibrant("evaluate", files / "model.npz", "--resamples", 100, "--json", tmp_path / "r.json")[0] == 0
+    assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["n"] == 400
+
+
 def test_a_pipe_is_refused_as_one(calibrant, tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     for name in ("-", tmp_path / "pipe.csv"):
