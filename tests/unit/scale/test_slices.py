@@ -182,7 +182,7 @@ def test_a_column_with_too_many_values_and_an_unknown_one_are_refused():
 
 
 def test_samples_of_no_weight_are_in_no_slice():
-    top = TopLabel([0.6] * 40, [True, False] * 20, weights=torch.tensor([0.0, 1.0] * 20))
+    top = TopLabel([0.6] * 40, [True, False, False, True] * 10, weights=torch.tensor([0.0, 1.0] * 20))
     state = EvaluationState(Design.of(top, by=("g",)))
     state.add(top, sample_keys(0, "a", 0, 40), {"g": encode(np.array(["a", "b"] * 20))})
     (only,) = evaluate_state_slices(state, ["g"], resamples=50)
