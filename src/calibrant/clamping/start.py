@@ -39,6 +39,9 @@ class Start(ABC):
     name: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
+    def __post_init__(self) -> None:
+        check_options(self)
+
     @final
     def delta(self, model: nn.Module, data: object, *, space: InputSpace | None = None, seed: int = 0) -> Tensor:
         """Return the first δ, of an input's shape, on the network's device, in float32, or float64 as the inputs.
@@ -87,9 +90,6 @@ class RandomStart(Start):
     name: ClassVar[str] = "random"
     scale: Positive = 0.01
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     def _delta(self, _model: nn.Module, samples: LabelledInputs, _space: InputSpace | None, seed: int) -> Tensor:
         drawn = torch.rand(samples.input_shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         return (2 * drawn - 1) * self.scale
@@ -118,9 +118,6 @@ class DataDrivenStart(Start):
     eta: Eta = "theorem"
     quantile: Annotated[float, check_positive, partial(check_real_number, least=0, most=0.5)] = 0.01
     epsilon: Positive = 0.01
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def _delta(self, model: nn.Module, samples: LabelledInputs, space: InputSpace | None, seed: int) -> Tensor:
         if space is None and self.eta == "theorem":

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor
 
-from calibrant.checks import Finite, Positive, check_known, check_labels, check_same_length, check_seed
+from calibrant.checks import Finite, Positive, check_known, check_labels, check_options, check_same_length, check_seed
 from calibrant.datasets.pictures import Pictures
 from calibrant.errors import InputError, warn
 from calibrant.paper import Paper
@@ -118,7 +118,7 @@ class RemoteFile:
 
 
 class DatasetReader(ABC):
-    """Reads one data set from the files of its publisher."""
+    """Reads one data set from the files of its publisher; concrete ones are frozen dataclasses of their options."""
 
     name: ClassVar[str]  # key of the catalogue and of the command line
     title: ClassVar[str]
@@ -127,6 +127,9 @@ class DatasetReader(ABC):
     why_no_remote: ClassVar[str] = "it has no stable address"  # shown if there are no files to download
     paper: ClassVar[Paper]
     homepage: ClassVar[str]  # where the files can be downloaded by hand
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
     @property
     @abstractmethod

@@ -6,22 +6,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import final
+from typing import Annotated, final
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
-from calibrant.checks import (
-    AtLeastOne,
-    Positive,
-    check_at_least,
-    check_options,
-    check_positive,
-    check_real_number,
-    expression_of,
-)
+from calibrant.checks import AtLeastOne, check_at_least, check_positive, check_real_number, expression_of
 from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.datasets.pictures import Pictures, Shape, fit_square, picture_names, read_pictures, same_size, unreadable
 from calibrant.datasets.publisher_files import UNCHECKED, missing_files
@@ -57,9 +49,6 @@ class ImageFolder(DatasetReader):
 
     size: AtLeastOne = 64
 
-    def __post_init__(self) -> None:
-        check_options(self)
-
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         del checked  # no published files to compare with
         read = partial(read_class_folders, size=self.size)
@@ -90,11 +79,7 @@ class LargeImageFolder(DatasetReader):
     remote = ()
 
     size: AtLeastOne = 224
-    crop: Positive = 0.875
-
-    def __post_init__(self) -> None:
-        check_options(self)
-        check_real_number(self.crop, "crop", least=0.01, most=1)
+    crop: Annotated[float, partial(check_real_number, least=0.01, most=1)] = 0.875
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         del checked  # no published files to compare with

@@ -172,6 +172,7 @@ class MedMNIST(DatasetReader):
     flag: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.flag == "chestmnist":
             raise InputError(
                 f"flag must name a part that gives every image one label; {_MANY_LABELS}. "

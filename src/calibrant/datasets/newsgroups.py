@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import AtLeastOne, check_at_least, check_known, check_options
+from calibrant.checks import AtLeastOne, check_at_least, check_known
 from calibrant.datasets.dataset import Dataset, DatasetReader, RemoteFile, Samples
 from calibrant.datasets.publisher_files import (
     UNCHECKED,
@@ -137,9 +137,6 @@ class Newsgroups(DatasetReader):
     n_words: Annotated[int, partial(check_at_least, least=3)] = 20_000
     max_length: AtLeastOne = 500
     headers: Headers = "subject"
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         training, test = self._parts(Path(folder), checked=checked)
