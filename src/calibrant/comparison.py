@@ -42,6 +42,7 @@ from calibrant.evidence import (
     smallest_effect,
 )
 from calibrant.evidence.clusters import effective_number_of
+from calibrant.evidence.estimates import Draws
 from calibrant.evidence.intervals import is_like_guessing
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
@@ -476,9 +477,9 @@ def compare(  # noqa: PLR0913  # the options of the command line
         as_risk(test)  # refuses more classes before the fits
     methods = methods_of(default_methods(calibration) if calibrators is None else calibrators, simplest)
     metrics = tuple({one.name: one for one in (*comparison_metrics(n_bins), *check_metrics(metrics))}.values())
-    evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    draws: Draws = {"resamples": resamples, "seed": seed}
     of_predictions, of_risk = by_subject(metrics, test)
-    bootstrap = PairedBootstrap(test, of_predictions, of_risk=of_risk, **evidence)
+    bootstrap = PairedBootstrap(test, of_predictions, of_risk=of_risk, **draws)
     results: list[MethodResult] = []
     bootstrap_values: dict[str, dict[str, Resampled]] = {}
     for done, (name, method) in enumerate(methods.items()):
@@ -487,14 +488,14 @@ def compare(  # noqa: PLR0913  # the options of the command line
         result = MethodResult(name, method.title, seconds=trial.seconds, notes=trial.notes, failure=trial.failure)
         if (mapped := trial.transformed) is not None:
             progress(f"evaluating {name}", done, len(methods))
-            estimated = estimate(mapped, of_predictions, **evidence)
+            estimated = estimate(mapped, of_predictions, **draws)
             if of_risk:
-                estimated |= estimate(as_risk(mapped), of_risk, **evidence)
+                estimated |= estimate(as_risk(mapped), of_risk, **draws)
             bootstrap_values[name] = bootstrap.values(mapped, estimated)
             moved = (mapped.predicted != test.predicted).double()
             changed = float(moved.mean() if test.weights is None else moved @ test.weights / test.weights.sum())
             ordered = {metric.name: estimated[metric.name] for metric in metrics}
-            decisions = decision_curve(mapped, thresholds, baseline=test, **evidence) if thresholds else ()
+            decisions = decision_curve(mapped, thresholds, baseline=test, **draws) if thresholds else ()
             result = replace(result, metrics=ordered, changed=changed, map=trial.map, decisions=decisions)
         results.append(result)
         del trial, mapped  # the next fit may need the memory of these samples

@@ -20,6 +20,7 @@ from calibrant.evidence import LEVEL, Estimate, by_subject, estimate
 from calibrant.evidence.clusters import effective_number_of, squares_at
 from calibrant.evidence.corp import CorpSplit, corp
 from calibrant.evidence.decisions import NetBenefit, decision_curve
+from calibrant.evidence.estimates import Draws
 from calibrant.evidence.intervals import is_like_guessing
 from calibrant.evidence.logistic import CalibrationLine, NoLine, Outcomes, calibration_line, why_no_line
 from calibrant.evidence.risk import RISK_AUROC, Risk, risk_with
@@ -285,12 +286,12 @@ def evaluate(
     metrics = metrics_for(samples, n_bins=n_bins)
     if thresholds:
         as_risk(samples)  # refuses more than two classes
-    evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    draws: Draws = {"resamples": resamples, "seed": seed}
     rest, of_risk = by_subject(metrics, samples)
-    estimates, risk = estimate(samples, rest, **evidence, progress=progress), None
+    estimates, risk = estimate(samples, rest, **draws, progress=progress), None
     if of_risk:
         progress("evaluating the probability of one class")
-        risk, errors = risk_with(samples, of_risk, n_bins=n_bins, **evidence)
+        risk, errors = risk_with(samples, of_risk, n_bins=n_bins, **draws)
         estimates |= errors
     progress("splitting the scores into calibration and refinement")
     curve = corp(samples, seed=seed)
@@ -321,7 +322,7 @@ def evaluate(
         line=line,
         no_line=why_no_line(Outcomes.of(samples)) if line is None and isinstance(samples, TopLabel) else None,
         risk=risk,
-        decisions=decision_curve(samples, thresholds, **evidence) if thresholds else (),
+        decisions=decision_curve(samples, thresholds, **draws) if thresholds else (),
         **of_classes,
     )
 

@@ -220,6 +220,14 @@ class Clusters:
         return right
 
 
+def sizes_of(clusters: Clusters | None, n: float) -> tuple[float, float]:
+    """Return the effective number of clusters, and one more than the degrees of freedom of a variance from them.
+
+    Both are n where samples are independent, as many of them.
+    """
+    return (n, n) if clusters is None else (clusters.number(), clusters.degrees() + 1)
+
+
 def clusters_of_labels(samples: Predictions) -> Clusters | None:
     """Return the clusters that labels are drawn by: those of correctness or, if they show more, of class 0 of two.
 

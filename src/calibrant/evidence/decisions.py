@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calibrant.checks import check_rates, with_devices_of_inputs
 from calibrant.errors import InputError
-from calibrant.evidence.clusters import Clusters
+from calibrant.evidence.clusters import Clusters, sizes_of
 from calibrant.evidence.estimates import Estimate, after_all, draw_groups
 from calibrant.evidence.intervals import FEWEST, bootstrap_interval, wilson_interval
 from calibrant.metrics.states import effective_number
@@ -83,10 +83,10 @@ def decision_curve(
     """
     risks = counted_samples(as_risk(samples))
     at = torch.tensor(check_rates(thresholds, "thresholds"), dtype=torch.float64)
-    odds, clusters = at / (1 - at), Clusters.of(risks)
+    odds = at / (1 - at)
     draws = draw_groups(risks, resamples, np.random.default_rng([seed, 3]))
     weights, groups = after_all(draws.weights), draws.weights.shape[1]
-    size = min(groups, len(risks) if clusters is None else clusters.degrees() + 1)
+    size = min(groups, sizes_of(Clusters.of(risks), len(risks))[1])
     number = risks.independent_size
 
     def benefits(of: TopLabel, reached: Tensor) -> tuple[Tensor, Tensor, Above]:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from typing import NamedTuple, TypeAlias, final
+from typing import NamedTuple, TypeAlias, TypedDict, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.checks import with_devices_of_inputs
-from calibrant.evidence.clusters import Clusters, blocks_of_clusters, clusters_of_labels, some_of_clusters
+from calibrant.evidence.clusters import Clusters, blocks_of_clusters, clusters_of_labels, sizes_of, some_of_clusters
 from calibrant.evidence.intervals import (
     FEWEST,
     LEVEL,
@@ -171,6 +171,13 @@ def by_subject(metrics: Iterable[Metric], *samples: Predictions | TopLabel) -> t
     return [metric for metric in metrics if metric not in of_risk], of_risk
 
 
+class Draws(TypedDict):
+    """Number of resamples and random seed, as everything takes them that draws some."""
+
+    resamples: int
+    seed: int
+
+
 class GroupDraws(NamedTuple):
     """Samples assigned to groups, and groups drawn with replacement."""
 
@@ -319,8 +326,7 @@ def estimate_ranked(
     clusters: Clusters | None = None,
 ) -> dict[str, Estimate]:
     """Estimate metrics of ranked samples, from their values and ``levels``, which no edge of the given bins cuts."""
-    effective = float(exact.effective_n) if clusters is None else clusters.number()
-    size = effective if clusters is None else clusters.degrees() + 1
+    effective, size = sizes_of(clusters, float(exact.effective_n))
     analytic = {metric.name: _analytic_interval(metric, exact, clusters) for metric in metrics}
     estimates = {
         metric.name: _make_estimate(metric, values[metric.name], interval, effective)
@@ -447,7 +453,7 @@ def estimate_groups(
     if predictions is not None and of_labels:
         nulls |= _calibrated_errors(predictions, of_labels, values, n=n, seed=seed)
     clusters = None if predictions is None else Clusters.of(predictions.top)
-    number, size = (n, n) if clusters is None else (clusters.number(), clusters.degrees() + 1)
+    number, size = sizes_of(clusters, n)
     estimates = {}
     for metric in metrics:
         value, of_calibrated, bootstrap = values[metric.name], nulls.get(metric.name), bootstrapped[metric.name]

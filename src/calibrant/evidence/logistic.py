@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, final
 import torch
 from torch import Tensor
 
-from calibrant.evidence.clusters import Clusters
+from calibrant.evidence.clusters import Clusters, sizes_of
 from calibrant.evidence.estimates import Estimate
 from calibrant.evidence.intervals import FEWEST, t_quantile
 from calibrant.predictions import Predictions, TopLabel, as_risk
@@ -72,7 +72,7 @@ class SpreadOfSamples:
     def half_widths(self, inputs: Tensor, curvature: Tensor, residual: Tensor, rows: Tensor) -> Tensor:
         """Return half the width of each interval by the jackknife variance and Student's t of its own degrees."""
         risks, k = self._risks, inputs.shape[1]
-        size, clusters = risks.independent_size, Clusters.of(risks)
+        size, of_variance = sizes_of(Clusters.of(risks), risks.effective_size)
         if size < FEWEST:
             return torch.full_like(rows[:, 0], math.nan)
         hessian = (inputs * curvature[:, None]).T @ inputs
@@ -83,8 +83,7 @@ class SpreadOfSamples:
             changes = torch.linalg.solve_ex(others, scores[:, :, None]).result[:, :, 0]
         else:
             changes = torch.linalg.solve(hessian, scores.T).T
-        most = size - k if clusters is None else max(1.0, clusters.degrees() + 1 - k)
-        return half_widths_of(changes, rows, size, most)
+        return half_widths_of(changes, rows, size, max(1.0, of_variance - k))
 
 
 def half_widths_of(changes: Tensor, rows: Tensor, n: float, most: float, shares: Tensor | None = None) -> Tensor:

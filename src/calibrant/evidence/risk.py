@@ -10,14 +10,14 @@ Reference: Van Calster et al. (2019), Calibration: the Achilles Heel of Predicti
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Unpack, final
 
 import torch
 from torch import Tensor
 
 from calibrant.checks import with_devices_of_inputs
-from calibrant.evidence.clusters import Clusters, squares_at
-from calibrant.evidence.estimates import Estimate, estimate
+from calibrant.evidence.clusters import Clusters, sizes_of, squares_at
+from calibrant.evidence.estimates import Draws, Estimate, estimate
 from calibrant.evidence.intervals import FEWEST, t_quantile, wilson_interval
 from calibrant.evidence.logistic import Outcomes, logistic
 from calibrant.metrics import AUROC, ECE, Accuracy, Confidence, Metric, SmECE
@@ -106,12 +106,12 @@ def evaluate_risk(samples: Predictions | TopLabel, *, n_bins: int = 15, resample
 
 
 def risk_with(
-    samples: Predictions | TopLabel, metrics: Sequence[Metric], *, n_bins: int, resamples: int, seed: int
+    samples: Predictions | TopLabel, metrics: Sequence[Metric], *, n_bins: int, **draws: Unpack[Draws]
 ) -> tuple[Risk, dict[str, Estimate]]:
     """Return :func:`evaluate_risk` with other metrics of the risk."""
     risks = counted_samples(as_risk(samples))
     needed = {metric.name: metric for metric in (*metrics, *metrics_of_risk(n_bins))}
-    estimates = estimate(risks, list(needed.values()), resamples=resamples, seed=seed)
+    estimates = estimate(risks, list(needed.values()), **draws)
     outcome, ones = risks.correct.double(), torch.ones_like(risks.confidence)
     difference = _ratio(risks, risks.confidence - outcome, ones)
     risk = Risk(
@@ -136,11 +136,10 @@ def metrics_of_risk(n_bins: int) -> tuple[Metric, ...]:
 def _ratio(samples: TopLabel, above: Tensor, below: Tensor, *, of_logarithm: bool = False) -> Estimate:
     """Return the ratio of two sums with a linearised interval, symmetric on a log scale if asked for."""
     counts = torch.ones_like(above) if samples.sample_counts is None else samples.sample_counts
-    total, size, clusters = float(counts @ below), samples.independent_size, Clusters.of(samples)
+    total, (size, of_variance) = float(counts @ below), sizes_of(Clusters.of(samples), samples.effective_size)
     value = float(counts @ above) / total if total else math.nan
     changes = samples.cluster_sums(counts * (above - value * below)) / total if total else torch.zeros(1)
-    degrees = size - 1 if clusters is None else clusters.degrees()
-    return with_interval(value, float(changes.square().sum()), size, degrees, of_logarithm=of_logarithm)
+    return with_interval(value, float(changes.square().sum()), size, of_variance - 1, of_logarithm=of_logarithm)
 
 
 def with_interval(value: float, squares: float, size: float, degrees: float, *, of_logarithm: bool = False) -> Estimate:

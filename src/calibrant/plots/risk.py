@@ -34,17 +34,8 @@ def plot_risk(
     """Draw how often the positive class of two occurs at each probability of it: tenths of the samples, and a curve.
 
     Circles are tenths of the samples, with 95 % intervals; the curve is a logistic regression on a spline of the
-    log-odds, with its 95 % band. On the dashed line, risks come true as often as they say.
-
-    Args:
-        predictions: Predictions of two classes, or their :class:`~calibrant.evidence.Risk`.
-        other: A second set to compare with, such as the same samples after calibration.
-        set_names: Names of the two sets.
-        positive: Name of the positive class.
-        name: Name of the data.
-        ax: Axes to draw on.
-        theme: "light" or "dark".
-        arrays: The predictions as arrays by keyword.
+    log-odds, with its 95 % band. On the dashed line, risks come true as often as they say. ``positive`` names the
+    positive class.
     """
     first, of = _risk_of(predictions, arrays, positive)
     risks = [first] if other is None else [first, other if isinstance(other, Risk) else evaluate_risk(other)]
@@ -98,17 +89,7 @@ def plot_decisions(
     """Draw the net benefit of acting on samples above each threshold of the risk, beside acting on all and on none.
 
     A model is of use at the thresholds where its curve is above both others. At a threshold of t, a missed positive
-    costs (1 − t)/t times a needless act.
-
-    Args:
-        predictions: Predictions of two classes, or their :func:`~calibrant.evidence.decision_curve`.
-        other: A second set for the same samples, such as these after calibration.
-        set_names: Names of the two sets.
-        positive: Name of the positive class.
-        name: Name of the data.
-        ax: Axes to draw on.
-        theme: "light" or "dark".
-        arrays: The predictions as arrays by keyword.
+    costs (1 − t)/t times a needless act. ``positive`` names the positive class; ``other`` is of the same samples.
     """
     if predictions and isinstance(predictions[0], Sequence):
         first, of = predictions[0], positive or "class 1"

@@ -10,7 +10,7 @@ test samples its differences, and what is gained by decisions.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load as tensors_of
@@ -42,7 +42,7 @@ from calibrant.evidence.differences import (
     errors_with_floor,
     paired_difference,
 )
-from calibrant.evidence.estimates import after_all, values_of
+from calibrant.evidence.estimates import Draws, after_all, values_of
 from calibrant.maps import Map
 from calibrant.metrics import Metric
 from calibrant.metrics.smooth import KernelFeatures
@@ -120,7 +120,7 @@ def compare_streamed(  # noqa: PLR0913  # the options of the command line
     state = states[UNCALIBRATED]
     readings, total = _Readings(state, drawn, resamples), float(state.cells.total.sum())
     results, values = list[MethodResult](), dict[str, dict[str, Resampled]]()
-    evidence: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    draws: Draws = {"resamples": resamples, "seed": seed}
     for done, (name, trial) in enumerate(trials.items()):
         title, seconds = methods[name].title, trial.seconds
         result = MethodResult(name, title, seconds=seconds, notes=trial.notes, failure=trial.failure)
@@ -128,7 +128,7 @@ def compare_streamed(  # noqa: PLR0913  # the options of the command line
             progress(f"resampling {name}", done, len(methods))
             mapped = trial.map.transform(drawn)
             estimates, values[name] = readings.of(states[name], mapped)
-            decisions = decision_curve(mapped, thresholds, baseline=drawn, **evidence) if thresholds else ()
+            decisions = decision_curve(mapped, thresholds, baseline=drawn, **draws) if thresholds else ()
             moved = changed[name] / total
             result = replace(result, metrics=estimates, changed=moved, map=trial.map, decisions=decisions)
         results.append(result)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from calibrant.evaluation import (
 from calibrant.evidence import by_subject
 from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.decisions import decision_curve
-from calibrant.evidence.estimates import Estimate, Levels, estimate, estimate_groups, estimate_ranked
+from calibrant.evidence.estimates import Draws, Estimate, Levels, estimate, estimate_groups, estimate_ranked
 from calibrant.evidence.logistic import Outcomes, line_of, why_no_line
 from calibrant.evidence.risk import Risk, risk_with
 from calibrant.evidence.thresholds import operating_points
@@ -117,12 +117,17 @@ def _of_classes(classwise: Sums | None, exact: Ranked, names: Sequence[str] | No
 
 
 def _risk(
-    state: EvaluationState, sample: Predictions | TopLabel, metrics: Sequence[Metric], **evidence: int
+    state: EvaluationState,
+    sample: Predictions | TopLabel,
+    metrics: Sequence[Metric],
+    *,
+    n_bins: int,
+    **draws: Unpack[Draws],
 ) -> tuple[Risk, dict[str, Estimate]]:
     """Evaluate the probability of the positive class of two, as in memory where all samples are kept."""
     if len(sample) == state.n:
-        return risk_with(sample, metrics, **evidence)
-    return risk_with_cells(state.ranked_risks(), metrics, **evidence)
+        return risk_with(sample, metrics, n_bins=n_bins, **draws)
+    return risk_with_cells(state.ranked_risks(), metrics, n_bins=n_bins, **draws)
 
 
 def _of_outcomes(
@@ -219,10 +224,10 @@ def estimate_risks_of_state(
     state: EvaluationState, sample: Predictions | TopLabel, metrics: Sequence[Metric], *, resamples: int
 ) -> dict[str, Estimate]:
     """Estimate metrics of the probability of the positive class of two; of the sample where it is all samples."""
-    evidence: dict[str, Any] = {"resamples": resamples, "seed": state.design.seed}
+    draws: Draws = {"resamples": resamples, "seed": state.design.seed}
     if len(sample) == state.n:
-        return estimate(as_risk(sample), metrics, **evidence)
-    return estimate_risks(state.ranked_risks(), metrics, **evidence)
+        return estimate(as_risk(sample), metrics, **draws)
+    return estimate_risks(state.ranked_risks(), metrics, **draws)
 
 
 @lru_cache(maxsize=4)  # all methods of a comparison have the same

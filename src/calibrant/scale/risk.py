@@ -6,6 +6,7 @@ are exact. Otherwise the samples of a cell count as tied: at a probability of 10
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from calibrant.checks import check_rates
 from calibrant.evidence import Estimate, NetBenefit, Risk
 from calibrant.evidence.decisions import Above, lowest_reaching
-from calibrant.evidence.estimates import CHUNK, MAX_LEVELS, Levels, estimate_ranked
+from calibrant.evidence.estimates import CHUNK, MAX_LEVELS, Draws, Levels, estimate_ranked
 from calibrant.evidence.logistic import Outcomes, half_widths_of
 from calibrant.evidence.risk import (
     TENTHS,
@@ -96,11 +97,11 @@ def _squares(ranked: Ranked) -> tuple[Tensor, Tensor]:
 
 
 def risk_with_cells(
-    ranked: Ranked, metrics: Sequence[Metric], *, n_bins: int, resamples: int, seed: int
+    ranked: Ranked, metrics: Sequence[Metric], *, n_bins: int, **draws: Unpack[Draws]
 ) -> tuple[Risk, dict[str, Estimate]]:
     """Return the risk of ranked samples with other metrics of it, as :func:`calibrant.evidence.risk.risk_with` does."""
     needed = {metric.name: metric for metric in (*metrics, *metrics_of_risk(n_bins))}
-    estimates = estimate_risks(ranked, list(needed.values()), resamples=resamples, seed=seed)
+    estimates = estimate_risks(ranked, list(needed.values()), **draws)
     predicted, observed = estimates["confidence"].value, estimates["accuracy"].value
     gap, ratio, n = predicted - observed, observed / (predicted or math.nan), float(ranked.effective_n)
     place = tenth_of_each(ranked.total)
