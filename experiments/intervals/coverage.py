@@ -2,7 +2,8 @@
 
 ``python -m experiments.intervals.coverage [SIMULATIONS]`` prints one line a setting and metric: how many intervals of
 100 hold the true value, and how many lie wholly above and wholly below it. ``slopes`` instead of a number prints how
-many intervals of the slope and of calibration in the large hold 1 and 0, where one of two outcomes is rare.
+many intervals of the slope and of calibration in the large hold 1 and 0, where one of two outcomes is rare; ``twins``,
+how often one of two models is shown to be better that have the same expected log-loss, one too unsure, one too sure.
 
 Log-odds of wrong answers are normal, those of right ones are shifted so that the AUROC is as given, and rounded to
 steps where ties are wanted. The last two settings are calibrated models instead: correctness is drawn from confidence.
@@ -17,12 +18,13 @@ from typing import final
 
 import numpy as np
 import torch
+from scipy.optimize import brentq
 
-from calibrant.evidence import calibration_line, estimate
-from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess, Metric
+from calibrant.evidence import calibration_line, difference, estimate
+from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, NLL, AUPRError, AUPRSuccess, Metric
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["METRICS", "SETTINGS", "SLOPES", "Setting", "coverage", "coverage_of_lines"]
+__all__ = ["METRICS", "SETTINGS", "SLOPES", "TWINS", "Setting", "coverage", "coverage_of_lines", "differences_of_twins"]
 
 METRICS: tuple[Metric, ...] = (AUROC(), AUPRError(), AUPRSuccess(), FPR95(), AURC(), EAURC(), AUGRC())
 
@@ -90,6 +92,37 @@ def coverage_of_lines(n: int, mean: float, simulations: int) -> tuple[float, flo
     return statistics.fmean(outcomes), float(slope), float(in_the_large)
 
 
+# Samples, mean and standard deviation of the log-odds of calibrated probabilities, what the unsure model makes of them.
+TWINS = ((100, 3.0, 1.0, 0.6), (250, 4.0, 1.0, 0.6), (1000, 5.0, 1.0, 0.7), (250, 2.0, 2.0, 0.6))
+
+
+def differences_of_twins(
+    n: int, mean: float, spread: float, unsure: float, simulations: int
+) -> tuple[float, float, float]:
+    """Shares of pairs of which the sure model, the unsure one, is shown to be better, and of intervals without 0."""
+    rng = np.random.default_rng(n)
+    population = mean + spread * rng.standard_normal(400_000)
+    chance = 1 / (1 + np.exp(-population))
+
+    def log_loss(scale: float) -> float:
+        right, wrong = np.logaddexp(0, -scale * population), np.logaddexp(0, scale * population)
+        return float((chance * right + (1 - chance) * wrong).mean())
+
+    sure = brentq(lambda scale: log_loss(scale) - log_loss(unsure), 1.0, 10.0)
+    shown = np.zeros(3)
+    for seed in range(simulations):
+        log_odds = mean + spread * rng.standard_normal(n)
+        labels = torch.from_numpy(rng.random(n) < 1 / (1 + np.exp(-log_odds))).long()
+        baseline, candidate = (
+            Predictions.from_binary_logits(torch.from_numpy(scale * log_odds), labels) for scale in (unsure, sure)
+        )
+        found = difference(baseline, candidate, [NLL()], seed=seed)["nll"]
+        better = found.is_significant * math.copysign(1, found.value)
+        shown += (better < 0, better > 0, not found.low <= 0 <= found.high)
+    of_sure, of_unsure, outside = (shown / simulations).tolist()
+    return of_sure, of_unsure, outside
+
+
 def coverage(setting: Setting, simulations: int, *, seed: int = 0) -> dict[str, tuple[float, float, float]]:
     """Shares of the intervals that hold the true value, lie above it, and lie below it, by metric."""
     rng = np.random.default_rng([seed, setting.n, round(1000 * setting.separation)])
@@ -114,6 +147,11 @@ def main() -> None:
         for n, mean, simulations in SLOPES:
             outcomes, slope, in_the_large = coverage_of_lines(n, mean, simulations)
             print(f"n {n}, outcomes {outcomes:.1f}: slope {slope:.3f}, in the large {in_the_large:.3f}", flush=True)
+        return
+    if sys.argv[1:] == ["twins"]:
+        for twins in TWINS:
+            sure, unsure, outside = differences_of_twins(*twins, simulations=600)
+            print(f"{twins}: sure better {sure:.3f}, unsure better {unsure:.3f}, 0 outside {outside:.3f}", flush=True)
         return
     simulations = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     print(f"| setting | {' | '.join(metric.name for metric in METRICS)} |")

@@ -229,9 +229,7 @@ def _worst(slices: Sequence[Slice], name: str, number: int) -> Estimate:
     estimates = [slice_.metrics[name] for slice_ in slices]
     spread = 0.0
     if name == "confidence":
-        halves = [
-            slice_.n * (estimate.high - estimate.low) / 2 for slice_, estimate in zip(slices, estimates, strict=True)
-        ]
+        halves = [slice_.n * (one.high - one.low) / 2 for slice_, one in zip(slices, estimates, strict=True)]
         spread = math.hypot(*halves) / math.sqrt(sum(slice_.n for slice_ in slices))
     lows, highs = zip(*(_widened(slice_, name, number, spread) for slice_ in slices), strict=True)
     # A slice without an interval leaves that of the worst unknown; max and min would drop it.

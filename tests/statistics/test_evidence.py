@@ -9,6 +9,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from experiments.intervals.coverage import TWINS, differences_of_twins
 from scipy import special, stats
 
 from calibrant import Predictions, TopLabel, difference
@@ -181,6 +182,13 @@ def test_no_gain_in_calibration_is_seen_between_calibrated_models():
         ]
         p.append([d.p for d in difference(*pair, [ECE(), SmECE()], resamples=100, seed=seed).values()])
     assert (np.mean(np.array(p) <= 0.05, axis=0) <= 0.13).all()
+
+
+def test_a_model_that_is_too_sure_is_seldom_shown_to_be_better_than_one_as_bad_that_is_too_unsure():
+    """A few large losses decide; sets with few of them show too small a mean and spread: 7 of 100 chose the sure."""
+    (sure, unsure, outside), times = differences_of_twins(*TWINS[1], simulations=400), 400
+    assert max(sure, unsure) <= 0.025 + 3 * (0.025 * 0.975 / times) ** 0.5
+    assert outside <= 0.05 + 3 * (0.05 * 0.95 / times) ** 0.5
 
 
 def test_the_paired_comparison_sees_a_small_difference_that_separate_intervals_hide():

@@ -27,7 +27,7 @@ from calibrant.evidence.estimates import (
     states_by_group,
     values_of,
 )
-from calibrant.evidence.intervals import FEWEST, LEVEL, bootstrap_interval, paired_p, without_noise
+from calibrant.evidence.intervals import FEWEST, LEVEL, acceleration, bootstrap_interval, paired_p, without_noise
 from calibrant.metrics import Metric
 from calibrant.metrics.base import check_metrics
 from calibrant.metrics.states import BinStatistic, Ranked, RankedSamples, TopStatistic, full_predictions
@@ -319,8 +319,9 @@ def paired_difference(metric: Metric, baseline: Resampled, candidate: Resampled,
         if metric.noise == "positive":
             pair = (candidate, baseline)
             draws.append(torch.sub(*(without_noise(r.value, r.values[1:], r.floor, one_sided=True)[1] for r in pair)))
-        lows, highs = zip(*(bootstrap_interval(one, size=size) for one in draws), strict=True)
-        low, high, p = min(lows), max(highs), max(paired_p(one, size) for one in draws)
+        moved = acceleration(metric, drawn)
+        lows, highs = zip(*(bootstrap_interval(one, size=size, acceleration=moved) for one in draws), strict=True)
+        low, high, p = min(lows), max(highs), max(paired_p(one, size, moved) for one in draws)
     return Difference(baseline.value, candidate.value, value, low, high, p).with_correction(metric, p)
 
 

@@ -23,6 +23,7 @@ from calibrant.evidence.clusters import Clusters, blocks_of_clusters, clusters_o
 from calibrant.evidence.intervals import (
     FEWEST,
     LEVEL,
+    acceleration,
     accuracy_interval,
     bootstrap_interval,
     draw_right,
@@ -89,7 +90,7 @@ class _Null:
 
 def _interval(metric: Metric, value: float, resampled: Tensor, null: _Null | None, *, size: float) -> Interval:
     if metric.family != "calibration":
-        return bootstrap_interval(resampled, size=size)
+        return bootstrap_interval(resampled, size=size, acceleration=acceleration(metric, resampled))
     floor = null.floor if null is not None and metric.noise != "subtracted" else None
     return error_interval(value, resampled, floor, size=size)
 
@@ -267,12 +268,11 @@ def draw_labels(
 
     In ``clusters`` a low number is a likely class, so that predictions are right together, or class 0 of two.
     """
+    probs, classes = block.probs.double(), None
     if clusters is None:
-        probs, classes = block.probs.double(), None
         drawn = torch.from_numpy(rng.random((len(block), resamples))).to(probs.device)
     else:
         assert block.clusters is not None
-        probs, classes = block.probs.double(), None
         if not clusters.of_class:
             probs, classes = probs.sort(dim=1, descending=True)
         drawn = torch.special.ndtr(clusters.normals(block.clusters, resamples, rng).double()).T.contiguous()

@@ -1,6 +1,7 @@
 """Intervals and p-values: from resamples, by Wilson's score, or from the influence of every sample."""
 
 import math
+from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,17 +18,39 @@ from calibrant.metrics.states import EXACT, Ranked, as_divisor, effective_number
 Array: TypeAlias = NDArray[np.float64]
 LEVEL = 0.05  # significance level of every test
 FEWEST = 10  # samples below which a bootstrap interval is too narrow to be shown
-_Z, _TAIL = 1.959963984540054, 0.025  # two-sided 95 %
+_Z, _TAIL, _NORMAL = 1.959963984540054, 0.025, NormalDist()  # two-sided 95 %
 _FOLDED = math.sqrt(2 / math.pi)  # mean of |N(0, 1)|
 
 
-def bootstrap_interval(resampled: Tensor, *, size: float) -> tuple[float, float]:
-    """Return the 95 % percentile interval from the metric of every resample of ``size`` samples, (r,)."""
+def bootstrap_interval(resampled: Tensor, *, size: float, acceleration: float = 0.0) -> tuple[float, float]:
+    """Return the 95 % interval from the metric of every resample of ``size`` samples, (r,), by percentiles.
+
+    These are moved by the :func:`acceleration` of what is skewed.
+    """
     resampled = resampled[~resampled.isnan()]
     if not resampled.numel():
         return math.nan, math.nan
-    low, high = torch.quantile(_widened(resampled, size).cpu(), resampled.cpu().new_tensor([_TAIL, 1 - _TAIL])).tolist()
+    moved = (acceleration + z for z in (-_Z, _Z))
+    levels = [_NORMAL.cdf(acceleration + z / (1 - acceleration * z)) for z in moved]
+    low, high = torch.quantile(_widened(resampled, size).cpu(), resampled.cpu().new_tensor(levels)).tolist()
     return low, high
+
+
+def acceleration(metric: Metric, resampled: Tensor) -> float:
+    """Return by how much the percentiles of a skewed mean must move: a sixth of its skewness; 0 for other metrics.
+
+    A few samples with a large score decide a mean log-loss or Brier score, and a set with few of them shows too small a
+    mean and too small a spread: without this, three in four intervals that miss the truth end below it. Bias correction
+    and acceleration of a mean are alike (Efron, 1987, Better Bootstrap Confidence Intervals, Journal of the American
+    Statistical Association); both come from the resamples, (r,).
+    """
+    if metric.family == "calibration" or metric.interval_method != "bootstrap":
+        return 0.0
+    above = resampled.cpu().double() - resampled.nanmean().cpu()
+    above = above / above.abs().nan_to_num().max().clamp(min=1e-300)  # so that no power overflows
+    skewness = float(above.pow(3).nanmean() / above.square().nanmean().clamp(min=1e-300) ** 1.5)
+    signal = 1 - 6 / (len(resampled) * max(skewness**2, 1e-9))  # normal draws show a square of 6 / r
+    return max(0.0, signal) * max(-1.0, min(skewness, 1.0)) / 6  # one sample that decides all gives 1
 
 
 def error_interval(value: float, resampled: Tensor, floor: float | None, *, size: float) -> tuple[float, float]:
@@ -177,23 +200,29 @@ def p_value(value: float, calibrated: Tensor) -> float:
     return counted * min(1.0, len(tail) * math.exp(-min(float((value - below[-1]) / tail.mean()), 600.0)))
 
 
-def paired_p(drawn: Tensor, size: float) -> float:
+def paired_p(drawn: Tensor, size: float, acceleration: float = 0.0) -> float:
     """Return the two-sided p-value of a difference, from draws of it, (r,): twice the share on the rarer side of zero.
 
-    A draw is of ``size`` samples, or groups of samples.
+    A draw is of ``size`` samples, or groups of samples. The :func:`acceleration` moves the share as the ends of the
+    interval.
 
     Below p = .05 the tail of Student's t with the draws' spread replaces counting: a handful of draws is coarse, and
     several comparisons at once need p-values smaller than one in the number of draws.
     """
-    widened = _widened(drawn, size)
-    rarer = min(int((widened <= 0).sum()), int((widened >= 0).sum()))
-    counted = min(1.0, 2 * (rarer + 1) / (len(drawn) + 1))
-    spread = float(drawn.std()) * math.sqrt(size / (size - 1)) if len(drawn) > 1 and size > 1 else 0.0
-    if counted > 2 * _TAIL or spread == 0:
-        return counted
-    from scipy.special import stdtr
+    from scipy.special import ndtr, ndtri, stdtr
 
-    return min(2 * _TAIL, 2 * float(stdtr(size - 1, -abs(float(drawn.mean())) / spread)))
+    widened = _widened(drawn, size)
+    below, above = int((widened <= 0).sum()), int((widened >= 0).sum())
+    share = min(0.5, (min(below, above) + 1) / (len(drawn) + 1))
+    spread = float(drawn.std()) * math.sqrt(size / (size - 1)) if len(drawn) > 1 and size > 1 else 0.0
+    if share <= _TAIL and spread > 0:
+        share = min(_TAIL, float(stdtr(size - 1, -abs(float(drawn.mean())) / spread)))
+    if acceleration == 0:
+        return 2 * share
+    place = float(ndtri(max(share, 1e-300))) * (1 if below < above else -1) - acceleration
+    # Where it makes a difference clearer, by no more than at the end of the interval.
+    least = 1 / (1 + abs(acceleration) * (_Z - abs(acceleration)))
+    return 2 * float(ndtr(-abs(place / max(1 + acceleration * place, least) - acceleration)))
 
 
 # Rank metrics get their interval from the influence of every sample, which is right also with few errors: percentiles
