@@ -53,6 +53,7 @@ WORTHWHILE = 0.01  # least relative change of a proper score that is worth a ste
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
 _RAREST = 0.001  # scale of errors where one of two classes is rarer than in half of this share
 _EXPECTED = 10.0  # samples of a class; that none occurs has then a chance of 1 in 20,000
+_DIFFERENCES = 10.0  # between samples of equal outputs: that none occurs has then a chance of 1 in 20,000
 _HIGH_FLOOR = 0.02  # noise above this hides errors that would matter
 _WIDTH = 2 * 1.96  # of a 95 % interval, in standard deviations
 _POWER = 2.04  # factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)²
@@ -176,6 +177,7 @@ class Evaluation(HasReport):
     positive: str | None = None  # name of the second of two classes, which the line and the risk are of
     risk: Risk | None = None  # of two classes: the probability of the second
     decisions: tuple[NetBenefit, ...] = ()  # by threshold of that risk, or of the confidence of top labels
+    copies: int = 0  # samples that seem to be copies of others; none are counted in streams and in clusters
 
     @property
     def gap(self) -> float:
@@ -323,6 +325,7 @@ def evaluate(
         no_line=why_no_line(Outcomes.of(samples)) if line is None and isinstance(samples, TopLabel) else None,
         risk=risk,
         decisions=decision_curve(samples, thresholds, **draws) if thresholds else (),
+        copies=copies_in(samples),
         **of_classes,
     )
 
@@ -367,14 +370,8 @@ def absent_classes(
 
 def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLabel:
     """Sort the samples by a random projection of their logits, then permute them: their own order must not matter."""
-    if isinstance(predictions, TopLabel):
-        key, second = predictions.log_odds, predictions.correct.long()
-    else:
-        generator = torch.Generator().manual_seed(_PERMUTATION_SEED)
-        weights = torch.rand(1, predictions.n_classes, generator=generator, dtype=torch.float64)
-        blocks = row_blocks(len(predictions), _NUMBERS // predictions.n_classes)
-        key = torch.cat([row_products(predictions.logits[rows].double(), weights) for rows in blocks])
-        second = predictions.labels
+    key = _projection(predictions)
+    second = predictions.correct.long() if isinstance(predictions, TopLabel) else predictions.labels
     order = torch.arange(len(second), device=second.device)
     for column in (predictions.clusters, predictions.weights):
         order = order if column is None else order[column[order].argsort(stable=True)]
@@ -382,6 +379,43 @@ def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLa
     order = order[key[order].argsort(stable=True)]
     shuffled = torch.randperm(len(order), generator=torch.Generator().manual_seed(_PERMUTATION_SEED)).to(order.device)
     return predictions[order[shuffled]]
+
+
+def _projection(predictions: Predictions | TopLabel) -> Tensor:
+    """Return a number for the outputs of each sample, (n,), which different ones have by chance only."""
+    if isinstance(predictions, TopLabel):
+        return predictions.log_odds
+    generator = torch.Generator().manual_seed(_PERMUTATION_SEED)
+    weights = torch.rand(1, predictions.n_classes, generator=generator, dtype=torch.float64)
+    blocks = row_blocks(len(predictions), _NUMBERS // predictions.n_classes)
+    return torch.cat([row_products(predictions.logits[rows].double(), weights) for rows in blocks])
+
+
+def copies_in(samples: Predictions | TopLabel) -> int:
+    """Count the samples that repeat the outputs of another one, and whether it is right, more often than by chance.
+
+    A model with few different outputs, such as a tree, gives different samples the same ones. As many of these then
+    differ in whether they are right as samples of their confidence do; of copies none does.
+
+    Example:
+        >>> samples = TopLabel([0.55, 0.6, 0.65, 0.7, 0.75] * 4, [True, False, True, True, False] * 4)
+        >>> copies_in(samples), copies_in(TopLabel([0.6] * 20, [True] * 12 + [False] * 8))
+        (0, 0)
+        >>> copies_in(TopLabel([0.55, 0.6, 0.65, 0.7, 0.75] * 40, [True, False, True, True, False] * 40))
+        195
+    """
+    if samples.n_clusters is not None:
+        return 0
+    keys, order = _projection(samples).sort()
+    of_same = torch.cat([torch.zeros_like(order[:1]), (keys.diff() != 0).cumsum(0)])
+    place, right = bin_index(samples.top.confidence, 15)[order], samples.top.correct.double()[order]
+    accuracy = torch.bincount(place, right) / torch.bincount(place).clamp(min=1)
+    sizes, hits = torch.bincount(of_same), torch.bincount(of_same, right)
+    others = sizes - 1
+    share = torch.bincount(of_same, accuracy[place]) / sizes
+    expected, seen = float((2 * others * share * (1 - share)).sum()), float((2 * hits * (sizes - hits) / sizes).sum())
+    is_alike = (hits == 0) | (hits == sizes)
+    return int(others[is_alike].sum()) if expected >= _DIFFERENCES and seen <= expected / _DIFFERENCES else 0
 
 
 def score_splits(

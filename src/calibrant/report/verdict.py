@@ -61,6 +61,7 @@ _RISK_STEP = (
     "Compare methods (calibrant compare) on samples that are not used for testing: one temperature cannot correct both "
     "level and spread of a probability, as platt can. If none is clearly better than a temperature there, fit that."
 )
+_COPIES_STEP = "Leave copies out, or name the column that they share by --clusters, and evaluate again."
 _NO_LINES: dict[NoLine | None, str] = {
     NoLine.all_right: "every prediction is right",
     NoLine.all_wrong: "every prediction is wrong",
@@ -85,6 +86,7 @@ def verdict(
     risk = evaluation.risk
     findings = [
         *filter(None, [compared]),
+        *_copies(evaluation),
         *_absent(evaluation),
         _noise(evaluation.metrics, size_text(evaluation), "confidences" if risk is None else "probabilities"),
         *_by_class(evaluation),
@@ -97,7 +99,8 @@ def verdict(
         *_split(evaluation),
         *_zeros(evaluation),
     ]
-    steps = [_absent_step(evaluation) if evaluation.absent_classes else _step(evaluation, to_calibrate)]
+    steps = [_COPIES_STEP] if evaluation.copies else []
+    steps.append(_absent_step(evaluation) if evaluation.absent_classes else _step(evaluation, to_calibrate))
     is_poor = risk is None and evaluation.metrics["auroc"].high < _POOR
     if is_poor and not evaluation.absent_classes:  # of no interval it is NaN
         steps.append("Do not use confidence alone to decide which predictions to trust: it ranks them too poorly.")
@@ -279,6 +282,15 @@ def _removed(score: str, split: ScoreSplit) -> str:
     change = f"raise it by {-split.calibration:.{places}f}" if removed < 0 else "not change it"
     estimated = f"The {score} is {split.total:.{places}f}: one temperature would {change}, {doubt}"
     return f"{estimated} (95 % interval of what it removes {interval})."
+
+
+def _copies(evaluation: Evaluation) -> list[str]:
+    """Return how many samples seem to be copies, and what that does to the evidence."""
+    if not evaluation.copies:
+        return []
+    repeated = f"{evaluation.copies:,} of {evaluation.n:,} samples repeat another one's outputs and whether it is right"
+    too = "Copies make intervals too narrow and p-values too small."
+    return [f"{repeated}, far more than by chance: they may be copies. {too}"]
 
 
 def _absent(evaluation: Evaluation) -> list[str]:

@@ -267,6 +267,27 @@ def test_the_brier_score_of_two_classes_is_said_to_be_twice_that_of_one():
     assert "Brier score: summed over both classes, twice that of one" in to_markdown(evaluation_page(judged(samples)))
 
 
+@pytest.mark.parametrize("share", [0.2, 1.0])
+def test_samples_that_are_in_the_file_several_times_are_reported(share):
+    samples = draw(1000)
+    assert not judged(samples).copies
+    copied = samples[torch.arange(1000 + int(1000 * share)) % 1000]
+    found = judged(copied)
+    assert found.copies == 1000 * share
+    words = verdict(found)
+    assert words.findings[0].startswith(f"{found.copies:,} of {found.n:,} samples repeat another one's outputs")
+    assert "--clusters" in words.next_steps[0]
+    clusters = torch.arange(len(copied)) % 1000
+    assert not judged(copied.with_clusters(clusters)).copies
+
+
+def test_equal_outputs_of_a_model_with_few_different_ones_are_no_copies():
+    rng = np.random.default_rng(0)
+    confidence = rng.choice([0.55, 0.7, 0.85, 0.95], 3000)
+    for right in (rng.random(3000) < confidence, rng.random(3000) < 0.6, np.sort(rng.random(3000) < 0.9)):
+        assert not judged(TopLabel(confidence, right)).copies
+
+
 def test_two_classes_whose_errors_cancel_are_seen_by_the_probability_of_one():
     found = judged(shifted(3000, 0.5))
     of_top = estimate(shifted(3000, 0.5), [ECE(), SmECE()], resamples=200)
