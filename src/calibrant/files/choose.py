@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, final, get_args
 
 from torch import Tensor
 
-from calibrant.errors import Argument, InputError, UnknownNameError
+from calibrant.errors import MULTI_LABEL, Argument, InputError, UnknownNameError
 from calibrant.files.source import CHAT_HINT, PREFIXES, Column, Content, Kind, as_shares
 from calibrant.labels import Words, whole_number
 
@@ -422,11 +422,14 @@ _LIKE = {
 
 def _missing_labels_error(content: Content, choice: ColumnChoice) -> InputError:
     likely = _like(content, "labels") or _labels_of(content, choice)
+    of_classes = [name for name in content.names if name.startswith(tuple(f"{word}_" for word in _LIKE["labels"]))]
+    multi_label = (" ", *MULTI_LABEL) if not likely and len(of_classes) > 1 else ()
     return content.error(
         f"{content.title} must have labels beside the scores, as {content.noun} {', '.join(map(repr, _LABELS))}; found "
         f"{shown_names(content)}. {content.hint}".rstrip()
         + " Pass ",
         *(_suggested("labels", likely), "." if likely else ", or add them: without labels only apply works."),
+        *multi_label,
     )
 
 

@@ -357,6 +357,13 @@ def test_no_columns_are_suggested_where_several_or_none_are_like_them(rows, tmp_
         load(tmp_path / "p.csv")
 
 
+def test_a_label_for_every_class_is_said_to_be_read_one_class_at_a_time(tmp_path):
+    (tmp_path / "p.csv").write_text("prob_cat,prob_dog,label_cat,label_dog\n0.9,0.8,1,1\n0.2,0.3,0,1\n")
+    with pytest.raises(FileError, match=r"several labels \(multi-label\), evaluate one at a time.*positive=NAME"):
+        load(tmp_path / "p.csv")
+    assert load(tmp_path / "p.csv", positive="prob_cat", labels="label_cat").labels.tolist() == [1, 0]
+
+
 def test_the_scores_of_one_of_two_models_in_a_file_are_suggested(tmp_path):
     names = [f"{model}_prob_{name}" for model in ("old", "new") for name in ("cat", "dog")]
     (tmp_path / "p.csv").write_text(f"{','.join(names)},label\n0.2,0.8,0.3,0.7,dog\n")
