@@ -360,11 +360,14 @@ def test_a_guaranteed_threshold_is_reached_with_few_samples_where_their_number_c
     assert np.mean(reached) > 0.3
 
 
-@pytest.mark.parametrize("temperature", [1.0, 1.2])
-def test_a_temperature_rarely_removes_more_than_the_interval_of_the_split_allows(temperature):
-    """The noise of the fitted temperature was left out: 10 to 30 of 100 intervals ended below the gain of the best."""
-    rng, times = np.random.default_rng(1), 80
-    given = torch.from_numpy(2 * rng.normal(size=(100_000, 3)))
+@pytest.mark.parametrize(("temperature", "n", "lead"), [(1.0, 100, 0), (1.2, 100, 0), (1.5, 300, 6)])
+def test_a_temperature_rarely_removes_more_than_the_interval_of_the_split_allows(temperature, n, lead):
+    """The noise of the fitted temperature was left out: 10 to 30 of 100 intervals ended below the gain of the best.
+
+    So did 13 of models that are nearly always right, whose gain few losses decide.
+    """
+    rng, times, first = np.random.default_rng(1), 160, torch.tensor([lead, 0, 0])
+    given = torch.from_numpy(2 * rng.normal(size=(100_000, 3))) + first
     log_probs, true = given.log_softmax(1), (given / temperature).log_softmax(1)
     gains = {
         "nll": float((true.exp() * (true - log_probs)).sum(1).mean()),
@@ -372,8 +375,8 @@ def test_a_temperature_rarely_removes_more_than_the_interval_of_the_split_allows
     }
     below, above = dict.fromkeys(gains, 0), dict.fromkeys(gains, 0)
     for _ in range(times):
-        logits = torch.from_numpy(2 * rng.normal(size=(100, 3)))
-        labels = (logits / temperature + torch.from_numpy(rng.gumbel(size=(100, 3)))).argmax(1)
+        logits = torch.from_numpy(2 * rng.normal(size=(n, 3))) + first
+        labels = (logits / temperature + torch.from_numpy(rng.gumbel(size=(n, 3)))).argmax(1)
         for name, split in calibration_refinement(Predictions(logits, labels)).items():
             below[name] += split.calibration_high < gains[name]
             above[name] += split.calibration_low > gains[name]
