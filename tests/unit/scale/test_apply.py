@@ -362,7 +362,7 @@ def test_batches_of_any_size_give_the_file_of_all_rows_together(given, data, row
         write(path, data)
         loaded = load_scores(path, options)
         patch.setattr("calibrant.files.text._JSON_CHUNK", 40 * rows)
-        patch.setattr("calibrant.atomic._flush", lambda _: None)  # takes most of the time
+        patch.setattr("calibrant.atomic._flush", lambda *_: None)  # takes most of the time
         choice = choose(open_source(path, options), options)
         batches = list(load_score_batches(path, options, choice, rows))
         if not given.startswith(".jsonl"):
