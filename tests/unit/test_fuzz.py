@@ -24,7 +24,7 @@ from calibrant.maps import Scale
 from calibrant.models import build_model
 from calibrant.predictions import Predictions
 from calibrant.training import load_network
-from calibrant.training.folder import RunFolder, _write_tensors
+from calibrant.training.folder import RunFolder, write_tensors
 from calibrant.training.record import EpochRecord, HeldOutRecord
 
 FILES = 1000
@@ -181,7 +181,7 @@ def run(tmp_path):
     rows = [rows_of(8, part) for part in ("calibration", "test")]
     write_run(folder, settings, *rows, records=records, learning=([1, 2, 3], [0.5, 1.0, 2.0]))
     network = build_model("digits_cnn", n_classes=4, in_channels=1, image_size=8)
-    _write_tensors(network.state_dict(), folder / "weights.safetensors", {"format": "calibrant.run/1"})
+    write_tensors(network.state_dict(), folder / "weights.safetensors", {"format": "calibrant.run/1"})
     return folder
 
 
