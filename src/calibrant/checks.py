@@ -69,6 +69,8 @@ def or_in_float32(moved: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tenso
         try:
             return moved(values)
         except TypeError:  # of such a device
+            if values.dtype != torch.float64:
+                raise
             return moved(values.float())
 
     return run
