@@ -1,5 +1,6 @@
 """Figures that several studies draw from what their records count: reliability, densities, logits by learned epoch."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -81,7 +82,7 @@ def draw_learned(panels: Mapping[str, Mapping[str, Any]], path: Path, *, columns
     shades = ((theme.under, 1.0), (theme.under, 0.65), (theme.under, 0.4), (theme.under, 0.2))
     for ax, found in zip(axes, panels.values(), strict=True):
         base = [0.0] * (len(found["edges"]) - 1)
-        named = list(found["parts"].items())
+        named = sorted(found["parts"].items(), key=lambda part: _first_epoch(part[0]))
         looks = [*shades[: len(named) - 1], (theme.over, 1.0)]
         for (name, counts), (colour, alpha) in zip(named, looks, strict=True):
             top = [low + count for low, count in zip(base, counts, strict=True)]
@@ -91,6 +92,11 @@ def draw_learned(panels: Mapping[str, Mapping[str, Any]], path: Path, *, columns
         ax.legend(frameon=False, fontsize=SIZES["note"] - 2, labelcolor=theme.ink, loc="best", handlelength=1)
         ax.set_ylim(bottom=0, top=1.45 * max(base))
     save(figure, path)
+
+
+def _first_epoch(name: str) -> float:
+    """Return the first epoch of a part of training samples, such as 12 of "12 to 40"; "never" is after all."""
+    return math.inf if name == "never" else int(name.split(maxsplit=1)[0])
 
 
 def _panels(

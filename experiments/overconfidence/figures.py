@@ -160,14 +160,14 @@ def _draw_of_data(kind: str, runs: Mapping[str, Any], path: Path) -> None:
 
 
 def _having(groups: Groups, kind: str) -> dict[tuple[str, str], Runs]:
-    """Return the runs that have something, by data set and loss; not losses of pools, which have one seed."""
+    """Return the runs that have something, by data set and loss; not losses of pools, which have seed 0 alone."""
     found = {
         place: {seed: run for seed, run in sorted(runs.items()) if kind in run}
         for place, runs in groups.items()
         if place[0] in DATA
     }
     most = {data: max(len(runs) for (name, _), runs in groups.items() if name == data) for data, _ in found}
-    chosen = [place for place, runs in found.items() if runs and (len(groups[place]) > 1 or most[place[0]] == 1)]
+    chosen = [place for place, runs in found.items() if runs and (any(groups[place]) or most[place[0]] == 1)]
     return {
         place: found[place] for place in sorted(chosen, key=lambda place: (list(DATA).index(place[0]), order(place[1])))
     }
