@@ -171,13 +171,8 @@ def with_scores(
     """Return a fit's summary with log-loss, Brier score and accuracy on its own samples, without the map and with it.
 
     A few hundred of many samples are scored first, and some thousands only if a score is worse on those, so that this
-    costs little compared with the fit.
-
-    Args:
-        summary: Summary of the fit; scores that became worse are noted in it.
-        predictions: The samples that the map was fitted on.
-        apply: The map: logits (m, k), and the positions of these samples among all, to logits.
-        warns: Whether to warn if a score is worse beyond noise.
+    costs little compared with the fit. Scores that became worse are noted; it ``warns`` of those beyond noise. The map,
+    ``apply``, takes logits, (m, k), and the positions of their samples among all.
     """
     n, k = len(predictions), predictions.n_classes
     few, many = (min(most, max(fewest, numbers // k)) for numbers, fewest, most in (_FIRST, _SECOND))

@@ -254,17 +254,13 @@ _NEGLIGIBLE = 1e-6
 
 @np.errstate(all="ignore")  # NaN ends in an error below
 def minimise_on_simplex(function: Curved, size: int) -> tuple[Tensor, Certificate]:
-    """Minimise a convex function over shares, (m,), that are not negative and sum to one.
+    """Minimise a convex function, smooth where no share is 0, over a few shares, (m,), that sum to one.
 
     An interior-point method: ``function - μ Σ ln w`` is lowered by Newton's method while μ decreases, and steps end
     short of the boundary. So a function that is nearly infinite there, such as the log-loss of a mixture whose parts
     give a label the probability 10⁻³⁰⁰, is approached from inside. At the end negligible shares become exactly 0 where
     that costs nothing. The certificate is the gap ``g·w - min g`` at the shares returned, which by convexity bounds how
     much lower the function can be anywhere.
-
-    Args:
-        function: Convex, smooth inside the simplex; may be infinite on its boundary.
-        size: Number of shares, a few.
 
     Example:
         >>> def squares(w):

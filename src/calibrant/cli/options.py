@@ -303,11 +303,11 @@ class ReportOptions:
         if self.markdown is not None:
             kept = [(figure, figure.path) for figure in figures if figure.path is not None]
             linked = [replace(one, path=Path(os.path.relpath(path, self.markdown.parent))) for one, path in kept]
-            written.append(write(page.with_figures(linked), self.markdown, form="markdown"))
+            written.append(write(replace(page, figures=tuple(linked)), self.markdown, form="markdown"))
         if self.latex is not None:
             written.append(write(page, self.latex, form="latex"))
         if self.html is not None:
-            written.append(write(page.with_figures(figures), self.html, form="html"))
+            written.append(write(replace(page, figures=tuple(figures)), self.html, form="html"))
         if summary:
             try:
                 with Path(summary).open("a", encoding="utf-8") as stream:

@@ -148,15 +148,7 @@ def _parts(
 def pictures_by_class(
     folder: Path, *, size: int, crop: float, class_names: Sequence[str] = (), n_classes: int | None = None
 ) -> Samples:
-    """Return pictures in a folder for each class, named as for :func:`read_class_folders`, which stay in their files.
-
-    Args:
-        folder: Folder that holds the folders of the classes.
-        size: Side of the images, in pixels.
-        crop: Share that is kept of the side of the largest square in the middle of a picture.
-        class_names: Those of the network, in their order.
-        n_classes: How many numbers there are, where the folders have numbers.
-    """
+    """Return the pictures of :func:`read_class_folders`, cropped to a share of their side, in their files."""
     names, labels = list[str](), list[int]()
     for number, held in _numbered(folder, class_names, n_classes).items():
         own = picture_names(held)

@@ -35,11 +35,6 @@ def clamping_charts(evaluation: ClampingEvaluation, clamped: ClampedModel, test:
     The ``parts`` are the network itself (``none``), temperature scaling (``temperature``), the network at x + δ without
     a head (``delta``) and the clamped network (``both``); without δ the last two are those before them. A strength of
     None is an infinite one, δ = 0.
-
-    Args:
-        evaluation: Its numbers.
-        clamped: The clamped network.
-        test: The network on the test samples.
     """
     by_method = evaluation.predictions
     shown = {

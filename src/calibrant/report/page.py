@@ -179,10 +179,6 @@ class Page:
     charts: Callable[[], dict[str, Any]] | None = field(default=None, compare=False, repr=False)  # for HTML
     data: Callable[[], dict[str, Any]] = field(default=dict, compare=False, repr=False)  # plain data, for JSON
 
-    def with_figures(self, figures: Iterable[Figure]) -> Self:
-        """Return the same page with these pictures."""
-        return replace(self, figures=tuple(figures))
-
     def without_notes(self, shown: Iterable[str]) -> Self:
         """Return the same page without the notes that were already shown."""
         known = set(shown)

@@ -211,7 +211,7 @@ def test_json_keeps_names_as_they_are(hostile):
 
 
 def test_an_html_page_stands_alone(tmp_path):
-    page = PAGES["evaluation"]().with_figures([Figure("reliability", content=b"png")])
+    page = replace(PAGES["evaluation"](), figures=(Figure("reliability", content=b"png"),))
     text = write(page, tmp_path / "r.html").read_text()
     parsed = Tags()
     parsed.feed(text)
