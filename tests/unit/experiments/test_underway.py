@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from experiments import underway
+from experiments import trained
 from experiments.meta_regularization.study import META_REGULARIZATION_STUDY
 from experiments.overconfidence.study import OVERCONFIDENCE_STUDY
 from experiments.runner import Place
@@ -14,13 +14,13 @@ from calibrant.errors import FileError
 
 @pytest.fixture(autouse=True)
 def _state_after_every_epoch(monkeypatch):
-    monkeypatch.setattr(underway, "_SECONDS", 0.0)
+    monkeypatch.setattr(trained, "_SECONDS", 0.0)
 
 
 def ended(network):
     """Return what a study could know of a trained network."""
     trace, tensors = network.session.trace, {}
-    kept = underway._parted(network.kept, tensors, "kept")
+    kept = trained._parted(network.kept, tensors, "kept")
     tensors |= network.logits | ({} if trace is None else trace.state())
     return {"kept": kept, "accuracies": [record.accuracy for record in network.session.records]} | {
         name: values.tolist() for name, values in tensors.items()
