@@ -240,6 +240,7 @@ def _loss_reading() -> str:
     ]
     return f"""
 - A loss that lowers the calibration error uncalibrated need not be easier to calibrate. {_by_coefficient(over)}
+- A temperature needs logits that tell easy samples from hard ones. {_by_learned_epoch(over)}
 - Calibration can cost what tells right from wrong: {"; ".join(costs)} ([study](refinement-study.md)). So look at both.
 - γ-Net, which learns a γ of focal loss for each sample, has a lower ECE than γ = 1 in {sum(is_lower)} of
 {len(is_lower)} pairs of networks ([study](meta-regularization-study.md)). [Thirteen losses](meta-study.md) side by
@@ -274,6 +275,22 @@ def _by_coefficient(numbers: Mapping[str, Any]) -> str:
         f"Of {len(log_losses)} coefficients of these losses ({where}) {lower or 'none'} have a lower log-loss than "
         f"cross-entropy after one temperature. The lowest ECE before it on CIFAR-100, {ece:.1f} with {best}, is that "
         f"of a network with an accuracy of {accuracy:.1f} %; cross-entropy has {plain:.1f} %."
+    )
+
+
+def _by_learned_epoch(numbers: Mapping[str, Any]) -> str:
+    """Say how the logits of training samples follow the epoch of learning, by loss."""
+    parts = []
+    for data, methods in {
+        "cifar10": ("CE", "LS (0.05)", "Focal (3)"),
+        "cifar100": ("CE", "LS (0.09)", "Focal (5)"),
+    }.items():
+        values = [numbers[f"{data}.{method}.learned.correlation"].value for method in methods]
+        said = [f"{value:+.2f} with {loss}" for value, loss in zip(values, LOSSES, strict=True)]
+        parts.append(f"{', '.join(said)} on {title_of(data)}")
+    return (
+        "The rank correlation of a training sample's largest logit with the epoch since which it is right is "
+        f"{'; '.join(parts)} ([study](overconfidence-study.md#logits-by-the-epoch-of-learning))."
     )
 
 
