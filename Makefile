@@ -43,8 +43,10 @@ tests: plain-tests browser-tests
 plain-tests: install
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist worksteal --ignore tests/browser
 
+# What failed is kept apart from what other tests, which may run beside these, have to keep.
+BROWSER := tests/browser --override-ini cache_dir=.pytest_cache/browser
 browser-tests: install
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile tests/browser || [ $$? = 5 ] || $(BIN)/pytest tests/browser --last-failed
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(BROWSER) --numprocesses 2 --dist loadfile || [ $$? = 5 ] || $(BIN)/pytest $(BROWSER) --last-failed
 
 # Wheel and source archive in dist/, and the demo run by the wheel in an environment of its dependencies alone.
 dist: install
