@@ -117,7 +117,9 @@ def corp_of_ranked(
         "low": cells.confidence[starts], "high": cells.confidence[ends], "count": count, "accuracy": hits / count,
         "confidence": nodes, "band_low": low, "band_high": high,
     }  # fmt: skip
-    brier, nll = map(_split, cells.scores(cells.right, count, hits), in_cells, torch.from_numpy(redrawn).T)
+    n, scores = count.sum(keepdims=True), cells.scores(cells.right, count, hits)
+    uncertain = (of(n, hits.sum(keepdims=True)) / float(n[0]) for of in (_variance, _entropy))
+    brier, nll = map(_split, scores, uncertain, in_cells, torch.from_numpy(redrawn).T)
     return Corp(brier=brier, nll=nll, **{name: torch.from_numpy(column) for name, column in columns.items()})
 
 
@@ -132,7 +134,6 @@ def _fit(total: _Array, right: _Array) -> tuple[NDArray[np.intp], _Array, _Array
 class _Scores(NamedTuple):
     given: float  # of the confidences
     recalibrated: float  # of the isotonic fit
-    uncertainty: float
 
     @property
     def miscalibration(self) -> float:
@@ -168,11 +169,7 @@ class _Outcomes:
         # Not by `@`: its threads would wait for each other, hundreds of times, where other programs are at work.
         brier = float((right * (1 - self.confidence) ** 2 + wrong * self.confidence**2).sum())
         nll = float((right * self.cost_right + wrong * self.cost_wrong).sum())
-        overall = (np.array([n]), np.array([hits.sum()]))
-        return (
-            _Scores(brier / n, _variance(count, hits) / n, _variance(*overall) / n),
-            _Scores(nll / n, _entropy(count, hits) / n, _entropy(*overall) / n),
-        )
+        return _Scores(brier / n, _variance(count, hits) / n), _Scores(nll / n, _entropy(count, hits) / n)
 
     def redraw(self, times: int, rng: np.random.Generator) -> Iterator[_Array]:
         """Draw how many samples at each confidence are right, were the confidences calibrated, (m,) each time."""
@@ -204,10 +201,10 @@ def _redraw(cells: _Outcomes, times: int, draws: Iterable[_Array]) -> tuple[_Arr
     return cells.confidence[nodes], curves, parts
 
 
-def _split(scores: _Scores, in_cells: _Scores, redrawn: Tensor) -> CorpSplit:
-    discrimination = max(0.0, scores.uncertainty - scores.recalibrated)
+def _split(scores: _Scores, uncertainty: float, in_cells: _Scores, redrawn: Tensor) -> CorpSplit:
+    discrimination = max(0.0, uncertainty - scores.recalibrated)
     p = p_value(in_cells.miscalibration, redrawn)
-    return CorpSplit(scores.given, scores.miscalibration, discrimination, scores.uncertainty, float(redrawn.mean()), p)
+    return CorpSplit(scores.given, scores.miscalibration, discrimination, uncertainty, float(redrawn.mean()), p)
 
 
 def _variance(count: _Array, hits: _Array) -> float:

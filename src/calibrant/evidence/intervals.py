@@ -90,20 +90,21 @@ def without_noise(
     floor = _floor_of(value, mean) if floor is None else floor
     if not floor > 0:
         return value, resampled
-    spread = torch.tensor(floor / _FOLDED * (2 if one_sided else 1), dtype=torch.float64)
-    true = _unfolded(torch.tensor(value, dtype=torch.float64), spread, one_sided)
-    spreads = spread * torch.linspace(2**0.25, 2**0.5, 65, dtype=torch.float64)
-    closest = (_unfolded(torch.full_like(spreads, mean), spreads, one_sided) - true).abs().argmin()
-    return float(true), _unfolded(resampled.double().cpu(), spreads[closest], one_sided)
+    spreads = torch.cat([torch.ones(1, dtype=torch.float64), torch.linspace(2**0.25, 2**0.5, 65, dtype=torch.float64)])
+    spreads *= floor / _FOLDED * (2 if one_sided else 1)
+    true = _unfolded(spreads.new_tensor([value] + [mean] * 65), spreads, one_sided)
+    closest = 1 + (true[1:] - true[0]).abs().argmin()
+    return float(true[0]), _unfolded(resampled.double().cpu(), spreads[closest], one_sided)
 
 
 def _unfolded(means: Tensor, spread: Tensor, one_sided: bool) -> Tensor:
     """Return μ for each mean of |N(μ, spread²)|, or of its positive part; 0 where no μ has so small a mean."""
     seen, rest = means / spread, float(one_sided)  # the positive part is the mean of number and absolute value
-    mean = seen  # too large, for a convex function, which Newton's steps then approach from above
+    mean, wanted = seen, (1 + rest) * seen  # too large, for a convex function, which Newton's steps then approach
     for _ in range(40):
-        above, slope = folded_mean(mean) + rest * mean - (1 + rest) * seen, torch.erf(mean / 2**0.5) + rest
-        before, mean = mean, (mean - above / slope.clamp(min=1e-12)).clamp(min=0)
+        density = _FOLDED * torch.exp(mean.square() / -2)
+        slope = torch.erf(mean / 2**0.5) + rest
+        before, mean = mean, ((wanted - density) / slope.clamp(min=1e-12)).clamp(min=0)
         if bool(((before - mean).abs() < 1e-13).all()):
             break
     return spread * mean
