@@ -156,12 +156,9 @@ class ScoreOptions:
 
         if self.missing == "keep":
             raise InputError("--missing must be refuse or drop; got keep, which is for apply.")
+        alike = {name: given for name, given in vars(self).items() if name not in {"logits", "probs", "class_names"}}
         names = None if self.class_names is None else self.class_names.split(",")
-        return LoadOptions(
-            kind=self.kind(top_label=top_label), scores=self.scores, labels=self.labels, positive=self.positive,
-            positive_class=self.positive_class, class_names=names, normalise=self.normalise, percent=self.percent,
-            separator=self.separator, weights=self.weights, clusters=self.clusters, missing=self.missing,  # type: ignore[arg-type]  # checked there
-        )  # fmt: skip
+        return LoadOptions(kind=self.kind(top_label=top_label), class_names=names, **alike)
 
     def as_arguments(self, *, missing: str = "drop") -> str:
         """Return the options that were given, as they stand on a command line; ``missing`` if rows may lack values."""

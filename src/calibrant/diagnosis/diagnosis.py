@@ -58,6 +58,11 @@ class Diagnosis(HasReport):
     map_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the options of each map, by its name
     effective_n: float | None = None  # number of test samples of equal weight that know as much, if weights differ
 
+    @property
+    def has_seeds(self) -> bool:
+        """Whether a candidate has several runs."""
+        return any(len(candidate.seeds) > 1 for candidate in self.candidates)
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON: tuples become lists, NaN and infinity become None."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)

@@ -43,14 +43,7 @@ class Panel(NamedTuple):
 def comparison_figures(
     comparison: Comparison, test: Predictions, *, n_bins: int = 15, theme: ThemeName = "light", name: str = ""
 ) -> dict[str, Figure]:
-    """Draw all figures of a comparison.
-
-    Args:
-        comparison: Methods fitted on other samples and evaluated on these.
-        test: The samples they were evaluated on.
-        n_bins: Number of equal-width bins of the reliability diagram.
-        theme: "light" or "dark".
-        name: Name of the data, such as their file, for the titles.
+    """Draw all figures of a comparison on these test samples; ``n_bins`` are those of the reliability diagram.
 
     Returns:
         Figures by name: comparison, and before_and_after the recommended method (or else the best); of two classes

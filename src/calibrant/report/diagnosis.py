@@ -37,7 +37,7 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
     """Return the report of a diagnosis, whose runs came from ``source``."""
     runs, names = sum(len(one.seeds) for one in record.candidates), [one.name for one in record.candidates]
     trained = counted(runs, "run") + (f" of {counted(len(names), 'candidate')}" if runs > len(names) else "")
-    seeds = "Means over seeds. " if _has_seeds(record) else ""
+    seeds = "Means over seeds. " if record.has_seeds else ""
     optimal = f"{_predicted_class(record)}optimal: the lowest ECE of any temperature, an oracle's."
     brief = f"{seeds}{optimal} {_marks(record)}".strip()
     refined = "Refinement: does confidence separate right from wrong?"
@@ -373,7 +373,7 @@ def _legend(record: Diagnosis) -> str:
         for option, value in options.items()
         if name in catalogue.calibrators and value != catalogue.calibrators[name].settings()[option]
     ]
-    seeds = "Mean ± standard deviation over seeds. " if _has_seeds(record) else ""
+    seeds = "Mean ± standard deviation over seeds. " if record.has_seeds else ""
     options = f" ({', '.join(unusual)})" if unusual else ""
     legend = (
         f"ECE with {record.n_bins} bins: uncalibrated, then after each map, fitted on the calibration samples{options}."
@@ -385,10 +385,6 @@ def _legend(record: Diagnosis) -> str:
 def _predicted_class(record: Diagnosis) -> str:
     """Return what the ECE of two classes is of: elsewhere it is that of the positive class."""
     return "The ECE is that of the predicted class. " if record.n_classes == 2 else ""
-
-
-def _has_seeds(record: Diagnosis) -> bool:
-    return any(len(candidate.seeds) > 1 for candidate in record.candidates)
 
 
 def _marks(record: Diagnosis) -> str:

@@ -50,7 +50,7 @@ def plot_calibratability(diagnosis: Diagnosis, *, figure: Figure | None = None, 
     figure = layout.open_figure(figure, colours, width=_NAMES + _KEY * len(looks), height=_HEAD + body + _FOOT)
     grid = figure.add_gridspec(2, 2, height_ratios=(_HEAD / (body + _FOOT - 0.3), 1), width_ratios=(1, 0.24))
     failed = sum(len(row.failures) for row in rows)
-    parts = [panels.seeds_words(panels.has_seeds(diagnosis)), panels.samples_words(diagnosis)]
+    parts = [panels.seeds_words(diagnosis.has_seeds), panels.samples_words(diagnosis)]
     parts.append(f"dashed line: {names[diagnosis.baseline]} after temperature scaling")
     if failed:
         parts.append(f"{counted(failed, 'fit')} failed")
@@ -136,7 +136,7 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
         kinds |= {"better": dot_look("better", colours), "worse": dot_look("worse", colours)}
         kinds |= {"better and worse": mixed, "no difference beyond noise": dot_look("alike", colours)}
     handles = [Line2D([], [], label=words, linestyle="none", **look) for words, look in kinds.items()]
-    parts = [panels.seeds_words(panels.has_seeds(diagnosis)), panels.samples_words(diagnosis)]
+    parts = [panels.seeds_words(diagnosis.has_seeds), panels.samples_words(diagnosis)]
     parts += [f"not available for {', '.join(missing)}"] if missing else []
     heading = "Error left by temperature scaling, and separation of errors"
     layout.draw_head(figure.add_subplot(grid[0]), colours, heading, DOT.join(parts), handles)
@@ -235,7 +235,7 @@ def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
         Patch(label="correct predictions", linewidth=0.8, **colours.good),
         Patch(label="wrong predictions", linewidth=0.8, **colours.bad),
     ]
-    seeds = ", mean over seeds" if panels.has_seeds(diagnosis) else ""
+    seeds = ", mean over seeds" if diagnosis.has_seeds else ""
     detail = f"densities over {panels.samples_words(diagnosis)}{seeds}, each to its own height; lines: medians"
     heading = "Confidence of correct and wrong predictions"
     layout.draw_head(grid.head, colours, heading, f"{detail}{DOT}{panels.TS}", handles)

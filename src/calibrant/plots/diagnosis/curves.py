@@ -50,7 +50,7 @@ def plot_coefficients(diagnosis: Diagnosis, *, figure: Figure | None = None, the
     names = [curve.loss for curve in curves]
     grid = panels.panel_grid(names, colours, figure=figure, heights=(_TALL,), width=_WIDE, keys=len(looks))
     handles = [look.handle(lined=True) for look in looks]
-    detail = f"{panels.seeds_words(panels.has_seeds(diagnosis))}{DOT}{panels.samples_words(diagnosis)}"
+    detail = f"{panels.seeds_words(diagnosis.has_seeds)}{DOT}{panels.samples_words(diagnosis)}"
     layout.draw_head(grid.head, colours, "Sensitivity to the coefficient", detail, handles)
     for place, curve in enumerate(curves):
         ax = grid.add(place, detail=_ends(curve, curves))
@@ -103,7 +103,7 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
     looks = panels.map_looks(diagnosis.maps, colours, oracle=False)
     names = [curve.candidate for curve in curves]
     grid = panels.panel_grid(names, colours, figure=figure, heights=(_SIZE,), keys=len(looks))
-    seeds = "seeds and " if panels.has_seeds(diagnosis) else ""
+    seeds = "seeds and " if diagnosis.has_seeds else ""
     draws = f"{counted(curves[0].draws, 'draw')} of samples"
     detail = f"mean and range over {seeds}{draws}{DOT}{panels.samples_words(diagnosis)}"
     handles = [look.handle(lined=True) for look in looks]
@@ -171,7 +171,7 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
     }
     words = ("ECE", "optimal ECE (oracle)", "T of lowest log-loss")
     handles = [Line2D([], [], label=label, **look) for label, look in zip(words, looks.values(), strict=True)]
-    seeds = panels.seeds_words(panels.has_seeds(diagnosis))
+    seeds = panels.seeds_words(diagnosis.has_seeds)
     detail = f"{diagnosis.n:,} {curves[0].part} samples{DOT}{seeds}"
     layout.draw_head(grid.head, colours, "Calibration over the epochs of training", detail, handles)
     errors: Axes | None = None
@@ -230,7 +230,7 @@ def plot_learned_loss(diagnosis: Diagnosis, *, figure: Figure | None = None, the
         Line2D([], [], label="mean", **mean),
         Line2D([], [], label="spread: γ ± standard deviation, else smallest and largest", **spread),
     ]
-    if panels.has_seeds(diagnosis):
+    if diagnosis.has_seeds:
         band = Patch(label="range of the mean over seeds", facecolor=colours.under, alpha=BAND, linewidth=0)
         handles.insert(1, band)
     detail = "on the held-out calibration samples, after the epochs in which they were evaluated"
@@ -291,7 +291,7 @@ def plot_learned_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, t
         Line2D([], [], label="mean", color=colours.ink, linestyle="none", marker="|", markersize=9, markeredgewidth=2),
     ]
     detail = "training samples by the epoch from which they are classified correctly; their share on the right"
-    detail += f"{DOT}all seeds" if panels.has_seeds(diagnosis) else ""
+    detail += f"{DOT}all seeds" if diagnosis.has_seeds else ""
     layout.draw_head(grid.head, colours, "Top logits by when samples were learned", detail, handles)
     for place, curve in enumerate(curves):
         correlation = curve.rank_correlation.mean

@@ -209,11 +209,6 @@ def draw_range(ax: Axes, x: Sequence[float], band: Band, line: Look, mark: Look 
     ax.plot(x, band.mean, zorder=3, **line, **marked)
 
 
-def has_seeds(diagnosis: Diagnosis) -> bool:
-    """Whether a candidate has several runs."""
-    return any(len(candidate.seeds) > 1 for candidate in diagnosis.candidates)
-
-
 def seeds_words(has_several: bool) -> str:
     """Describe what marks and ranges show."""
     return "mean and range over seeds" if has_several else "single runs"
