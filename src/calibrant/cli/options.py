@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import wraps
 from io import BytesIO
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, final
 
 import typer
@@ -299,7 +299,7 @@ class ReportOptions:
             written.append(write(page, self.json, form="json"))
         if self.markdown is not None:
             kept = [(figure, figure.path) for figure in figures if figure.path is not None]
-            linked = [replace(one, path=Path(os.path.relpath(path, self.markdown.parent))) for one, path in kept]
+            linked = [replace(one, path=_relative(path, self.markdown.parent)) for one, path in kept]
             written.append(write(replace(page, figures=tuple(linked)), self.markdown, form="markdown"))
         if self.latex is not None:
             written.append(write(page, self.latex, form="latex"))
@@ -315,6 +315,13 @@ class ReportOptions:
                 note = f"note: the job's summary, {terminal_text(summary)}, could not be written: {error.strerror}."
                 standard_error().print(note, style="yellow")
         return written
+
+
+def _relative(path: PurePath, folder: Path) -> Path:
+    try:
+        return Path(os.path.relpath(path, folder))
+    except ValueError:  # two drives of Windows
+        return Path(path).absolute()
 
 
 def check_output(out: Path, inputs: Iterable[Path]) -> None:

@@ -350,9 +350,9 @@ def _slice_sections(evaluation: Evaluation, slices: Sequence[Slice], *, most: in
     tested = counted(sum(not math.isnan(slice_.corrected_p) for slice_ in slices), "slice")
     legend = (
         f"The worst first, by the error above its noise floor. p: how often calibrated predictions would show such an "
-        f"error, corrected for {tested} (Holm). To the rest: {columns[0]} − {columns[1]}, minus that of all other "
-        "samples; ▼ is further from 0 than theirs, ▲ closer, beyond noise. A slice of fewer than ten samples is not "
-        "tested."
+        f"error, corrected for {tested} (Holm). To the rest: {columns[0]} − {columns[1]} in percentage points, "
+        "minus that of all other samples; ▼ is further from 0 than theirs, ▲ closer, beyond noise. A slice of fewer "
+        "than ten samples is not tested."
     )
     if any(slice_.n >= FEW and math.isnan(slice_.metrics["ece"].low) for slice_ in slices):
         legend += " One of a few clusters has no interval, and a weak test."
@@ -412,7 +412,7 @@ def _slice_cells(slice_: Slice) -> list[object]:
     cells = [*numbers, ece, page.interval_text(error), p]
     if not math.isfinite(rest.value):
         return [*cells, ""]
-    return [*cells, page.comparison_cell(f"{100 * rest.value:+z.1f} %", slice_side(slice_))]
+    return [*cells, page.comparison_cell(f"{100 * rest.value:+z.1f}", slice_side(slice_))]
 
 
 def slice_side(slice_: Slice) -> Side:

@@ -75,11 +75,15 @@ def find_shards(sources: Sequence[str | os.PathLike[str]]) -> list[Shard]:
     for source in sources:
         for path in _files_of(os.fspath(source)):
             paths.setdefault(path.resolve(), path)
-    root = Path(os.path.commonpath([path.parent for path in paths]))
+    try:
+        root = Path(os.path.commonpath([path.parent for path in paths])).as_posix()
+    except ValueError:  # two drives of Windows
+        root = ""
     shards = []
     for resolved, path in paths.items():
         facts = path.stat()
-        shards.append(Shard(path, resolved.relative_to(root).as_posix(), facts.st_size, facts.st_mtime_ns))
+        name = resolved.as_posix().removeprefix(root).lstrip("/")
+        shards.append(Shard(path, name, facts.st_size, facts.st_mtime_ns))
     return sorted(shards, key=lambda shard: shard.name)
 
 

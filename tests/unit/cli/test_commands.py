@@ -42,6 +42,19 @@ def files(tmp_path_factory):
     return folder
 
 
+def test_figures_on_another_drive_are_linked_by_their_whole_path(calibrant, files, tmp_path, monkeypatch):
+    def two_drives(*_paths):
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    monkeypatch.setattr(os.path, "relpath", two_drives)
+    code, _, err = calibrant(
+        "evaluate", files / "model.npz", "--resamples", 100, "--markdown", tmp_path / "r.md",
+        "--figures", tmp_path / "figures", "--figure-format", "svg",
+    )  # fmt: skip
+    assert code == 0, err
+    assert f"({tmp_path.as_posix()}/figures/reliability.svg)" in (tmp_path / "r.md").read_text()
+
+
 def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")

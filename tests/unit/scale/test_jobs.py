@@ -69,6 +69,17 @@ def test_folders_patterns_and_lists_mean_the_same_shards(folder):
     assert [shard.name for shard in find_shards([folder / "day=1"])] == ["a.parquet", "b.parquet"]
 
 
+def test_shards_of_two_drives_have_their_whole_paths_as_names(folder, monkeypatch):
+    def two_drives(_paths):
+        raise ValueError("Paths don't have the same drive")
+
+    monkeypatch.setattr(os.path, "commonpath", two_drives)
+    names = [shard.name for shard in find_shards([folder])]
+    assert names == [
+        f"{folder.as_posix().lstrip('/')}/day={day}" for day in ("1/a.parquet", "1/b.parquet", "2/a.parquet")
+    ]
+
+
 def test_sources_without_predictions_are_refused(tmp_path):
     with pytest.raises(FileError, match="there is none"):
         find_shards([tmp_path])
