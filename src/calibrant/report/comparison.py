@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 _NAMES = {UNCALIBRATED: "the uncalibrated model", TEMPERATURE: "temperature scaling", PLATT: "Platt scaling"}
 _POSITIVE = "the positive class"
+_DIFFERENCES = (
+    "A method's number minus the baseline's. Intervals are those of the one difference, not corrected for the number "
+    "of methods; those of calibration errors are of the true difference, and the number, which has noise, can lie "
+    "outside."
+)
 _MOST_NAMED = 6
 _SHOWN = 0.00005  # the least difference that four decimals show
 _BRIEF = ("nll", "brier", "ece")
@@ -74,15 +79,16 @@ def comparison_page(
         sections=(
             Section("Methods by log-loss", (_leaderboard(comparison),), legend=_legend(comparison)),
             Section("Every number with its 95 % interval", (table(["method", *comparison.best.metrics], intervals),)),
-            *(Section(f"Differences from {_NAMES[name]}", (_differences(comparison, name),)) for name in baselines),
+            *(
+                Section(f"Differences from {_NAMES[name]}", (_differences(comparison, name),), legend=_DIFFERENCES)
+                for name in baselines
+            ),
             *decision_sections(of_decisions, _POSITIVE),
             *_streamed_sections(comparison),
         ),
         notes=tuple(notes),
         brief_notes=tuple(f"{chosen.name}: {note}" for note in chosen.notes),
         settings=held_out_settings(comparison),
-        footer="Differences are a method's number minus the baseline's; their intervals are those of the one "
-        "difference, not corrected for the number of methods.",
         commands=(command,) if calibration is not None and is_advised else (),
         data=lambda: _document(comparison, calibration, test),
     )

@@ -67,7 +67,7 @@ _MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")
 def to_latex(page: Page) -> str:
     """Return the tables of the full form of a page as LaTeX, which needs booktabs, amssymb and graphicx."""
     lines = [f"% {terminal_text(page.heading)}: {terminal_text(page.verdict.headline)}"]
-    notes = (page.facts, *page.verdict.findings, *page.notes, r"Needs \usepackage{booktabs,amssymb,graphicx}.")
+    notes = (page.conditions, *page.verdict.findings, *page.notes, r"Needs \usepackage{booktabs,amssymb,graphicx}.")
     lines += [f"% {terminal_text(line)}" for line in notes if line]
     tables = [(section, table) for section in page.sections for table in section.tables]
     for number, (section, table) in enumerate(tables, 1):

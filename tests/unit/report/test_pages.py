@@ -264,6 +264,7 @@ def test_every_table_of_a_page_is_one_of_latex(name):
     tables = [one for section in page.sections for one in section.tables]
     assert len(tables) == len(found) == text.count(r"\begin{table}") == len(set(re.findall(r"\\label\{.*\}", text)))
     assert text.count(r"\resizebox{") == len(tables)
+    assert f"% {page.conditions}\n" in text
     for one, (columns, body) in zip(tables, found, strict=True):
         rows = [line for line in body.splitlines() if line != r"\midrule"]
         assert len(rows) == len(one.rows) + 1
