@@ -104,6 +104,11 @@ class Slice:
         return self.corrected_p <= LEVEL
 
     @property
+    def is_worse(self) -> bool:
+        """Whether it is further from calibration than the other samples are, beyond noise."""
+        return self.to_rest.is_significant and abs(self.gap) > abs(self.gap - self.to_rest.value)
+
+    @property
     def excess(self) -> float:
         """Calibration error above that of a calibrated model on as many samples."""
         error = self.metrics["ece"]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy.stats import ttest_ind
 
-from calibrant import evaluate_slices
+from calibrant import evaluate, evaluate_slices
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.evidence import Estimate, estimate, evaluate_risk, holm
 from calibrant.files.choose import LoadOptions
@@ -20,6 +20,7 @@ from calibrant.files.load import load_detailed
 from calibrant.labels import encode
 from calibrant.metrics import ECE, NLL
 from calibrant.predictions import Predictions, TopLabel
+from calibrant.report.verdict import verdict
 from calibrant.slices import PREDICTED, GapToRest, Slice, _gap_to_rest, predicted_classes, samples_of, worst_slices
 from calibrant.testing import overconfident
 
@@ -68,6 +69,17 @@ def test_the_slice_that_is_off_comes_first_and_stands_out():
     assert found[0].to_rest.is_significant
     assert found[0].to_rest.low < 0.25 < found[0].to_rest.high
     assert found[0].gap == pytest.approx(0.25, abs=0.06)
+
+
+def test_a_slice_that_is_closer_to_calibration_than_the_rest_is_not_called_the_worst():
+    top, names = drawn(400, [0.2, 0.2, 0.08])
+    found = evaluate_slices(top, by={"group": names}, resamples=200)
+    best = found[-1]
+    assert (best.value, best.is_miscalibrated, best.to_rest.is_significant) == ("slice 2", True, True)
+    evaluation = evaluate(top, resamples=200)
+    assert not any(text.startswith("Worst") for text in verdict(evaluation, [best]).findings)
+    (named,) = [text for text in verdict(evaluation, found[:1]).findings if text.startswith("Worst")]
+    assert f"group = {found[0].value}" in named
 
 
 def test_very_many_slices_can_still_be_shown_to_be_off():

@@ -417,6 +417,4 @@ def _slice_cells(slice_: Slice) -> list[object]:
 
 def slice_side(slice_: Slice) -> Side:
     """Return whether a slice is further from calibration than the rest, or closer, beyond noise."""
-    if not slice_.to_rest.is_significant:
-        return "alike"
-    return "worse" if abs(slice_.gap) > abs(slice_.gap - slice_.to_rest.value) else "better"
+    return "worse" if slice_.is_worse else "better" if slice_.to_rest.is_significant else "alike"

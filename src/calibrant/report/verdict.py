@@ -61,6 +61,15 @@ _RISK_STEP = (
     "Compare methods (calibrant compare) on samples that are not used for testing: one temperature cannot correct both "
     "level and spread of a probability, as platt can. If none is clearly better than a temperature there, fit that."
 )
+_LEVEL_STEP = (
+    "Compare methods (calibrant compare) on samples that are not used for testing: the level of the probability is "
+    "off, not its spread, as where the share of {} has changed. platt corrects it, as adding about {:.2g} to the "
+    "log-odds would."
+)
+_OTHER_RISK_STEP = (
+    "Temperature scaling would not help: look at the tenths of the probability (--full), and compare methods "
+    "(calibrant compare)."
+)
 _COPIES_STEP = "Leave copies out, or name the column that they share by --clusters, and evaluate again."
 _NO_LINES: dict[NoLine | None, str] = {
     NoLine.all_right: "every prediction is right",
@@ -134,8 +143,8 @@ def _of_predictions(evaluation: Evaluation) -> list[str]:
 
 
 def _worst_slice(slices: Sequence[Slice]) -> list[str]:
-    """Return a sentence about the worst slice that stands out from the rest."""
-    worst = next((slice_ for slice_ in slices if slice_.is_miscalibrated and slice_.to_rest.is_significant), None)
+    """Return a sentence about the worst slice, if it is worse than the rest."""
+    worst = next((slice_ for slice_ in slices if slice_.is_miscalibrated and slice_.is_worse), None)
     if worst is None:
         return []
     claims, right = percent(worst.claimed.value), percent(worst.occurred.value)
@@ -326,8 +335,8 @@ def _step(evaluation: Evaluation, to_calibrate: str) -> str:
         command = f"calibrant compare CALIBRATION TEST{to_calibrate}"
         return f"Calibrate the probability of being right, on samples that are not used for testing: {command}"
     if advice.reason is not Reason.gain_open:
-        of_risk = evaluation.risk is not None and advice.reason is Reason.classes_differ
-        return _RISK_STEP if of_risk else _STEPS[advice.reason]
+        steps = {} if evaluation.risk is None else _risk_steps(evaluation)
+        return steps.get(advice.reason, _STEPS[advice.reason])
     step = f"{samples} cannot decide whether a temperature helps: {needed}."
     gains = [split.calibration / split.total for split in evaluation.splits.values()]
     if min(gains) >= 0 and max(gains) >= WORTHWHILE:
@@ -335,6 +344,14 @@ def _step(evaluation: Evaluation, to_calibrate: str) -> str:
     if is_beyond_noise(evaluation.metrics):
         return f"{step} They suggest another method than a temperature: see calibrant compare."
     return step
+
+
+def _risk_steps(evaluation: Evaluation) -> dict[Reason, str]:
+    """Return the steps that are others for the probability of one of two classes."""
+    line, step = evaluation.line, _RISK_STEP
+    if line is not None and 0.8 < line.slope.low <= 1 <= line.slope.high < 1.25:
+        step = _LEVEL_STEP.format(class_name(1, evaluation.positive), line.in_the_large.value)
+    return {Reason.classes_differ: step, Reason.not_by_temperature: _OTHER_RISK_STEP}
 
 
 def _zeros(evaluation: Evaluation) -> list[str]:

@@ -296,7 +296,8 @@ def test_two_classes_whose_errors_cancel_are_seen_by_the_probability_of_one():
     assert found.advice == Advice(NextStep.compare_methods, Reason.classes_differ)
     words = verdict(found)
     assert words.headline.startswith("Strongly too high: the probability of “yes” is")
-    assert "cannot correct both level and spread of a probability, as platt can" in words.next_steps[0]
+    assert "the level of the probability is off, not its spread" in words.next_steps[0]
+    assert "platt corrects it, as adding about -0.47 to the log-odds would" in words.next_steps[0]
 
 
 def test_a_rare_class_makes_small_errors_matter():

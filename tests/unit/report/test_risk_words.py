@@ -4,11 +4,13 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from made_records import made_comparison, made_evaluation, made_two_classes
 
 from calibrant import evaluate
+from calibrant.evaluation import Reason
 from calibrant.evidence import Estimate
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.report import comparison_page, evaluation_page, to_markdown
@@ -115,6 +117,30 @@ def test_confidences_without_a_calibration_slope_have_a_reason(confidence, corre
     (line,) = [text for text in verdict(one).findings if "calibration slope" in text]
     assert line.startswith("There is no calibration slope: ")
     assert reason in line
+
+
+@pytest.mark.parametrize(("slope", "level_alone"), [(1.0, True), (1.6, False)])
+def test_after_a_change_of_the_share_of_positives_a_shift_is_advised(slope, level_alone):
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(-4, 1.5, 20_000)
+    happens = rng.random(20_000) < 1 / (1 + np.exp(-(slope * log_odds + 1.2)))
+    samples = Predictions.from_binary_probs(1 / (1 + np.exp(-log_odds)), happens.astype(int))
+    step = verdict(evaluate(samples, resamples=100)).next_steps[0]
+    assert "platt" in step
+    assert ("adding about 1.2 to the log-odds" in step) is level_alone
+
+
+def test_a_risk_that_no_temperature_helps_is_looked_at_by_tenths():
+    rng = np.random.default_rng(0)
+    log_odds = rng.uniform(-3, 3, 20_000)
+    happens = rng.random(20_000) < 1 / (1 + np.exp(-log_odds - 0.8 * np.sin(6 * log_odds)))
+    evaluation = evaluate(
+        Predictions.from_binary_probs(1 / (1 + np.exp(-log_odds)), happens.astype(int)), resamples=100
+    )
+    assert evaluation.advice.reason is Reason.not_by_temperature
+    page = evaluation_page(evaluation)
+    assert "tenths" in page.verdict.next_steps[0]
+    assert any("tenths" in section.title for section in page.sections)
 
 
 def test_classes_without_a_slope_have_none_to_miss():
