@@ -100,12 +100,14 @@ class Registry(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         return len(self.kinds)
 
-    def parse(self, text: str) -> T:
-        """Build the object that an expression describes.
+    def parse(self, text: str | T) -> T:
+        """Build the object that an expression describes; one that is made is returned unchanged.
 
         It is a name; a name with options, ``temperature(criterion=focal,gamma=2)``; or, if they can be combined,
         several with ``+`` between them. An InputError says what is wrong with another, and names the closest.
         """
+        if not isinstance(text, str):
+            return text
         tree = _parsed(text)
         if tree is None:
             raise InputError(f"{self.noun} must read like {self.examples}; got {text.strip()!r}.")

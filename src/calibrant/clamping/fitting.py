@@ -52,8 +52,7 @@ __all__ = ["Progress", "StrengthRule", "samples_digest"]
 StrengthRule: TypeAlias = Literal["path", "tenth-of-loss", "tenth-as-term"]
 Progress: TypeAlias = Callable[[str, float], None]
 
-_ENTRY = Container("calibrant.clamping", 4, "an entry of a journal", "Delete it, and that step is repeated.")
-_STOCHASTIC_KEYS = ("delta", "temperature", "delta_speed", "temperature_speed", "epochs")  # a StochasticState's fields
+_ENTRY = Container("calibrant.clamping", 5, "an entry of a journal", "Delete it, and that step is repeated.")
 
 
 def fit_fingerprint(settings: Mapping[str, Any], model: nn.Module, samples: LabelledInputs) -> dict[str, Any]:
@@ -262,15 +261,15 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
     before = float(objective.sample_losses(logits, passes.labels).double().mean()) + objective.penalty_of(start)
 
     def after_epoch(state: StochasticState) -> None:
-        tensors = dict(zip(_STOCHASTIC_KEYS, (*state[:-1], torch.tensor(state.epochs)), strict=True))
-        run.journal.write(entry, tensors, final=state.epochs == solver.epochs)
+        epochs = torch.tensor(state.epochs)
+        run.journal.write(entry, {**state._asdict(), "epochs": epochs}, final=state.epochs == solver.epochs)
         run.progress(f"learning δ and T at λ = {strength:.3g} per sample, γ = {gamma:g}", state.epochs)
 
     one = torch.ones((), dtype=start.dtype, device=start.device)
     first = StochasticState(start, one, torch.zeros_like(start), torch.zeros_like(one), 0)
     if (saved := run.journal.read(entry)) is not None:
-        delta, temperature, *momenta = (saved[key].to(start.device) for key in _STOCHASTIC_KEYS[:-1])
-        first = StochasticState(delta, temperature, momenta[0], momenta[1], int(saved["epochs"]))
+        tensors = {name: tensor.to(start.device) for name, tensor in saved.items() if name != "epochs"}
+        first = StochasticState(**tensors, epochs=int(saved["epochs"]))
     state = descend_stochastically(passes, objective, solver, first, after_epoch=after_epoch)
     head = Scale(state.temperature.double(), n_classes=logits.shape[1])
     logits, gradient = passes.logits_and_gradient(state.delta, head, objective)

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, final
 import torch
 from torch import Tensor
 
-from calibrant.diagnosis.evaluated import UNCALIBRATED, Differences, Evaluated, EvaluatedCandidate
+from calibrant.diagnosis.evaluated import Differences, Evaluated, EvaluatedCandidate
 from calibrant.diagnosis.over_seeds import Noise, Spread, TwoSample, interval_of, noise_of_seeds, spread, two_sample
 from calibrant.diagrams import confidence_density
 from calibrant.evidence import Difference
@@ -175,29 +175,20 @@ def coefficient_curves(evaluated: Evaluated) -> tuple[CoefficientCurve, ...]:
     Reference:
         Wang, Feng & Zhang (2021), Figure 1.
     """
-    groups: dict[tuple[str, str], list[tuple[float, EvaluatedCandidate]]] = {}
+    groups: dict[tuple[str, str, str], list[CoefficientPoint]] = {}
     for candidate in evaluated.candidates:
-        options = candidate.candidate.options
+        options, one = candidate.candidate.options, calibratability(candidate, candidate, {})
         for path, value in options.items():
             if path.startswith(("loss.", "recipe.")) and isinstance(value, int | float) and not isinstance(value, bool):
                 rest = repr(sorted((name, other) for name, other in options.items() if name != path))
-                groups.setdefault((path, rest), []).append((float(value), candidate))
-    curves = []
-    for (path, _), members in groups.items():
-        if len(members) > 1:
-            points = [_point(value, candidate) for value, candidate in sorted(members, key=lambda member: member[0])]
-            curves.append(CoefficientCurve(path, str(members[0][1].candidate.options["loss.loss"]), tuple(points)))
-    return tuple(curves)
-
-
-def _point(value: float, candidate: EvaluatedCandidate) -> CoefficientPoint:
-    return CoefficientPoint(
-        value=value,
-        candidate=candidate.name,
-        ece={name: candidate.over_runs(name, "ece") for name in candidate.runs[0].outcomes},
-        optimal_ece=spread([run.oracle.ece for run in candidate.runs]),
-        temperature=spread([run.temperature for run in candidate.runs]),
-        accuracy=candidate.over_runs(UNCALIBRATED, "accuracy"),
+                point = CoefficientPoint(
+                    float(value), one.candidate, one.ece, one.optimal_ece, one.temperature, one.accuracy
+                )
+                groups.setdefault((path, str(options["loss.loss"]), rest), []).append(point)
+    return tuple(
+        CoefficientCurve(path, loss, tuple(sorted(points, key=lambda point: point.value)))
+        for (path, loss, _), points in groups.items()
+        if len(points) > 1
     )
 
 

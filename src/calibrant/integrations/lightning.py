@@ -58,7 +58,7 @@ class CalibrationCallback(Callback):  # type: ignore[misc, unused-ignore]  # of 
     ) -> None:
         super().__init__()
         self.method = catalogue.parse_calibrator(method)
-        self.metrics = [catalogue.metrics.parse(given) if isinstance(given, str) else given for given in metrics]
+        self.metrics = list(map(catalogue.metrics.parse, metrics))
         self.prefix, self.scores = prefix, scores or logits_and_labels
         self.fitted: Map | None = None
         self.path: Path | None = None

@@ -330,7 +330,7 @@ def scorer(metric: str | Metric) -> _MetricScorer:
         >>> cross_val_score(GaussianNB(), X, y, scoring=scorer("nll")).round(2).tolist()
         [-0.22, -0.12, -0.21, -0.11, -0.01]
     """
-    parsed = catalogue.metrics.parse(metric) if isinstance(metric, str) else metric
+    parsed = catalogue.metrics.parse(metric)
     if parsed.lower_is_better is None:
         raise InputError(f"a scorer's metric must be better when larger or when smaller; {parsed.name} is neither.")
     return _MetricScorer(parsed)

@@ -265,7 +265,7 @@ def metric_collection(
 
 def _with_bounded_state(metric: str | Metric) -> Metric:
     """Return a metric whose state is a sum of fixed size."""
-    made = catalogue.metrics.parse(metric) if isinstance(metric, str) else metric
+    made = catalogue.metrics.parse(metric)
     return replace(made, ranks=RankedCells()) if isinstance(made, RankMetric) else made
 
 

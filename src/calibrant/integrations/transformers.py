@@ -55,7 +55,7 @@ class Calibration(TrainerCallback):  # type: ignore[misc, unused-ignore]  # of a
         to: Any = None,
     ) -> None:
         self.method = catalogue.parse_calibrator(method)
-        self.metrics = [catalogue.metrics.parse(given) if isinstance(given, str) else given for given in metrics]
+        self.metrics = list(map(catalogue.metrics.parse, metrics))
         self.to = to
         self.fitted: Map | None = None
         self.predictions: Predictions | None = None

@@ -219,10 +219,9 @@ def _states(maps: Mapping[str, Map], design: Design) -> dict[str, EvaluationStat
     """Return a state for each method; only that of the uncalibrated model keeps a sample, which maps transform."""
     states = {}
     for name in maps:
-        is_plain, in_group = name == UNCALIBRATED, len(maps) * (design.classes or 1) * design.n_bins
+        is_plain = name == UNCALIBRATED
         state = EvaluationState(design if is_plain else replace(design, given_as_probs=False))
-        while state.class_groups > 16 and state.class_groups * in_group > _CLASS_NUMBERS:
-            state.class_groups //= 2
+        state.limit_class_groups(_CLASS_NUMBERS // len(maps))
         if not is_plain:
             state.sample = Sample(0)
         states[name] = state

@@ -195,8 +195,12 @@ class EvaluationState:
         self.all_classes: dict[str, Statistic] = {n: s for s, n in named.items() if not isinstance(s, TopStatistic)}
         self._wanted = reduce(or_, (statistic.wanted for statistic in named), Wanted())
         self.class_groups = GROUPS
-        in_group = (design.classes or 1) * design.n_bins
-        while self.class_groups > 16 and self.class_groups * in_group > _MOST_CLASS_NUMBERS:
+        self.limit_class_groups(_MOST_CLASS_NUMBERS)
+
+    def limit_class_groups(self, numbers: int) -> None:
+        """Have fewer groups of samples by class, if they would hold more numbers, but at least 16."""
+        in_group = (self.design.classes or 1) * self.design.n_bins
+        while self.class_groups > 16 and self.class_groups * in_group > numbers:
             self.class_groups //= 2
 
     def add(self, samples: Predictions | TopLabel, keys: Keys, columns: Mapping[str, Words] | None = None) -> None:
