@@ -15,7 +15,8 @@ def start(script: str, **names: object) -> BaseProcess:
     has_server = sys.platform == "linux"
     context = multiprocessing.get_context("forkserver" if has_server else "spawn")
     if has_server:
-        context.set_forkserver_preload(["calibrant.scale.jobs"])  # as the library does, whose server it shares
+        # As the library does, whose server it shares, and what torch's optimisers import when they first step.
+        context.set_forkserver_preload(["calibrant.scale.jobs", "torch._dynamo"])
     process = context.Process(target=exec, args=(script, names))
     process.start()
     return process
