@@ -65,11 +65,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 @contextmanager
 def held_alone(folder: Path) -> Iterator[None]:
-    """Hold a folder, which no other process may hold, within the block; where there are no locks nothing is checked.
-
-    Raises:
-        BlockingIOError: If another process holds it.
-    """
+    """Hold a folder within the block; a BlockingIOError if another process does. Without locks nothing is checked."""
     handle = _lock(folder, wait=False)
     if handle is None and sys.platform != "win32":
         raise BlockingIOError(f"another process holds {folder}")
@@ -104,10 +100,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield the path of an empty file, which replaces ``path`` if the block succeeds and is deleted if it raises.
 
     For libraries that need a path. It ends in ``.tmp``, so name the format where a library would infer it from the
-    ending. A symbolic link is followed, and an existing file keeps its permissions.
-
-    Raises:
-        FileError: If the target is not an ordinary file, or cannot be written.
+    ending. A symbolic link is followed, and an existing file keeps its permissions. A FileError if it is no file.
     """
     target = Path(os.path.realpath(path))
     try:

@@ -132,9 +132,6 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
         score: "nll", the log-loss, or "brier", which weighs confident errors less.
         folds: Number of folds.
         seed: Random seed of the fold assignment.
-
-    Raises:
-        FitError: If there are fewer than two samples per fold.
     """
 
     candidates: tuple[Calibrator, ...] | None = None

@@ -62,8 +62,7 @@ class Pictures:
     def read(self, row: int, shape: Shape | None = None) -> np.ndarray:
         """Return one picture, (3, size, size) uint8; ``shape`` makes it of the whole, in place of the square.
 
-        Raises:
-            FileError: If it cannot be read; the message is the file and the reason, for :func:`unreadable`.
+        If it cannot be read, the message of the FileError is the file and the reason, for :func:`unreadable`.
         """
         return _read_picture(self.path(row), self.size, shape or self._square)
 

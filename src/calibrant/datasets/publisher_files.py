@@ -73,10 +73,6 @@ def download(reader: DatasetReader, folder: Path) -> list[Path]:
 
     Returns:
         The files, in the order of ``reader.remote``; none for data shipped with the package.
-
-    Raises:
-        InputError: If pooch is not installed, or the data set has no stable address, or no part of it was chosen.
-        FileError: If a file cannot be downloaded, or is not the published one.
     """
     folder = Path(folder)
     if reader.is_embedded:

@@ -141,9 +141,6 @@ def difference(
     not corrected for the number of metrics. Where no sample changes, the interval is [0, 0]: exact for a map that keeps
     the predicted class; the accuracy of two models that agree on all of n samples may still differ by about 3/n.
 
-    Raises:
-        InputError: If the sets differ in length, in labels, or in kind.
-
     Example:
         >>> from calibrant.metrics import NLL
         >>> logits, labels = torch.randn(500, 3, generator=torch.manual_seed(0)), torch.zeros(500, dtype=torch.int64)

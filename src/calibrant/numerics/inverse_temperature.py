@@ -34,10 +34,8 @@ def find_root(
 
     A Newton step that leaves the bracket, or does not shrink it fast enough, is replaced by bisection in the logarithm.
     If the function returns its second derivative after value and slope, steps are of third order and the last one is
-    not checked by another call. Where the function does not change its sign, the root is put at the bound.
-
-    Raises:
-        FitError: If it is not found in ``max_calls``.
+    not checked by another call. Where the function does not change its sign, the root is put at the bound. A root that
+    is not found in ``max_calls`` is a FitError.
 
     Example:
         >>> round(find_root(lambda x: (x * x - 2, 2 * x), start=1.0, low=0.1, high=10.0).value, 9)

@@ -79,9 +79,6 @@ def plot_reliability(
     Returns:
         The axes.
 
-    Raises:
-        InputError: If there are neither predictions, their diagram nor such arrays.
-
     Example:
         >>> ax = plot_reliability(TopLabel([0.9] * 80, [True] * 50 + [False] * 30), name="answers.csv")
         >>> ax.get_title(loc="left")[:21]

@@ -44,7 +44,7 @@ _FEWEST_ROWS = 256  # in a small block: products of matrices stay efficient
 @final
 @dataclass(frozen=True, eq=False)
 class Predictions(Samples):
-    """Logits and a label for each sample; immutable and checked once.
+    """Logits and a label for each sample; immutable and checked once: an InputError names the row.
 
     The constructor decides whether scores are logits or probabilities (:meth:`from_logits`, :meth:`from_probs`, and for
     one number per sample :meth:`from_binary_logits`, :meth:`from_binary_probs`); their values never do. Two classes are
@@ -58,9 +58,6 @@ class Predictions(Samples):
             sample of weight 0 counts nothing. None: all alike.
         clusters: Shape (n,), whole numbers or words: samples of one cluster, such as the answers to one question or the
             images of one patient, are not independent. None: all are.
-
-    Raises:
-        InputError: If any of that does not hold; the message names the row.
 
     Example:
         >>> predictions = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]], [0, 1, 1])

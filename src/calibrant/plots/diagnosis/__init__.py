@@ -1,6 +1,7 @@
 """Figures of a diagnosis: each function takes the record, or its panel of shifts, and returns a figure.
 
 They draw on the ``figure`` given, or on a new one; ``theme`` is "light" or "dark", whose background the figure takes.
+A figure that the record has no numbers for is an InputError.
 """
 
 from matplotlib.figure import Figure
