@@ -35,7 +35,7 @@ def joined(parts: Sequence[str]) -> str:
 
 def provenance(records: Sequence[Record]) -> str:
     """Return how many records there are, where they were made and by which commits."""
-    places = sorted({f"{each['device']}, torch {each['torch']}" for each in records})
+    places = sorted({f"{each['device']}, torch {each['torch'].partition('+')[0]}" for each in records})
     commits = sorted({each["commit"][:12] for each in records})
     return f"{len(records)} records, made on {'; '.join(places)}. Library commits: {', '.join(commits)}."
 
