@@ -51,16 +51,10 @@ def fit_classes(
 ) -> LogisticFit:
     """Fit the weights of every class against the rest; of two classes, those of class 1.
 
-    Where targets of 0 and 1 leave no finite optimum (the class has no samples, or is separable by its log-odds), two
-    classes are an error, and with more classes that one gets smoothed targets, with a warning.
-
-    Args:
-        predictions: The calibration samples.
-        features: Features of the log-odds.
-        regression: How to fit on more samples than these; None to fit on these.
-        name: Name of the method, for messages.
-        targets: "plain" for 0 and 1; "smoothed" for Platt's, which always leave an optimum.
-        rising: Features whose weights must not be negative. One that would be is left out and the rest refitted.
+    Smoothed targets, Platt's, always leave an optimum. Where plain ones, 0 and 1, leave no finite one (the class has no
+    samples, or is separable by its log-odds), two classes are an error, and with more classes that one gets smoothed
+    targets, with a warning. A feature that must be ``rising``, and whose weight would be negative, is left out and the
+    rest refitted. A ``regression`` fits on more samples than these; messages have the ``name`` of the method.
     """
     scores, classes = bounded_log_odds(predictions)
     counts = predictions.sample_counts

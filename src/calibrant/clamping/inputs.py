@@ -247,11 +247,7 @@ class PerChannel:
 @final
 @dataclass(frozen=True)
 class LowFrequencies:
-    """Learn the lowest frequencies of each channel of an image, as in a cosine transform.
-
-    Args:
-        size: Number of frequencies along each side: 4 gives 16 numbers per channel.
-    """
+    """Learn the lowest frequencies of each channel of an image, as in a cosine transform: 4 a side are 16 numbers."""
 
     size: AtLeastOne = 4
 

@@ -81,10 +81,8 @@ class ZeroStart(Start):
 class RandomStart(Start):
     """Draw every entry of δ uniformly from -scale to scale, as in the paper's experiments.
 
-    The paper does not state its scale; its authors' toolkit takes 0.01, and 0.001 in the demonstration.
-
-    Args:
-        scale: Half width of the distribution, in units of the network's inputs.
+    The scale is in units of the network's inputs. The paper does not state it; its authors' toolkit takes 0.01, and
+    0.001 in the demonstration.
     """
 
     name: ClassVar[str] = "random"

@@ -162,13 +162,9 @@ def read_class_folders(
 ) -> Samples:
     """Read pictures in a folder for each class, named as the classes are or by their numbers, as in ImageNet-v2.
 
-    There need not be a folder for every class.
-
-    Args:
-        folder: Folder that holds the folders of the classes.
-        size: Side of the images, in pixels: of the largest square in the middle of a picture.
-        class_names: Those of the network, in their order.
-        n_classes: How many numbers there are, where the folders have numbers.
+    There need not be a folder for every class. ``size`` is the side of the images, in pixels: of the largest square in
+    the middle of a picture. ``class_names`` are those of the network, in their order, and ``n_classes`` is how many
+    numbers there are, where the folders have numbers.
     """
     return _by_class(_numbered(folder, class_names, n_classes), size, fit_square)
 

@@ -90,12 +90,9 @@ def _peak_of(run: DiagnosedRun) -> int:
 
 
 def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *, checked: bool = True) -> Dataset:
-    """Read the data set of runs, as training did; :func:`clean_samples` checks that it is the same.
+    """Read the one data set of these runs, as training did; :func:`clean_samples` checks that it is the same.
 
-    Args:
-        runs: Runs of one data set.
-        folder: Folder of its files, or the one file; None where the data come with the package.
-        checked: Whether the files must be the published ones, to the byte.
+    The ``folder`` of its files, or the one file, is None where the data come with the package.
     """
     first = runs[0]
     for run in runs[1:]:

@@ -378,10 +378,7 @@ def as_shares(column: Column, name: str, *, percent: bool) -> Column:
 def as_percentages(shares: Tensor, like: Column, *, comma: bool) -> Column:
     """Return shares of one as percentages, written as those ``like`` them in the same rows: as text, with their signs.
 
-    Args:
-        shares: Numbers in 0..1, (n,) or, beside a tensor, of any shape.
-        like: Percentages of the same rows.
-        comma: Whether text has decimal commas, also where none ``like`` it shows one.
+    They are (n,) or, beside a tensor, of any shape. Text has decimal commas where there is a ``comma`` or one like it.
     """
     numbers = 100 * shares
     if isinstance(like, Tensor):

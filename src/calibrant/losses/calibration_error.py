@@ -30,18 +30,13 @@ def _safe_sqrt(value: Tensor) -> Tensor:
 
 
 def soft_accuracy(probs: Tensor, labels: Tensor, *, temperature: float = 100.0) -> Tensor:
-    """Return the accuracy of each sample, (n,) from 0 to 1, smoothed through the rank of its true class.
+    """Return the accuracy of each sample, (n,) from 0 to 1, by probabilities (n, k) and labels (n,), smoothed.
 
     1 where the true class leads by several hundredths, 0 where it comes second or later by as much, 1/2 where two
     classes share the lead. With many classes the small probabilities add up: 100 classes near .01 around a true class
     of .05 make it 0, though the prediction is correct.
 
-    Formula: max(0, 2 − R), R = ½ + Σ_k σ((p_k − p_y)·t), in which k = y adds ½
-
-    Args:
-        probs: Shape (n, k).
-        labels: Shape (n,), int64.
-        temperature: t, which multiplies differences, as in the paper's code: larger is harder.
+    Formula: max(0, 2 − R), R = ½ + Σ_k σ((p_k − p_y)·t), in which k = y adds ½; a larger ``temperature`` t is harder
 
     Example:
         >>> soft_accuracy(torch.tensor([[0.8, 0.2], [0.5, 0.5], [0.1, 0.9]]), torch.tensor([0, 0, 0]))

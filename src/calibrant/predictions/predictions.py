@@ -350,9 +350,7 @@ class Predictions(Samples):
     def softmax_rows(self, wanted: Wanted = TOP_LABEL, group: Tensor | None = None) -> SoftmaxRows:
         """Return per-sample softmax statistics; they are cached, and computed again only if more is wanted of them.
 
-        Args:
-            wanted: Optional sums to compute.
-            group: Groups of samples to sum over, shape (n,).
+        Some are sums over a ``group`` of samples, of which each has a number, (n,).
         """
         known: SoftmaxRows | None = self.__dict__.get("_softmax_rows")
         if known is None or not known.wanted.covers(wanted) or (group is not None and known.group is not group):

@@ -50,9 +50,7 @@ def check_meta(loss: MetaLoss, data: DeviceData, recipe: Recipe, processes: Proc
 def features_in_evaluation(model: nn.Module, inputs: Tensor) -> Tensor:
     """Return features (n, d) without a gradient, in evaluation mode: running statistics are used and not updated.
 
-    Args:
-        model: With ``features`` and ``head``; afterwards each of its modules is in its own mode again.
-        inputs: Inputs of the network.
+    Afterwards each module of the model, which has ``features`` and ``head``, is in its own mode again.
     """
     network = with_features(model)
     with evaluating(model), torch.no_grad():
@@ -212,12 +210,9 @@ class MetaRegulariser:
             return self.meta_loss.held_out(logits, held_out_labels)
 
     def loss(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of the network on a training batch; φ gets no gradient from it.
+        """Return the loss on a training batch: features (n, d), logits (n, k) of the head, and labels (n,).
 
-        Args:
-            features: Shape (n, d); their gradient is that through the logits alone.
-            logits: Shape (n, k), the output of the head.
-            labels: Shape (n,).
+        φ gets no gradient from it; that of the features is the one through the logits alone.
         """
         if not self.meta_loss.is_initialised:
             self.initialise(features)

@@ -171,11 +171,8 @@ class PictureStore:
 class LoadedPictures:
     """The pictures of one step on the device, where each step, which may be captured, finds its own.
 
-    Those of the next steps are read meanwhile. Every network that is trained has this memory for itself.
-
-    Args:
-        store: Where the pictures are from.
-        capacity: Most pictures of a step.
+    Those of the next steps are read meanwhile. Every network that is trained has this memory for itself, for as many
+    pictures as a step has at most.
     """
 
     def __init__(self, store: PictureStore, capacity: int) -> None:
