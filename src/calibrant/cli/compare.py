@@ -26,7 +26,7 @@ EXAMPLES = """\
 calibrant compare calibration.csv test.csv
 calibrant compare calibration.csv test.csv --methods all --json methods.json
 calibrant compare all.csv --split fold=cal,test
-calibrant compare calibration.npz test.npz --methods svs,temperature+isotonic
+calibrant compare calibration.npz test.npz --methods svs,temperature+isotonic --metric ks
 calibrant compare cal.csv test.csv --positive p_fraud --threshold 0.05
 calibrant compare 'cal/*.parquet' 'test/*.parquet' --workers 4"""
 
@@ -37,12 +37,14 @@ _TEST = "Predictions of the same model for other samples, to evaluate on, likewi
 _METHODS = (
     "default (by the numbers of samples and classes), all, or names as for `calibrant fit`, with commas between them."
 )
+_METRIC = "One more metric of the tables, such as ks, or one of your own. May be repeated."
 
 
 def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     calibration_file: Annotated[Path, argument("CALIBRATION", _CALIBRATION)],
     test_file: Annotated[Path | None, argument("TEST", _TEST)] = None,
     methods: Annotated[str, option("NAMES", _METHODS)] = "default",
+    metric: Annotated[list[str] | None, option("NAME", _METRIC)] = None,
     threshold: options.Thresholds = None,
     full: options.Full = False,
     bins: options.Bins = 15,
@@ -58,12 +60,14 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     Fits every method on one file, evaluates it on another (or on the other samples of the same, with --split), ranks
     them by log-loss with intervals and paired tests, and recommends one.
     """
+    from calibrant import catalogue
     from calibrant.cli.output import print_warnings, progress_bar, standard_error
     from calibrant.comparison import compare as compare_methods
     from calibrant.comparison import default_methods
     from calibrant.report.comparison import comparison_page
 
     named, parts = parse_methods(methods), options.SplitOption.parse(split)
+    metrics = [catalogue.metrics.parse(name) for name in metric or ()]
     if (test_file is None) == (parts is None):
         received = "both" if parts else "one file"
         raise InputError(f"calibrant compare must be given two files, or one with --split; got {received}.")
@@ -79,6 +83,8 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
         evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed}
         is_streamed = any(scale.streams(source) for source in sets)
         evidence["thresholds"] = options.check_thresholds(threshold)
+        if is_streamed and metrics:
+            raise InputError("--metric must come with files that fit into memory; these are streamed.")
         if is_streamed:
             comparison, test = _compare_streamed(sets, scale, given, parts, named, progress=progress, **evidence)
         else:
@@ -88,7 +94,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
                 _warn_of_shared_clusters(calibration, test)
             chosen = named or default_methods(calibration)
             with threads_for(calibration, test):
-                comparison = compare_methods(calibration, test, chosen, **evidence, progress=progress)
+                comparison = compare_methods(calibration, test, chosen, metrics=metrics, **evidence, progress=progress)
         progress("drawing", 1, 1)
 
         def draw(theme: "ThemeName") -> "dict[str, Figure]":

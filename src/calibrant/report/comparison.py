@@ -42,7 +42,7 @@ _DIFFERENCES = (
 _MOST_NAMED = 6
 _SHOWN = 0.00005  # the least difference that four decimals show
 _BRIEF = ("nll", "brier", "ece")
-_LOWER = {metric.name: metric.lower_is_better for metric in comparison_metrics()}
+_ALWAYS = {metric.name for metric in comparison_metrics()}
 _TONES: dict[Why | None, page.Tone] = {Why.too_few_samples: "open", Why.nothing_fitted: "bad"}
 
 
@@ -119,9 +119,10 @@ def _number(comparison: Comparison, chosen: MethodResult) -> page.KeyNumber:
 
 def _leaderboard(comparison: Comparison, *, is_brief: bool = False) -> Table:
     """Return the methods in order, with the log-loss relative to the baseline and other metrics."""
-    names = _BRIEF if is_brief else tuple(name for name in _LOWER if name != "accuracy")
+    hidden = _ALWAYS.difference(_BRIEF) if is_brief else {"accuracy"}
+    names = [name for name in comparison.best.metrics if name not in hidden]
     best = {name: _best(comparison, name) for name in names}
-    first, *others = (page.arrow(name, _LOWER[name]) for name in names)
+    first, *others = (page.arrow(name, _lower_is_better(name)) for name in names)
     header = ["method", first, f"nll − {comparison.baseline}", *others, "accuracy", *([] if is_brief else ["fit, s"])]
     rows: list[Row] = []
     for method in comparison.methods:
@@ -147,8 +148,13 @@ def _leaderboard(comparison: Comparison, *, is_brief: bool = False) -> Table:
 
 def _best(comparison: Comparison, metric: str) -> str:
     values = [method.metrics[metric].value for method in comparison.fitted]
-    known = [value for value in values if not math.isnan(value)]
-    return _digits((min if _LOWER[metric] else max)(known), metric) if known else ""
+    known, is_lower = [value for value in values if not math.isnan(value)], _lower_is_better(metric)
+    return _digits((min if is_lower else max)(known), metric) if known and is_lower is not None else ""
+
+
+def _lower_is_better(metric: str) -> bool | None:
+    """Return whether a lower value is better; None where neither is, or the metric is in no catalogue."""
+    return catalogue.metrics[metric].lower_is_better if metric in catalogue.metrics else None
 
 
 def _digits(value: float, metric: str) -> str:

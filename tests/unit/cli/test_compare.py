@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from calibrant import Predictions, TopLabel, load, save
+from calibrant import Predictions, TopLabel, ks, load, save
 from calibrant.cli.compare import parse_methods
 from calibrant.comparison import default_methods
 
@@ -50,6 +50,21 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     assert summary.read_text().startswith("# Calibration methods compared")
     lines = [line for line in out.splitlines() if "calibrant fit" not in line and not line.startswith("Wrote")]
     assert max(map(len, lines)) <= 120
+
+
+def test_more_metrics_have_columns_and_are_asked_of_files_that_fit_into_memory(calibrant, files, tmp_path):
+    command = ["compare", files / "cal.npz", files / "test.npz", "--methods", "temperature", "--resamples", 100]
+    code, out, err = calibrant(*command, "--metric", "ks", "--metric", "entropy", "--json", tmp_path / "board.json")
+    assert code == 0, err
+    (header,) = [line for line in out.splitlines() if line.startswith("method")]
+    assert "ks ↓" in header
+    assert header.split().index("entropy") == header.split().index("accuracy") - 1  # without a direction
+    uncalibrated = {one["name"]: one for one in json.loads((tmp_path / "board.json").read_text())["methods"]}
+    assert uncalibrated["uncalibrated"]["metrics"]["ks"]["value"] == pytest.approx(ks(load(files / "test.npz")))
+    code, _, err = calibrant(*command, "--metric", "kss")
+    assert (code, "Did you mean ks?" in err) == (2, True)
+    code, _, err = calibrant(*command, "--metric", "ks", "--stream")
+    assert (code, "must come with files that fit into memory" in err) == (2, True)
 
 
 def test_the_same_seed_writes_the_same_numbers(calibrant, files, tmp_path):
