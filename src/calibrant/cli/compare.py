@@ -26,7 +26,8 @@ EXAMPLES = """\
 calibrant compare calibration.csv test.csv
 calibrant compare calibration.csv test.csv --methods all --json methods.json
 calibrant compare all.csv --split fold=cal,test
-calibrant compare calibration.npz test.npz --methods svs,temperature+isotonic --metric ks
+calibrant compare cal.npz test.npz --methods svs,temperature+isotonic
+calibrant compare cal.npz test.npz --metric ks --metric smece
 calibrant compare cal.csv test.csv --positive p_fraud --threshold 0.05
 calibrant compare 'cal/*.parquet' 'test/*.parquet' --workers 4"""
 
