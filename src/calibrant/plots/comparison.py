@@ -43,11 +43,10 @@ class Panel(NamedTuple):
 def comparison_figures(
     comparison: Comparison, test: Predictions, *, n_bins: int = 15, theme: ThemeName = "light", name: str = ""
 ) -> dict[str, Figure]:
-    """Draw all figures of a comparison on these test samples; ``n_bins`` are those of the reliability diagram.
+    """Draw all figures of a comparison on these test samples, by name; ``n_bins`` are for the reliability diagram.
 
-    Returns:
-        Figures by name: comparison, and before_and_after the recommended method (or else the best); of two classes
-        also risk and decisions before and after it.
+    They are comparison, and before_and_after the recommended method (or else the best); of two classes also risk and
+    decisions before and after it.
     """
     drawn = {"comparison": plot_comparison(comparison, name=name, theme=theme)}
     shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
