@@ -320,7 +320,8 @@ class TestExtremeNumbers:
             value = metric(rows)
             assert math.isfinite(value) or (math.isnan(value) and rows.top.accuracy in {0.0, 1.0}), name
 
-    @pytest.mark.parametrize("extreme", EXTREMES.values(), ids=str)
+    # Halves are worked out in float32: of the two classes that are tried in that, they have nothing new.
+    @pytest.mark.parametrize("extreme", [each for name, each in EXTREMES.items() if "float16 k=2" not in name], ids=str)
     def test_everything_about_them_is_evaluated(self, extreme):
         rows = self.predictions_of(extreme)
         if rows is None:
