@@ -10,7 +10,6 @@ import ast
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -378,7 +377,7 @@ def _papers_by_name() -> dict[str, tuple[Paper, ...]]:
     registries = (metrics, _any_calibrators, _any_losses)
     named = [(name, kind.paper) for registry in registries for name, kind in registry.kinds.items()]
     # A metric that is a plain function, as it needs more than predictions; from the same paper as this calibrator.
-    named.append(("piece", replace(feature_calibrators["density_ratio"].paper, where="eq. 4")))
+    named.append(("piece", feature_calibrators["density_ratio"].paper.at("eq. 4")))
     papers: dict[str, tuple[Paper, ...]] = {}
     for name, paper in named:
         known = papers.get(name, ())

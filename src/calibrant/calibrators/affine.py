@@ -1,6 +1,6 @@
 """Affine functions of the logits: temperature, bias-corrected, vector, matrix and structured scaling; the identity."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias, final
 
@@ -22,11 +22,10 @@ from calibrant.numerics.inverse_temperature import (
 )
 from calibrant.numerics.softmax import to_working_precision
 from calibrant.numerics.softmax_regression import Ridge, WeightShape, fit_affine
-from calibrant.paper import Paper
+from calibrant.paper import GUO, Paper
 from calibrant.predictions import Predictions
 
-GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2")
-_BASELINE = replace(GUO, where="the uncalibrated baseline")
+_GUO, _BASELINE = GUO.at("Section 4.2"), GUO.at("the uncalibrated baseline")
 
 
 def inverse_temperature(predictions: Predictions, loss: SampleLoss = log_loss) -> InverseTemperatureFit:
@@ -110,7 +109,7 @@ _GRIDS = {
 
 @final
 @dataclass(frozen=True)
-class TemperatureScaling(Calibrator, name="temperature", title="Temperature scaling", family="scaling", paper=GUO):
+class TemperatureScaling(Calibrator, name="temperature", title="Temperature scaling", family="scaling", paper=_GUO):
     """Divide the logits by the one number that minimises a loss on held-out samples.
 
     One number hardly overfits, and no prediction changes; it is the baseline that everything else must beat. It
@@ -253,7 +252,7 @@ class BiasCorrectedTemperature(
 
 @final
 @dataclass(frozen=True)
-class VectorScaling(Calibrator, name="vector", title="Vector scaling", family="scaling", paper=GUO):
+class VectorScaling(Calibrator, name="vector", title="Vector scaling", family="scaling", paper=_GUO):
     """Scale and shift the logit of each class by numbers of its own, so that the log-loss is smallest.
 
     It corrects classes that are over- or underrated, and classes that are more confident than others. The 2k numbers
@@ -279,7 +278,7 @@ class VectorScaling(Calibrator, name="vector", title="Vector scaling", family="s
 
 @final
 @dataclass(frozen=True)
-class MatrixScaling(Calibrator, name="matrix", title="Matrix scaling", family="scaling", paper=GUO):
+class MatrixScaling(Calibrator, name="matrix", title="Matrix scaling", family="scaling", paper=_GUO):
     """A linear function of the logits, with a full matrix and no penalty, so that the log-loss is smallest.
 
     It can undo any confusion between classes, and with ten classes and thousands of samples it does. Its k (k + 1)

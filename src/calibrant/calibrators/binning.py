@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from calibrant.calibrators.affine import GUO
 from calibrant.calibrators.base import (
     Calibrator,
     Fitted,
@@ -37,12 +36,10 @@ from calibrant.numerics.isotonic import (
 )
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import sort_in_place, to_working_precision
-from calibrant.paper import Paper
+from calibrant.paper import GUO, NAEINI, ZHANG, Paper
 from calibrant.predictions import Predictions
 
-ZHANG = Paper("Zhang et al.", 2020,
-              "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning",
-              "arXiv:2003.07329")  # fmt: skip
+_GUO = GUO.at("Section 4.2")
 
 
 def padded(lines: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -98,7 +95,7 @@ class HistogramBinning(Calibrator, name="histogram", title="Histogram binning", 
 @final
 @dataclass(frozen=True)
 class ClasswiseHistogramBinning(
-    Calibrator, name="histogram_classwise", title="Histogram binning, classwise", family="binning", paper=GUO
+    Calibrator, name="histogram_classwise", title="Histogram binning, classwise", family="binning", paper=_GUO
 ):
     """Histogram binning of every class against the rest, divided by their sum.
 
@@ -252,13 +249,11 @@ BBQPrior: TypeAlias = Literal["bin", "binning"]
 
 # Binnings of less posterior probability are left out: together they would change no probability by 1e-9.
 _NEGLIGIBLE = 1e-12
-_NAEINI = Paper("Naeini et al.", 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
-                "doi:10.1609/aaai.v29i1.9602")  # fmt: skip
 
 
 @final
 @dataclass(frozen=True)
-class BayesianBinning(Calibrator, name="bbq", title="Bayesian binning into quantiles", family="binning", paper=_NAEINI):
+class BayesianBinning(Calibrator, name="bbq", title="Bayesian binning into quantiles", family="binning", paper=NAEINI):
     """Histograms of the confidence with every sensible number of equally filled bins, averaged by their probability.
 
     It spares the choice that histogram binning depends on, and smooths its steps: few bins win on little data, more on

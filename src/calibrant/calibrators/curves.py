@@ -26,17 +26,16 @@ from calibrant.maps import Line, Steps, TopLabelMap
 from calibrant.numerics.isotonic import Blocks, equal_mass_edges, fits_with_one_more, tie_blocks
 from calibrant.numerics.logistic import Targets, fit_logistic
 from calibrant.numerics.newton import Certificate
-from calibrant.paper import Paper
+from calibrant.paper import GUPTA, KUMAR, Paper
 from calibrant.predictions import Predictions, check_predictions
 
 # The curve is straight between so many scores, evenly spread over the ranks; the spline has only a few bends.
 _KNOTS_KEPT = 2048
-_GUPTA = Paper("Gupta et al.", 2021, "Calibration of Neural Networks using Splines", "arXiv:2006.12800")
 
 
 @final
 @dataclass(frozen=True)
-class SplineCalibration(Calibrator, name="spline", title="Spline fitting", family="curve", paper=_GUPTA):
+class SplineCalibration(Calibrator, name="spline", title="Spline fitting", family="curve", paper=GUPTA):
     """Add to each confidence the slope of a smooth curve: accuracy minus confidence at its rank.
 
     The errors summed from the least to the most confident sample form a curve that is flat for a calibrated model; a
@@ -261,12 +260,11 @@ def _bin_means(edges: Tensor, scores: Tensor, weights: Tensor, counts: Tensor | 
 
 
 ScalingBinningSplit: TypeAlias = Literal["three_way", "shared"]
-_KUMAR = Paper("Kumar et al.", 2019, "Verified Uncertainty Calibration", "arXiv:1909.10155")
 
 
 @final
 @dataclass(frozen=True)
-class ScalingBinning(Calibrator, name="scaling_binning", title="Scaling-binning", family="binning", paper=_KUMAR):
+class ScalingBinning(Calibrator, name="scaling_binning", title="Scaling-binning", family="binning", paper=KUMAR):
     """Platt scaling of the confidence, then its mean in each bin of equal mass.
 
     The error of Platt scaling alone cannot be measured with any amount of data, because every sample gets another
@@ -306,7 +304,7 @@ class ScalingBinning(Calibrator, name="scaling_binning", title="Scaling-binning"
 @final
 @dataclass(frozen=True)
 class ScalingBinningMarginal(
-    Calibrator, name="scaling_binning_marginal", title="Scaling-binning, class by class", family="binning", paper=_KUMAR
+    Calibrator, name="scaling_binning_marginal", title="Scaling-binning, class by class", family="binning", paper=KUMAR
 ):
     """Scaling-binning of every class against the rest, then divided by their sum.
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
 import numpy as np
@@ -12,12 +12,11 @@ from torch import Tensor
 
 from calibrant.calibrators.affine import Uncalibrated, temperature_fit
 from calibrant.calibrators.base import Calibrator, Fitted, check_calibrators
-from calibrant.calibrators.binning import ZHANG
 from calibrant.errors import FitError, InputError, warn
 from calibrant.maps import ChainMap, Identity, LogMixture, Mixture, Scale
 from calibrant.numerics.inverse_temperature import beta_range, temperature_derivatives
 from calibrant.numerics.newton import Certificate
-from calibrant.paper import Paper
+from calibrant.paper import ZHANG, Paper
 from calibrant.predictions import Predictions
 
 
@@ -94,7 +93,7 @@ _RATIO, _FEW_SAMPLES, _FINE = 1.3, 500, 1e-11
 @final
 @dataclass(frozen=True)
 class EnsembleTemperatureScaling(
-    Calibrator, name="ets", title="Ensemble temperature scaling", family="scaling", paper=replace(ZHANG, where="eq. 8")
+    Calibrator, name="ets", title="Ensemble temperature scaling", family="scaling", paper=ZHANG.at("eq. 8")
 ):
     """Mix three predictions, the temperature-scaled, the given and the uniform one, in the best shares.
 

@@ -3,7 +3,7 @@
 import math
 import time
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
 import torch
@@ -22,7 +22,7 @@ from calibrant.predictions import Predictions, check_predictions
 _XIONG = Paper(
     "Xiong et al.", 2023, "Proximity-Informed Calibration for Deep Neural Networks", "arXiv:2306.04590", "Section 5.1"
 )
-_XIONG_EQ_5 = replace(_XIONG, where="eq. 5")
+_XIONG_EQ_5 = _XIONG.at("eq. 5")
 
 
 class FeatureCalibrator(Method):

@@ -36,7 +36,7 @@ from calibrant.clamping.solver import ExactSolver, StochasticSolver
 from calibrant.clamping.start import RandomStart, Start, ZeroStart
 from calibrant.errors import Argument, Caveat, InputError
 from calibrant.inference import LabelledInputs, check_network, frozen, warn_if_training
-from calibrant.paper import Paper
+from calibrant.paper import TANG, Paper
 from calibrant.processes import SINGLE_PROCESS, ProcessGroup
 
 __all__ = ["GAMMA_POOL", "NeuralClamping"]
@@ -101,10 +101,7 @@ class NeuralClamping:
 
     name: ClassVar[str] = "neural_clamping"
     title: ClassVar[str] = "Neural Clamping"
-    paper: ClassVar[Paper] = Paper(
-        "Tang et al.", 2024, "Neural Clamping: Joint Input Perturbation and Temperature Scaling for Neural Network "
-        "Calibration", "arXiv:2209.11604", "eq. 9",
-    )  # fmt: skip
+    paper: ClassVar[Paper] = TANG.at("eq. 9")
 
     head: Calibrator = field(default_factory=TemperatureScaling)
     gamma: float | tuple[float, ...] = 0.0

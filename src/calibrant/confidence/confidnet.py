@@ -44,7 +44,7 @@ from calibrant.inference import (
 from calibrant.maps import FitSummary
 from calibrant.metrics import aupr_error, auroc
 from calibrant.numerics.softmax import to_working_precision
-from calibrant.paper import Paper
+from calibrant.paper import CORBIERE, Paper
 from calibrant.predictions import Predictions, TopLabel, check_predictions
 
 Progress: TypeAlias = Callable[[str, float], None]
@@ -169,9 +169,7 @@ class ConfidNet:
 
     name: ClassVar[str] = "confidnet"
     title: ClassVar[str] = "ConfidNet"
-    paper: ClassVar[Paper] = Paper("Corbière et al.", 2019,
-                                   "Addressing Failure Prediction by Learning Model Confidence", "arXiv:1910.04851",
-                                   "Section 2")  # fmt: skip
+    paper: ClassVar[Paper] = CORBIERE.at("Section 2")
 
     layers: AtLeastOne = 5
     units: AtLeastOne = 400

@@ -7,19 +7,12 @@ from torch import Tensor
 
 from calibrant.checks import BinCount, NonNegative, Positive
 from calibrant.losses.base import PenalisedLoss, TopPredictions
-from calibrant.paper import Paper
+from calibrant.paper import KARANDIKAR, KUMAR_18, WANG_24, Paper
 
 __all__ = ["AccuracyKind", "DECELoss", "GapNorm", "MMCELoss", "MMCENormalisation", "SBECELoss", "SECELoss"]
 
-_KUMAR = Paper("Kumar et al.", 2018, "Trainable Calibration Measures for Neural Networks from Kernel Mean "
-               "Embeddings", "https://proceedings.mlr.press/v80/kumar18a.html")  # fmt: skip
 _BOHDAL = Paper("Bohdal et al.", 2023, "Meta-Calibration: Learning of Model Calibration Using Differentiable "
                 "Expected Calibration Error", "arXiv:2106.09613")  # fmt: skip
-# Differs from the paper: its equation 5 lacks the normaliser and has the sample's own accuracy, so it grows with n.
-_WANG = Paper("Wang & Golebiowski", 2024, "Towards Unbiased Calibration using Meta-Regularization",
-              "arXiv:2303.15057", "eq. 5-7")  # fmt: skip
-_KARANDIKAR = Paper("Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks", "arXiv:2108.00106",
-                    "eq. 11")  # fmt: skip
 
 
 def _safe_sqrt(value: Tensor) -> Tensor:
@@ -50,7 +43,7 @@ MMCENormalisation: TypeAlias = Literal["paper", "legacy", "unweighted"]
 
 
 @final
-class MMCELoss(PenalisedLoss, name="mmce", title="Maximum mean calibration error", paper=_KUMAR):
+class MMCELoss(PenalisedLoss, name="mmce", title="Maximum mean calibration error", paper=KUMAR_18):
     """Cross-entropy plus the maximum mean calibration error, with equal weight for correct and incorrect samples.
 
     A distance between the missing confidence on correct samples and the confidence on incorrect ones, smoothed over
@@ -146,8 +139,9 @@ class DECELoss(PenalisedLoss, name="dece", title="Differentiable ECE", paper=_BO
 AccuracyKind: TypeAlias = Literal["soft", "hard"]
 
 
+# Differs from the paper: its equation 5 lacks the normaliser and has the sample's own accuracy, so it grows with n.
 @final
-class SECELoss(PenalisedLoss, name="sece", title="Smooth ECE of meta-regularisation", paper=_WANG):
+class SECELoss(PenalisedLoss, name="sece", title="Smooth ECE of meta-regularisation", paper=WANG_24):
     """Cross-entropy plus the smooth expected calibration error of meta-regularisation.
 
     No bins, so no edges; a kernel width instead. Small widths leave each sample to itself: the penalty is then the mean
@@ -191,7 +185,7 @@ _EMPTY = 1e-12
 
 
 @final
-class SBECELoss(PenalisedLoss, name="sb_ece", title="Soft-binned ECE", paper=_KARANDIKAR):
+class SBECELoss(PenalisedLoss, name="sb_ece", title="Soft-binned ECE", paper=KARANDIKAR.at("eq. 11")):
     """Cross-entropy plus the soft-binned calibration error.
 
     Each sample belongs to all bins, most to the one whose centre is nearest. The default temperature blurs neighbouring

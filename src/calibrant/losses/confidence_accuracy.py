@@ -10,7 +10,7 @@ from torch import Tensor
 from calibrant.checks import AtLeastZero, NonNegative, Positive, check_at_least
 from calibrant.errors import InputError
 from calibrant.losses.base import PenalisedLoss, TopPredictions, entropies
-from calibrant.paper import Paper
+from calibrant.paper import KARANDIKAR, Paper
 
 __all__ = [
     "AvUCLoss", "CorrectnessNormalisation", "CorrectnessRankingLoss", "DCALoss", "MDCALoss", "RankedScore",
@@ -24,8 +24,7 @@ _HEBBALAGUPPE = Paper("Hebbalaguppe et al.", 2022, "A Stitch in Time Saves Nine:
 # Differs from the paper: its code takes the middle over held-out samples, and keeps it from the sixth epoch on.
 _KRISHNAN = Paper("Krishnan & Tickoo", 2020, "Improving model calibration with accuracy versus uncertainty "
                   "optimization", "arXiv:2012.07923", "eq. 3")  # fmt: skip
-_KARANDIKAR = Paper("Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks", "arXiv:2108.00106",
-                    "eq. 15")  # fmt: skip
+_EQ_15 = KARANDIKAR.at("eq. 15")
 _MOON = Paper("Moon et al.", 2020, "Confidence-Aware Learning for Deep Neural Networks", "arXiv:2007.01458")
 
 
@@ -166,7 +165,7 @@ _EDGE = 1e-6
 
 
 @final
-class SoftAvUCLoss(PenalisedLoss, name="soft_avuc", title="Soft accuracy versus uncertainty", paper=_KARANDIKAR):
+class SoftAvUCLoss(PenalisedLoss, name="soft_avuc", title="Soft accuracy versus uncertainty", paper=_EQ_15):
     """Cross-entropy plus the accuracy-versus-uncertainty loss with a soft border between certain and uncertain.
 
     As :class:`AvUCLoss`, but each sample is partly certain and partly uncertain, so that the border has a slope. It

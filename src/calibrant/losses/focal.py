@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_right
-from dataclasses import field, replace
+from dataclasses import field
 from typing import final
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant.checks import AtLeastZero, NonNegative, OpenUnitInterval, check_at_least, check_open_unit
 from calibrant.errors import InputError
 from calibrant.losses.base import RowLoss, log_losses
-from calibrant.paper import Paper
+from calibrant.paper import WANG, Paper
 
 __all__ = [
     "DualFocalLoss", "FocalLoss", "InverseFocalLoss", "SampleDependentFocalLoss", "ScheduledFocalLoss", "focal_gamma",
@@ -19,11 +19,8 @@ __all__ = [
 
 _LIN = Paper("Lin et al.", 2017, "Focal Loss for Dense Object Detection", "arXiv:1708.02002", "eq. 4")
 _MUKHOTI = Paper("Mukhoti et al.", 2020, "Calibrating Deep Neural Networks using Focal Loss", "arXiv:2002.09437")
-_MUKHOTI_FLSD = replace(_MUKHOTI, where="Section 4")
+_MUKHOTI_FLSD = _MUKHOTI.at("Section 4")
 _TAO = Paper("Tao, Dong & Xu", 2023, "Dual Focal Loss for Calibration", "arXiv:2305.13665")
-_WANG = Paper("Wang, Feng & Zhang", 2021, "Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of "
-              "Overconfidence", "https://proceedings.neurips.cc/paper/2021/hash/61f3a6dbc9120ea78ef75544826c814e-"
-              "Abstract.html", "eq. 4")  # fmt: skip
 
 
 def focal_weighted(losses: Tensor, gamma: float | Tensor, *, detach_weight: bool = False) -> Tensor:
@@ -225,7 +222,7 @@ LARGEST_GAMMA = 3.591121476668622
 
 
 @final
-class InverseFocalLoss(RowLoss, name="inverse_focal", title="Inverse focal loss", paper=_WANG):
+class InverseFocalLoss(RowLoss, name="inverse_focal", title="Inverse focal loss", paper=WANG.at("eq. 4")):
     """Cross-entropy times a power of one plus the probability of the true class.
 
     The opposite of the focal loss: the easy samples count most, so the network becomes more confident than with the

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Literal, TypeAlias, final, get_args
 
 import torch
@@ -23,7 +23,7 @@ __all__ = [
 MetaObjective: TypeAlias = Literal["sece", "dece", "ce"]
 MetaSchedule: TypeAlias = Literal["constant", "network"]
 _CROSS_ENTROPY = 2.0  # default weight of the cross-entropy in the objective
-_GAMMA_NET = replace(SECELoss.paper, where="eq. 2-4")
+_GAMMA_NET = SECELoss.paper.at("eq. 2-4")
 
 
 class MetaLoss(NamedLoss, nn.Module, ABC):

@@ -10,15 +10,13 @@ from torch.nn import functional as F
 
 from calibrant.checks import NonNegative, check_real_number
 from calibrant.losses.base import RowLoss, entropies, log_losses
-from calibrant.paper import Paper
+from calibrant.paper import BRIER, Paper
 
 __all__ = [
     "BrierLoss", "EntropyRegularisedLoss", "LabelSmoothingLoss", "LogitNormLoss", "MarginLoss", "OverClasses",
     "PairwiseConstraintsLoss",
 ]  # fmt: skip
 
-_BRIER = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
-               "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2")  # fmt: skip
 _SZEGEDY = Paper("Szegedy et al.", 2016, "Rethinking the Inception Architecture for Computer Vision",
                  "arXiv:1512.00567", "Section 7")  # fmt: skip
 _PEREYRA = Paper("Pereyra et al.", 2017, "Regularizing Neural Networks by Penalizing Confident Output Distributions",
@@ -33,7 +31,7 @@ _CHENG = Paper("Cheng & Vasconcelos", 2022, "Calibrating Deep Neural Networks by
 
 
 @final
-class BrierLoss(RowLoss, name="brier", title="Brier loss", paper=_BRIER, takes_soft_labels=True):
+class BrierLoss(RowLoss, name="brier", title="Brier loss", paper=BRIER, takes_soft_labels=True):
     """Squared distance between the probabilities and the one-hot truth, summed over the classes.
 
     Proper like the cross-entropy, but bounded: one confident mistake costs 2 at most. The price is a gradient that

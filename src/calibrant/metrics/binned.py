@@ -25,7 +25,7 @@ from calibrant.metrics.states import (
     effective_number,
 )
 from calibrant.numerics.binning import bin_index
-from calibrant.paper import Paper
+from calibrant.paper import GUO, KUMAR, NAEINI, Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel, effective_counts
 
 __all__ = [
@@ -33,12 +33,8 @@ __all__ = [
     "ece_l2_debiased", "mce", "oe", "piece", "sce", "tl_ece",
 ]  # fmt: skip
 
-_NAEINI = Paper("Naeini et al.", 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
-                "doi:10.1609/aaai.v29i1.9602")  # fmt: skip
-_KUMAR = Paper("Kumar et al.", 2019, "Verified Uncertainty Calibration", "arXiv:1909.10155")
 _THULASIDASAN = Paper("Thulasidasan et al.", 2019, "On Mixup Training: Improved Calibration and Predictive Uncertainty "
                       "for Deep Neural Networks", "arXiv:1905.11001")  # fmt: skip
-_GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "eq. 3")
 _NIXON = Paper("Nixon et al.", 2019, "Measuring Calibration in Deep Learning", "arXiv:1904.01685")
 _GUPTA = Paper("Gupta & Ramdas", 2022, "Top-label Calibration and Multiclass-to-binary Reductions",
                "arXiv:2107.08353")  # fmt: skip
@@ -49,7 +45,7 @@ _ONE = 1 + 1e-9  # an effective number of samples above this is of several
 
 @final
 @dataclass(frozen=True)
-class ECE(BinMetric, name="ece", title="Expected calibration error", paper=_GUO):
+class ECE(BinMetric, name="ece", title="Expected calibration error", paper=GUO.at("eq. 3")):
     """Expected calibration error: mean gap between confidence and accuracy over equal-width bins.
 
     The field's common currency, and a noisy one: read it beside its noise floor. Gaps of opposite sign inside a bin
@@ -69,7 +65,7 @@ class ECE(BinMetric, name="ece", title="Expected calibration error", paper=_GUO)
 
 @final
 @dataclass(frozen=True)
-class MCE(BinMetric, name="mce", title="Maximum calibration error", paper=_NAEINI, noise="largest"):
+class MCE(BinMetric, name="mce", title="Maximum calibration error", paper=NAEINI, noise="largest"):
     """Maximum calibration error: the largest gap of any bin that holds a sample.
 
     Formula: max_b |acc(B_b) − conf(B_b)| over non-empty bins
@@ -103,7 +99,7 @@ class OE(BinMetric, name="oe", title="Overconfidence error", paper=_THULASIDASAN
 @final
 @dataclass(frozen=True)
 class ECEL2Debiased(
-    BinMetric, name="ece_l2_debiased", title="Calibration error, L2 debiased", paper=_KUMAR, noise="subtracted"
+    BinMetric, name="ece_l2_debiased", title="Calibration error, L2 debiased", paper=KUMAR, noise="subtracted"
 ):
     """Root-mean-square calibration error with the noise of the bins' accuracies subtracted.
 
@@ -149,7 +145,7 @@ class ECEL2Debiased(
 @final
 @dataclass(frozen=True)
 class ECEL1Debiased(
-    BinMetric, name="ece_l1_debiased", title="Calibration error, L1 debiased", paper=_KUMAR, noise="subtracted"
+    BinMetric, name="ece_l1_debiased", title="Calibration error, L1 debiased", paper=KUMAR, noise="subtracted"
 ):
     """Expected calibration error minus its expected inflation by noise.
 

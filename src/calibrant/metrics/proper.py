@@ -18,7 +18,7 @@ from calibrant.metrics.ranked import AUROC
 from calibrant.metrics.states import Averaged, BinMoments, Binned, BinnedMoments, Bins, as_divisor, full_predictions
 from calibrant.numerics.inverse_temperature import find_root, temperature_derivatives
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
-from calibrant.paper import Paper
+from calibrant.paper import BRIER, GUO, TANG, Paper
 from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions, by_unit
 
 __all__ = [
@@ -27,13 +27,8 @@ __all__ = [
     "top_brier",
 ]  # fmt: skip
 
-_CLAMPING = Paper("Tang et al.", 2024, "Neural Clamping: Joint Input Perturbation and Temperature Scaling for Neural "
-                  "Network Calibration", "arXiv:2209.11604")  # fmt: skip
-_GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599")
 _GNEITING = Paper("Gneiting & Raftery", 2007, "Strictly Proper Scoring Rules, Prediction, and Estimation",
                   "doi:10.1198/016214506000001437")  # fmt: skip
-_BRIER = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
-               "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2")  # fmt: skip
 
 _UNIT: Facts = DESCRIPTION | {"largest": 1.0}
 _SHARE: Facts = _UNIT | {"lower_is_better": False, "smallest_effect": 0.001, "interval_method": "wilson"}
@@ -41,7 +36,7 @@ _SHARE: Facts = _UNIT | {"lower_is_better": False, "smallest_effect": 0.001, "in
 
 @final
 @dataclass(frozen=True)
-class Accuracy(Metric, name="accuracy", title="Accuracy", paper=_GUO, **_SHARE):
+class Accuracy(Metric, name="accuracy", title="Accuracy", paper=GUO, **_SHARE):
     """Share of samples whose predicted class is the label.
 
     Formula: 1/n Σ_i a_i
@@ -58,7 +53,7 @@ class Accuracy(Metric, name="accuracy", title="Accuracy", paper=_GUO, **_SHARE):
 
 @final
 @dataclass(frozen=True)
-class Confidence(Metric, name="confidence", title="Mean confidence", paper=_GUO, **_UNIT):
+class Confidence(Metric, name="confidence", title="Mean confidence", paper=GUO, **_UNIT):
     """Mean confidence. Above the accuracy the model is overconfident on average, below it underconfident.
 
     Formula: 1/n Σ_i c_i
@@ -75,7 +70,7 @@ class Confidence(Metric, name="confidence", title="Mean confidence", paper=_GUO,
 
 @final
 @dataclass(frozen=True)
-class Entropy(MeanMetric, name="entropy", title="Entropy", paper=_CLAMPING, **DESCRIPTION):
+class Entropy(MeanMetric, name="entropy", title="Entropy", paper=TANG, **DESCRIPTION):
     """Mean entropy of the predicted distribution, in nats: how spread out the predictions are.
 
     Formula: −1/n Σ_i Σ_k p_ik ln p_ik
@@ -105,7 +100,7 @@ class NLL(MeanMetric, name="nll", title="Log-loss", family="proper", paper=_GNEI
 
 @final
 @dataclass(frozen=True)
-class Brier(MeanMetric, name="brier", title="Brier score", family="proper", paper=_BRIER, largest=2.0):
+class Brier(MeanMetric, name="brier", title="Brier score", family="proper", paper=BRIER, largest=2.0):
     """Brier score: squared distance between the probabilities and the one-hot truth, summed over the classes.
 
     In 0..2. Some libraries divide by the number of classes; the papers do not, and neither do we.
@@ -121,7 +116,7 @@ class Brier(MeanMetric, name="brier", title="Brier score", family="proper", pape
 
 @final
 @dataclass(frozen=True)
-class TopBrier(Metric, name="top_brier", title="Brier score, top label", family="proper", paper=_BRIER, largest=1.0):
+class TopBrier(Metric, name="top_brier", title="Brier score, top label", family="proper", paper=BRIER, largest=1.0):
     """Brier score of the statement "my prediction is right", made with the confidence as its probability.
 
     Formula: 1/n Σ_i (c_i − a_i)²

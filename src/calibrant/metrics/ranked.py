@@ -10,7 +10,7 @@ from calibrant.checks import BinCount, Positive
 from calibrant.metrics.base import Facts, RankMetric
 from calibrant.metrics.states import Ranked, TopState, as_divisor
 from calibrant.numerics.softmax import positions
-from calibrant.paper import Paper
+from calibrant.paper import CORBIERE, GUPTA, KUMAR_18, Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = [
@@ -20,13 +20,8 @@ __all__ = [
 
 _NGUYEN = Paper("Nguyen & O'Connor", 2015, "Posterior Calibration and Exploratory Analysis for Natural Language "
                 "Processing Models", "arXiv:1508.05154")  # fmt: skip
-_GUPTA = Paper("Gupta et al.", 2021, "Calibration of Neural Networks using Splines", "arXiv:2006.12800")
-_MMCE = Paper("Kumar et al.", 2018, "Trainable Calibration Measures for Neural Networks from Kernel Mean Embeddings",
-              "https://proceedings.mlr.press/v80/kumar18a.html")  # fmt: skip
 _SINGH = Paper("Singh et al.", 2021, "On the Dark Side of Calibration for Modern Neural Networks", "arXiv:2106.09385",
                "eq. 4")  # fmt: skip
-_CORBIERE = Paper("Corbière et al.", 2019, "Addressing Failure Prediction by Learning Model Confidence",
-                  "arXiv:1910.04851")  # fmt: skip
 _GEIFMAN = Paper("Geifman et al.", 2019, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers",
                  "arXiv:1805.08206")  # fmt: skip
 _TRAUB = Paper("Traub et al.", 2024, "Overcoming Common Flaws in the Evaluation of Selective Classification Systems",
@@ -69,7 +64,7 @@ class ACE(RankMetric, name="ace", title="Adaptive calibration error", paper=_NGU
 
 @final
 @dataclass(frozen=True)
-class KS(RankMetric, name="ks", title="Kolmogorov-Smirnov error", paper=_GUPTA, **_ERROR):
+class KS(RankMetric, name="ks", title="Kolmogorov-Smirnov error", paper=GUPTA, **_ERROR):
     """Kolmogorov-Smirnov calibration error: the largest cumulative gap over the samples sorted by confidence. No bins.
 
     Formula: max_j |Σ_{i ≤ j} (a_i − c_i)|/n, i in order of confidence
@@ -85,7 +80,7 @@ class KS(RankMetric, name="ks", title="Kolmogorov-Smirnov error", paper=_GUPTA, 
 
 @final
 @dataclass(frozen=True)
-class MMCE(RankMetric, name="mmce", title="Maximum mean calibration error", paper=_MMCE, **_ERROR):
+class MMCE(RankMetric, name="mmce", title="Maximum mean calibration error", paper=KUMAR_18, **_ERROR):
     """Maximum mean calibration error: the largest correlation of the gaps with a smooth function of confidence.
 
     Formula: √(Σ_ij (a_i − c_i)(a_j − c_j) exp(−|c_i − c_j|/0.4))/n
@@ -175,7 +170,7 @@ class AUROC(RankMetric, name="auroc", title="AUROC of correctness", paper=_SINGH
 
 @final
 @dataclass(frozen=True)
-class AUPRSuccess(RankMetric, name="aupr_success", title="AUPR, right answers", paper=_CORBIERE, **_DETECTION):
+class AUPRSuccess(RankMetric, name="aupr_success", title="AUPR, right answers", paper=CORBIERE, **_DETECTION):
     """Average precision of finding right predictions by high confidence.
 
     Its baseline is the accuracy, not 0.5: compare only models of the same accuracy. NaN when all predictions are wrong.
@@ -194,7 +189,7 @@ class AUPRSuccess(RankMetric, name="aupr_success", title="AUPR, right answers", 
 
 @final
 @dataclass(frozen=True)
-class AUPRError(RankMetric, name="aupr_error", title="AUPR, wrong answers", paper=_CORBIERE, **_DETECTION):
+class AUPRError(RankMetric, name="aupr_error", title="AUPR, wrong answers", paper=CORBIERE, **_DETECTION):
     """Average precision of finding wrong predictions by low confidence.
 
     Its baseline is the error rate: compare only models of the same accuracy. NaN when all predictions are right.
@@ -214,7 +209,7 @@ class AUPRError(RankMetric, name="aupr_error", title="AUPR, wrong answers", pape
 
 @final
 @dataclass(frozen=True)
-class FPR95(RankMetric, name="fpr95", title="FPR at 95 % TPR", paper=_CORBIERE, **_THRESHOLD):
+class FPR95(RankMetric, name="fpr95", title="FPR at 95 % TPR", paper=CORBIERE, **_THRESHOLD):
     """Share of the wrong predictions still accepted at the highest threshold that accepts 95 % of the right ones.
 
     NaN when all predictions are right, or all wrong.

@@ -23,7 +23,7 @@ from calibrant.numerics.binning import (
 )
 from calibrant.numerics.inverse_temperature import root_of_decreasing
 from calibrant.numerics.softmax import positions, row_blocks
-from calibrant.paper import Paper
+from calibrant.paper import WANG_24, ZHANG, Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = [
@@ -32,10 +32,6 @@ __all__ = [
 
 _BLASIOK = Paper("Błasiok & Nakkiran", 2023, "Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing",
                  "arXiv:2309.12236")  # fmt: skip
-_ZHANG = Paper("Zhang et al.", 2020, "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in "
-               "Deep Learning", "arXiv:2003.07329")  # fmt: skip
-_WANG = Paper("Wang & Golebiowski", 2024, "Towards Unbiased Calibration using Meta-Regularization", "arXiv:2303.15057",
-              "eq. 5-7")  # fmt: skip
 _WIDMANN = Paper("Widmann et al.", 2019, "Calibration Tests in Multi-class Classification: A Unifying Framework",
                  "arXiv:1910.11385")  # fmt: skip
 
@@ -80,7 +76,7 @@ class SmECE(GridMetric, name="smece", title="Smooth calibration error", paper=_B
 
 @final
 @dataclass(frozen=True)
-class KDEECE(GridMetric, name="kde_ece", title="Kernel-density calibration error", paper=_ZHANG):
+class KDEECE(GridMetric, name="kde_ece", title="Kernel-density calibration error", paper=ZHANG):
     """Calibration error with accuracy and density both estimated by kernels.
 
     Formula: ∫|t − π̂(t)| p̂(t) dt, π̂ the smoothed accuracy (at most 1), p̂ the smoothed density, triweight kernel
@@ -101,7 +97,7 @@ class KDEECE(GridMetric, name="kde_ece", title="Kernel-density calibration error
 
 @final
 @dataclass(frozen=True)
-class SECE(GridMetric, name="sece", title="Smooth ECE of meta-regularisation", paper=_WANG):
+class SECE(GridMetric, name="sece", title="Smooth ECE of meta-regularisation", paper=WANG_24):
     """Smooth expected calibration error of meta-regularisation, normalised, as a metric.
 
     Formula: 1/n Σ_i |Σ_j a_j K(c_i, c_j)/Σ_j K(c_i, c_j) − c_i|, K Gaussian of width 0.01
@@ -121,7 +117,7 @@ class SECE(GridMetric, name="sece", title="Smooth ECE of meta-regularisation", p
 
 @final
 @dataclass(frozen=True)
-class SECEPrinted(Metric, name="sece_printed", title="Smooth ECE, equation 5 as printed", paper=_WANG, **DESCRIPTION):
+class SECEPrinted(Metric, name="sece_printed", title="Smooth ECE, equation 5 as printed", paper=WANG_24, **DESCRIPTION):
     """Equation 5 of the meta-regularisation paper as printed: no normaliser, and the sample's own correctness.
 
     Kept so that the paper can be checked. It is no calibration error: it grows in proportion to n.

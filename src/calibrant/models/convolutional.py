@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from calibrant.checks import check_at_least, check_real_number
 from calibrant.errors import InputError
 from calibrant.models.layers import Classifier, ConvUnit, ImageNetStem, check_sizes, he_init
-from calibrant.paper import Paper
+from calibrant.paper import HE, Paper
 
 # Blocks in each of the four stages (table 1).
 _BASIC = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
@@ -140,9 +140,7 @@ class ResNet(Classifier):
             224 x 224; weights of torchvision or timm are for that one (:func:`~calibrant.models.own_names`).
     """
 
-    paper: ClassVar[Paper] = Paper(
-        "He et al.", 2016, "Deep Residual Learning for Image Recognition", "arXiv:1512.03385", "table 1"
-    )
+    paper: ClassVar[Paper] = HE.at("table 1")
 
     def __init__(self, *, depth: int, n_classes: int = 10, in_channels: int = 3, imagenet_stem: bool = False) -> None:
         super().__init__()
@@ -174,9 +172,7 @@ class CifarResNet(Classifier):
         in_channels: Channels of the images, of any size from 4 x 4.
     """
 
-    paper: ClassVar[Paper] = Paper(
-        "He et al.", 2016, "Deep Residual Learning for Image Recognition", "arXiv:1512.03385", "section 4.2"
-    )
+    paper: ClassVar[Paper] = HE.at("section 4.2")
 
     def __init__(self, *, depth: int, n_classes: int = 10, in_channels: int = 3) -> None:
         super().__init__()

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from calibrant.checks import check_at_least
 from calibrant.errors import InputError
 from calibrant.models.layers import Classifier, check_sizes, he_init
-from calibrant.paper import Paper
+from calibrant.paper import WANG, Paper
 
 # In the code of both papers; torch's own default is 1e-5.
 _EPSILON = 1e-6
@@ -263,11 +263,7 @@ class TextCNN(Classifier):
         width: Filters of each convolution.
     """
 
-    paper: ClassVar[Paper] = Paper(
-        "Wang, Feng & Zhang", 2021,
-        "Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence",
-        "https://proceedings.neurips.cc/paper/2021/hash/61f3a6dbc9120ea78ef75544826c814e-Abstract.html", "section 3.1",
-    )  # fmt: skip
+    paper: ClassVar[Paper] = WANG.at("section 3.1")
 
     # Differs from the paper: it says "8-layer 1D-CNN" and no more. The pairs of convolutions of size 3 with halving
     # between them are those of Conneau et al. (2017, arXiv:1606.01781), the maximum over the text that of Kim (2014,
