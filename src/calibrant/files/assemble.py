@@ -12,7 +12,7 @@ from torch import Tensor
 from calibrant.checks import as_whole_numbers, text_outside
 from calibrant.errors import Argument, InputError, Row, warn
 from calibrant.files.choose import ColumnChoice, LoadOptions
-from calibrant.files.source import PERCENT, Arrays, Column, Content, as_shares, text_error
+from calibrant.files.source import OWN_CLASSES, PERCENT, Arrays, Column, Content, as_shares, text_error
 from calibrant.labels import TRUTHS, Words, class_numbers, nearest, truths, whole_number, words_of
 from calibrant.predictions import OF_CORRECTNESS, Predictions, TopLabel
 from calibrant.text import listed
@@ -101,9 +101,10 @@ def assemble(content: Content, choice: ColumnChoice, options: LoadOptions) -> Pr
         if lacking is None or not len(lacking) or not bool(lacking[rows].any() if rows else lacking.all()):
             raise
         row = int(lacking.nonzero()[0, 0])
-        alone = ((name, lacking_rows({name: columns[name]}, content, choice, options)) for name in names)
-        name = next(name for name, own in alone if own is not None and own[row])
-        raise _missing_error(name, content, row, int(lacking.sum()), options) from error
+        alone = {name: lacking_rows({name: columns[name]}, content, choice, options) for name in names}
+        empty = [name for name, own in alone.items() if own is not None and own[row]]
+        hint = f" {OWN_CLASSES}" if int(lacking.sum()) > 1 and set(empty) < {*choice.scores} else ""
+        raise _missing_error(empty[0], content, row, int(lacking.sum()), options, hint) from error
 
 
 def with_samples(
@@ -121,13 +122,15 @@ def with_samples(
     return predictions.with_clusters(column)
 
 
-def _missing_error(name: str, content: Content, row: int, rows: int, options: LoadOptions) -> InputError:
+def _missing_error(
+    name: str, content: Content, row: int, rows: int, options: LoadOptions, hint: str = ""
+) -> InputError:
     others = f", one of {rows:,} such rows" if rows > 1 else ""
     advice = "drop them" if options.labels_needed else "keep them as they are"
     return InputError(
         f"{content.noun} {name!r} must have a value in every row; got none (null, NaN or an empty field) at ",
         *(Row(row), f"{others}. Fill it in, or {advice}: "),
-        *(Argument("missing", "drop" if options.labels_needed else "keep"), "."),
+        *(Argument("missing", "drop" if options.labels_needed else "keep"), f".{hint}"),
     )
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from calibrant.errors import MULTI_LABEL, Argument, InputError, UnknownNameError
 from calibrant.files.source import CHAT_HINT, PREFIXES, Column, Content, Kind, as_shares
-from calibrant.labels import Words, whole_number
+from calibrant.labels import TRUTHS, Words, whole_number
 
 Missing: TypeAlias = Literal["refuse", "drop", "keep"]  # "keep" is for scores that are written again
 _LABELS = ("labels", "label", "targets", "ground_truth")
@@ -542,11 +542,14 @@ def _suggested_columns_error(content: Content, kinds: Sequence[Kind], options: L
     kind: Kind = "probs" if probs else "logits"
     if kind not in kinds or len(pairs) != 1 or len(scores := probs or logits) != 1:
         return None
+    is_named = {value.lower() for value in _values_of(columns[pairs[0]])}.isdisjoint(TRUTHS)
     range_, what = ("from 0 to 1", "the probability") if probs else ("of both signs", "the log-odds, or a score,")
     return content.error(
         f"{start}{scores[0]!r} has numbers {range_}, and {pairs[0]!r} has two values. If they are {what} of one of two "
         "classes and the labels, pass ",
-        *(Argument("positive", scores[0]), ", ", Argument("kind", kind), " and ", Argument("labels", pairs[0]), "."),
+        *(Argument("positive", scores[0]), ", ", Argument("kind", kind), " and ", Argument("labels", pairs[0])),
+        *((", and the label whose scores they are: ", _suggested("positive_class", None)) if is_named else ()),
+        ".",
     )
 
 
@@ -569,7 +572,8 @@ def shown_names(content: Content) -> str:
     listed = []
     for first, *others in runs[:_SHOWN]:
         shape = content.shape(first) if content.names.count(first) == 1 else (None,)  # a repeated name has no one shape
-        size = "" if shape == (None,) else f" ({' x '.join('?' if size is None else str(size) for size in shape)})"
+        sizes = "lists" if shape == (None, None) else " x ".join("?" if size is None else str(size) for size in shape)
+        size = "" if shape == (None,) else f" ({sizes})"
         listed.append(f"{first!r} to {others[-1]!r}" if others else f"{first!r}{size}")
     rest = sum(map(len, runs[_SHOWN:]))
     return (", ".join(listed) or "nothing") + (f" and {rest} more" if rest > 0 else "")

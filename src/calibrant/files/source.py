@@ -29,6 +29,10 @@ Kind = Literal["logits", "probs", "top-label"]
 # In a table a matrix of scores is one column per class, named so.
 PREFIXES: dict[Kind, str] = {"logits": "logit_", "probs": "prob_"}
 _EXAMPLE = "{'logits': logits, 'labels': labels}"  # what torch.save writes
+OWN_CLASSES = (
+    "Where samples have classes of their own, or only the highest scores are known, write the 'confidence' of each "
+    "prediction and whether it is 'correct'."
+)
 # Ends a message about nested answers of a chat server.
 CHAT_HINT = (
     " If these are answers of a chat server, write one line for each, with the log-probabilities of all options: "

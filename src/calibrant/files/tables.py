@@ -17,7 +17,17 @@ from torch.utils.dlpack import from_dlpack
 
 from calibrant.checks import stays_inside
 from calibrant.errors import MULTI_LABEL, FileError, InputError, Row, check_expansion, check_memory, reading
-from calibrant.files.source import CHAT_HINT, PREFIXES, Arrays, Column, Content, Form, as_class_names, as_numpy
+from calibrant.files.source import (
+    CHAT_HINT,
+    OWN_CLASSES,
+    PREFIXES,
+    Arrays,
+    Column,
+    Content,
+    Form,
+    as_class_names,
+    as_numpy,
+)
 from calibrant.labels import Words
 
 
@@ -102,8 +112,7 @@ def _matrix(column: Any, name: str, *, may_lack: bool) -> Tensor:
         row = _first(odd)
         raise InputError(
             f"every row of column {name!r} must have as many numbers as there are classes; the first has {width} and ",
-            *(Row(row), f" has {lengths[row].as_py()}. Where samples have classes of their own, or "),
-            "only the highest scores are known, write the 'confidence' of each prediction and whether it is 'correct'.",
+            *(Row(row), f" has {lengths[row].as_py()}. {OWN_CLASSES}"),
         )
     values = _as_basic_type(pa.chunked_array([chunk.flatten() for chunk in column.chunks], column.type.value_type))
     values = _filled(values) if may_lack and values.null_count else values

@@ -330,11 +330,16 @@ def test_percentages_of_classes_that_the_labels_name_are_suggested(tmp_path):
             {},
             "positive='p_fraud', kind='probs' and labels='is_fraud'.",
         ),
-        ("pd,default,weight\n0.2,bad,3.5\n0.9,good,1\n", {}, "positive='pd', kind='probs' and labels='default'."),
+        (
+            "pd,default,weight\n0.2,bad,3.5\n0.9,good,1\n",
+            {},
+            "labels='default', and the label whose scores they are: positive_class=NAME.",
+        ),
+        ("p,won,weight\n0.2,No,3.5\n0.9,Yes,1\n", {}, "positive='p', kind='probs' and labels='won'."),
         (
             "pd,default,sex\n0.2,bad,f\n0.9,good,m\n",
             {"labels": "default"},
-            "positive='pd', kind='probs' and labels='default'.",
+            "labels='default', and the label whose scores they are: positive_class=NAME.",
         ),
         ("margin,y\n-1.5,0\n0.7,1\n", {}, "positive='margin', kind='logits' and labels='y'."),
         ("id,p_fraud,is_fraud\n7,0.2,0\n8,0.9,1\n9,0.1,0\n", {"positive": "p_fraud"}, "Pass labels='is_fraud'."),

@@ -399,6 +399,10 @@ def test_json_lines_of_confidence_and_correctness(tmp_path):
             "'logprobs.B' must have a value in every row; .*line 2",
         ),
         (
+            '{"logprobs": {"A": -1, "B": -2}, "label": "A"}\n' + '{"logprobs": {"A": -1}, "label": "A"}\n' * 2,
+            "'logprobs.B' must have a value .*one of 2 such rows.*classes of their own, .*write the 'confidence'",
+        ),
+        (
             '{"probs": [0.5, 0.5], "label": 1}\n{"probs": [0.5, 0.5]}\n',
             "'label' must have a value in every row; .*line 2",
         ),
