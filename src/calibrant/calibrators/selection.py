@@ -245,17 +245,8 @@ def rank(
     With a default candidate, those given after it are dropped after the first fold in which they do not lead it: what
     is behind on a fifth of the samples seldom ends far ahead on all. Of more than 100,000 samples, as many are drawn.
     The default candidate's partners are tried in all folds, unless they are far behind; then the mean of all of these,
-    weighted by their scores, is ranked as well.
-
-    Args:
-        predictions: The calibration samples, at least two per fold.
-        candidates: From simple to complex: among those that are as good as the best, the first is chosen.
-        score: "nll", the log-loss, or "brier", which weighs confident errors less.
-        folds: Number of folds (:func:`~calibrant.calibrators.base.assign_folds`); no more than clusters, if any.
-        seed: Random seed of the fold assignment.
-        default: The candidate that is chosen unless another is clearly better (:attr:`Ranking.chosen`); None: the
-            simplest near the best is chosen.
-        partners: The candidates that the default one may be averaged with.
+    weighted by their scores, is ranked as well. Without a default, the first near the best is chosen of candidates
+    from simple to complex. There must be two samples a fold, and as many clusters as folds, if any.
 
     Example:
         >>> logits = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))

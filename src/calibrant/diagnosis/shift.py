@@ -212,13 +212,8 @@ def stored_sets(
     """Return the set in a file; five where it holds five severities of the runs' own test samples, as in CIFAR-10-C.
 
     It is checked now, and read again when it is evaluated. Where the runs were calibrated on a part of the test samples
-    (``half-test``), a file made of all of them holds images that the maps were fitted on.
-
-    Args:
-        runs: From :func:`~calibrant.diagnosis.runs.read_runs`.
-        path: As :func:`~calibrant.datasets.read_shifted` takes it.
-        name: Name of the set; None takes that of the file.
-        layout: Where the channels stand, if the shape leaves it open.
+    (``half-test``), a file made of all of them holds images that the maps were fitted on. ``path`` and ``layout`` are
+    as :func:`~calibrant.datasets.read_shifted` takes them; the name is that of the file unless given.
     """
     check_sees_images(runs[0])
     names, side = runs[0].settings.class_names, runs[0].settings.input_shape[-1]

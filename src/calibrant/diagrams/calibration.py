@@ -260,13 +260,8 @@ def bins_sweep(
 
     With more bins, gaps of opposite sign cancel less and noise adds more. An ECE inside the floor's range is no
     evidence against calibration. The floor redraws every sample as correct with the probability of its confidence
-    (consistency resampling); samples that share all their bins are redrawn together, as one binomial number.
-
-    Args:
-        predictions: Logits and labels, or confidence and correctness.
-        n_bins: Numbers of bins, rising.
-        redraws: Redrawn data sets behind the floor.
-        seed: Random seed of the redraws.
+    (consistency resampling); samples that share all their bins are redrawn together, as one binomial number. Numbers of
+    bins must rise.
 
     Example:
         >>> sweep = bins_sweep(TopLabel([0.9, 0.8, 0.7, 0.6], [True, False, True, False]), n_bins=[1, 10])

@@ -63,14 +63,8 @@ def apply_to_shards(
 ) -> Applied | None:
     """Calibrate every shard into its file; None in the other processes of ``torchrun``.
 
-    Args:
-        chosen: Shards and files.
-        map_for: Returns the map for the scores of a shard; it must be known to other processes by its name.
-        plan: What to read, as the first shard decides.
-        identity: Text that differs for other maps and options: files made with it before are left.
-        engine: Where the shards are read.
-        allow_missing: Whether to leave out shards that cannot be read.
-        progress: Called after every file.
+    ``map_for`` must be known to other processes by its name. ``identity`` is a text that differs for other maps and
+    options: files made with it before are left. ``progress`` is called after every file.
     """
     for folder in {target.out.parent for target in chosen}:
         folder.mkdir(parents=True, exist_ok=True)

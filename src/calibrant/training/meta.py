@@ -161,16 +161,11 @@ class MetaRegulariser:
         self, features: Tensor, labels: Tensor, held_out_features: Tensor, held_out_labels: Tensor, *,
         rate: float | Tensor, share: float | Tensor = 1.0,
     ) -> None:  # fmt: skip
-        """Update φ by one step.
+        """Update φ by one step, from features of the training batch, (n, d), and of held-out samples, (m, d).
 
-        Args:
-            features: Features of the training batch, (n, d).
-            labels: Shape (n,).
-            held_out_features: Features of held-out samples, (m, d); see :func:`features_in_evaluation`.
-            held_out_labels: Shape (m,).
-            rate: Learning rate of the step that is looked ahead to; a tensor is not checked.
-            share: Current learning rate of the network as a share of its highest; φ's rate is multiplied by it if it
-                follows the network's schedule.
+        The latter are those of :func:`features_in_evaluation`. ``rate`` is the learning rate of the step that is looked
+        ahead to; a tensor is not checked. φ's own rate is multiplied by ``share``, that of the network's as a share of
+        its highest, if it follows the network's schedule.
 
         Warns:
             CalibrantWarning: On the CPU, once each: if a held-out batch is of one class, φ's gradient is not finite,
