@@ -1,7 +1,10 @@
 """One example of every map and curve that is exported; a test fails where a new one has none."""
 
+import json
+
 import torch
 
+from calibrant.files.map_file import describe
 from calibrant.maps import (
     Affine,
     Bands,
@@ -26,7 +29,7 @@ from calibrant.maps import (
     TwoClassMap,
 )
 
-__all__ = ["EXAMPLES", "used"]
+__all__ = ["EXAMPLES", "program_of", "used"]
 
 _SCALE = Scale(torch.tensor(1.7), n_classes=3)
 _STEPS = Steps(
@@ -90,3 +93,14 @@ EXAMPLES: dict[str, Map | ProximityMap] = {
 def used(fitted: Map | ProximityMap, logits: torch.Tensor) -> torch.Tensor:
     """What an example gives; one that looks at features gets the first two logits as those."""
     return fitted(logits) if isinstance(fitted, Map) else fitted(logits, logits[..., :2])
+
+
+def program_of(fitted):
+    """What decides the operators of an exported map: its kinds, settings and axes, not what was learned."""
+
+    def kinds_of(described):
+        parts = described["parts"].values()
+        inside = [[kinds_of(one) for one in part] if isinstance(part, list) else kinds_of(part) for part in parts]
+        return [described["kind"], described["settings"], inside]
+
+    return json.dumps([kinds_of(describe(fitted)), [values.ndim for values in fitted.state_dict().values()]])

@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import functools
 import inspect
+import itertools
 import math
 import re
 import warnings
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from extreme_data import EXTREMES
+from map_examples import program_of
 from markdown_blocks import classes_taught_by
 from torch import nn
 
@@ -91,9 +93,13 @@ def fitted(calibrator, k, n=400, dtype=torch.float64):
         return calibrator.fit(overconfident(n, k, dtype=dtype))
 
 
-def parts_of(made):
-    """Return the types that a map is made of."""
-    return [type(module) for module in made.modules()]
+@functools.cache
+def first_of_their_program():
+    """Names and numbers of classes: of methods whose maps differ in their numbers alone the first stands for all."""
+    firsts = {}
+    for k, calibrator in itertools.product((5, 2), ALL):
+        firsts.setdefault(program_of(fitted(calibrator, k)), (calibrator.name, k))
+    return set(firsts.values())
 
 
 def hard_rows(k, dtype=torch.float64):
@@ -264,14 +270,16 @@ class TestMaps:
     @each_size
     @each_calibrator
     def test_it_can_be_exported_for_any_number_of_samples(self, calibrator, k):
+        if (calibrator.name, k) not in first_of_their_program():
+            return
         made, logits = fitted(calibrator, k), hard_rows(k, torch.float32)
-        if k == 2 and parts_of(made) == parts_of(fitted(calibrator, 5)):
-            return  # the program is that of five classes
         program = torch.export.export(made, (logits,), dynamic_shapes=({0: torch.export.Dim("rows", min=2)},))
         assert torch.allclose(program.module()(logits[:7]), made(logits[:7]), rtol=1e-5, atol=1e-5)
 
     @each_calibrator
     def test_it_can_be_captured_as_one_graph(self, calibrator):
+        if (calibrator.name, 5) not in first_of_their_program():
+            return
         torch.compiler.reset()
         made, logits = fitted(calibrator, 5), hard_rows(5, torch.float32)
         captured = torch.compile(made, backend="eager", fullgraph=True)

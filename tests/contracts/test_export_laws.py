@@ -7,11 +7,10 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from map_examples import EXAMPLES
+from map_examples import EXAMPLES, program_of
 
 from calibrant import catalogue
 from calibrant.errors import CalibrantWarning
-from calibrant.files.map_file import describe
 from calibrant.inference import state_digest
 from calibrant.maps import Map
 from calibrant.predictions import Predictions
@@ -32,13 +31,6 @@ def with_zeros():
     return Predictions.from_probs(tenths / 10, rows.labels)
 
 
-def graph_of(described):
-    """What decides the operators of a graph: kinds and settings, without the record of a fit."""
-    parts = described["parts"].values()
-    inside = [[graph_of(one) for one in part] if isinstance(part, list) else graph_of(part) for part in parts]
-    return [described["kind"], described["settings"], inside]
-
-
 def fitted_maps():
     """A fitted map of every method of the catalogue, and of every kind that none of them uses.
 
@@ -49,8 +41,7 @@ def fitted_maps():
         warnings.simplefilter("ignore", CalibrantWarning)
         for name in [*catalogue.calibrators, "temperature+isotonic"]:
             fitted = catalogue.parse_calibrator(name).fit(overconfident(300, K))
-            axes = [values.ndim for values in fitted.state_dict().values()]
-            graph = json.dumps([graph_of(describe(fitted)), axes])
+            graph = program_of(fitted)
             maps |= {} if graph in graphs else {name: fitted}
             graphs.add(graph)
             kinds |= {part.kind for part in fitted.modules() if hasattr(part, "kind")}
@@ -89,8 +80,8 @@ def traced_once(monkeypatch):
 @pytest.mark.parametrize("name", MAPS)
 def test_graph_and_archive_give_what_torch_does(name, tmp_path):
     fitted = MAPS[name]
-    session = onnxruntime.InferenceSession(made.bytes_of(fitted))
-    graph = onnx.load_from_string(made.bytes_of(fitted)).graph
+    content = made.bytes_of(fitted)
+    session, graph = onnxruntime.InferenceSession(content), onnx.load_from_string(content).graph
     sorts = [node for node in graph.node if node.op_type == "TopK"]
     # No size, such as a number of samples that is 0, lies before it: older runtimes divide by it, and crash.
     assert {onnx.helper.get_node_attr_value(node, "axis") for node in sorts} <= {0, -2}  # of two axes
