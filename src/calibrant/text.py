@@ -95,10 +95,10 @@ def percent(share: float, decimals: int = 1) -> str:
     """Return a share in percent.
 
     Example:
-        >>> percent(0.1234), percent(0.1234, 0)
-        ('12.3 %', '12 %')
+        >>> percent(0.1234), percent(0.1234, 0), percent(-0.0001)
+        ('12.3 %', '12 %', '0.0 %')
     """
-    return f"{100 * share:.{decimals}f} %"
+    return f"{100 * share:z.{decimals}f} %"
 
 
 def listed(names: Iterable[object], most: int) -> str:

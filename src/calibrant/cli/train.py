@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final, get_args
 
 from calibrant.cli.options import Device, check_folder, check_seed, choose_device, flag, option
-from calibrant.errors import FileError, FitError, InputError
+from calibrant.errors import FileError, FitError, InputError, caught_warnings, ours_in, warn
 from calibrant.processes import ProcessGroup, join_processes
 from calibrant.text import without_middle
 
@@ -338,7 +338,10 @@ def _print_results(runs: "Sequence[Run]", processes: ProcessGroup) -> None:
     console = standard_output()
     rows = [("run", ["accuracy", "nll", "ece", "auroc", "T", "nll at T", "ece at T"])]
     for folder in folders:
-        metrics = run_metrics(folder)
+        with caught_warnings() as caught:
+            metrics = run_metrics(folder)
+        for note in ours_in(caught):
+            warn(f"{folder.name}: {note}")
         numbers = ["" if number is None else f"{number:.4f}" for number in astuple(metrics)]
         if metrics.temperature is None:  # none could be fitted
             numbers[4:] = ["none", "", ""]

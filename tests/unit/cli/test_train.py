@@ -81,6 +81,19 @@ def test_a_finished_run_trains_nothing_and_says_the_table_again(calibrant, tmp_p
     assert {name: (tmp_path / "run" / name).stat().st_mtime_ns for name in LEFT} == before
 
 
+def test_a_note_about_the_temperature_of_a_run_names_the_run(calibrant, tmp_path):
+    command = (*DIGITS, "--loss", "ce", "--loss", "focal", "--epochs", 1, "--out", tmp_path / "runs")
+    assert calibrant(*command)[0] == 0
+    labels = np.arange(300) % 10  # all are predicted, with certainty
+    certain = 40 * np.eye(10, dtype=np.float32)[labels]
+    np.savez(tmp_path / "runs" / "digits_cnn-ce-seed0" / "calibration.npz", logits=certain, labels=labels)
+    code, _, err = calibrant(*command)
+    notes = [line for line in err.splitlines() if line.startswith("note: ")]
+    assert code == 0
+    assert notes
+    assert all(line.startswith("note: digits_cnn-ce-seed0: ") for line in notes)
+
+
 def test_large_pictures_are_trained_on_by_any_number_of_threads_with_batches_counted(calibrant, tmp_path, monkeypatch):
     chance = np.random.default_rng(0)
     for part, n in {"train": 12, "test": 8}.items():
