@@ -3,7 +3,8 @@
 ``python -m experiments.intervals.coverage [SIMULATIONS]`` prints one line a setting and metric: how many intervals of
 100 hold the true value, and how many lie wholly above and wholly below it. ``slopes`` instead of a number prints how
 many intervals of the slope and of calibration in the large hold 1 and 0, where one of two outcomes is rare; ``twins``,
-how often one of two models is shown to be better that have the same expected log-loss, one too unsure, one too sure.
+how often one of two models is shown to be better that have the same expected log-loss, one too unsure, one too sure;
+``ranks``, how often one of two models with the same AUROC is, where few answers are wrong, or few right.
 
 Log-odds of wrong answers are normal, those of right ones are shifted so that the AUROC is as given, and rounded to
 steps where ties are wanted. The last two settings are calibrated models instead: correctness is drawn from confidence.
@@ -13,6 +14,7 @@ The truth is the metric of two million samples, whose own error is small beside 
 import math
 import statistics
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -24,7 +26,10 @@ from calibrant.evidence import calibration_line, difference, estimate
 from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, NLL, AUPRError, AUPRSuccess, Metric
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["METRICS", "SETTINGS", "SLOPES", "TWINS", "Setting", "coverage", "coverage_of_lines", "differences_of_twins"]
+__all__ = [
+    "METRICS", "RANKS", "SETTINGS", "SLOPES", "TWINS", "Setting", "coverage", "coverage_of_lines",
+    "differences_of_ranks", "differences_of_twins",
+]  # fmt: skip
 
 METRICS: tuple[Metric, ...] = (AUROC(), AUPRError(), AUPRSuccess(), FPR95(), AURC(), EAURC(), AUGRC())
 
@@ -123,6 +128,34 @@ def differences_of_twins(
     return of_sure, of_unsure, outside
 
 
+# Samples, wrong answers among them, AUROC, and correlation of the log-odds of the two models.
+RANKS = (
+    (200, 10, 0.85, 0.5),
+    (1000, 20, 0.85, 0.5),
+    (1000, 20, 0.97, 0.9),
+    (1000, 5, 0.85, 0.5),
+    (1000, 980, 0.85, 0.5),
+)
+
+
+def differences_of_ranks(
+    n: int, wrong: int, auroc: float, correlation: float, metrics: Sequence[Metric], simulations: int
+) -> dict[str, float]:
+    """Shares of pairs of equally good models of which one is shown to be better, by metric."""
+    rng = np.random.default_rng([n, wrong, round(1000 * auroc)])
+    correct = np.arange(n) >= wrong
+    shift = math.sqrt(2) * statistics.NormalDist().inv_cdf(auroc) * correct
+    shown = dict.fromkeys((metric.name for metric in metrics), 0)
+    for seed in range(simulations):
+        common, *own = rng.standard_normal((3, n))
+        pair = (shift + math.sqrt(correlation) * common + math.sqrt(1 - correlation) * noise for noise in own)
+        baseline, candidate = (TopLabel(torch.from_numpy(one).sigmoid(), torch.from_numpy(correct)) for one in pair)
+        found = difference(baseline, candidate, metrics, resamples=300, seed=seed)
+        for name in shown:
+            shown[name] += found[name].is_significant
+    return {name: count / simulations for name, count in shown.items()}
+
+
 def coverage(setting: Setting, simulations: int, *, seed: int = 0) -> dict[str, tuple[float, float, float]]:
     """Shares of the intervals that hold the true value, lie above it, and lie below it, by metric."""
     rng = np.random.default_rng([seed, setting.n, round(1000 * setting.separation)])
@@ -152,6 +185,11 @@ def main() -> None:
         for twins in TWINS:
             sure, unsure, outside = differences_of_twins(*twins, simulations=600)
             print(f"{twins}: sure better {sure:.3f}, unsure better {unsure:.3f}, 0 outside {outside:.3f}", flush=True)
+        return
+    if sys.argv[1:] == ["ranks"]:
+        for ranks in RANKS:
+            shown = differences_of_ranks(*ranks, (AUROC(), AUPRError(), AURC(), AUGRC()), simulations=600)
+            print(f"{ranks}: {', '.join(f'{name} {share:.3f}' for name, share in shown.items())}", flush=True)
         return
     simulations = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     print(f"| setting | {' | '.join(metric.name for metric in METRICS)} |")

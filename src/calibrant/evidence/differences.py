@@ -28,8 +28,8 @@ from calibrant.evidence.estimates import (
     values_of,
 )
 from calibrant.evidence.intervals import FEWEST, LEVEL, acceleration, bootstrap_interval, paired_p, without_noise
-from calibrant.metrics import Metric
-from calibrant.metrics.base import check_metrics
+from calibrant.metrics import Metric, accuracy
+from calibrant.metrics.base import RankMetric, check_metrics
 from calibrant.metrics.states import BinStatistic, Ranked, RankedSamples, TopStatistic, full_predictions
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, as_risk, counted_samples
@@ -240,7 +240,8 @@ class PairedBootstrap:
             for metric in others:
                 of_groups = sums[metric.statistic]
                 values[metric.name] = torch.cat([metric.value(of_groups.reweighted(chunk)) for chunk in chunks])
-        return {m.name: Resampled.of(m, values[m.name].cpu(), estimates) for m in metrics}
+        few = rarer_outcome(samples.top)
+        return {m.name: Resampled.of(m, values[m.name].cpu(), estimates, few) for m in metrics}
 
     def differences(
         self, baseline: Mapping[str, "Resampled"], candidate: Mapping[str, "Resampled"]
@@ -259,11 +260,12 @@ class Resampled:
 
     values: Tensor  # (resamples + 1,), that of all samples first
     floor: float | None = 0.0  # of a calibration error, the mean error of a calibrated model; None: unknown
+    few: float = math.inf  # of a rank metric, right or wrong samples, whichever are fewer
 
     @classmethod
-    def of(cls, metric: Metric, values: Tensor, estimates: Mapping[str, Estimate]) -> "Resampled":
+    def of(cls, metric: Metric, values: Tensor, estimates: Mapping[str, Estimate], few: float) -> "Resampled":
         if metric.family != "calibration" or metric.may_be_negative:
-            return cls(values)
+            return cls(values, few=few if isinstance(metric, RankMetric) else math.inf)
         known = estimates.get(metric.name) if metric.noise != "subtracted" else None
         return cls(values, known and known.floor)
 
@@ -271,7 +273,7 @@ class Resampled:
     def mean(cls, runs: "Sequence[Resampled]") -> "Resampled":
         floors = [run.floor for run in runs if run.floor is not None]
         floor = sum(floors) / len(floors) if len(floors) == len(runs) else None
-        return cls(torch.stack([run.values for run in runs]).mean(0), floor)
+        return cls(torch.stack([run.values for run in runs]).mean(0), floor, min(run.few for run in runs))
 
     @property
     def value(self) -> float:
@@ -288,20 +290,29 @@ def errors_with_floor(metrics: Iterable[Metric]) -> list[Metric]:
     return [metric for metric in metrics if metric.family == "calibration" and metric.noise != "subtracted"]
 
 
+def rarer_outcome(top: TopLabel) -> float:
+    """Return how many samples are right or wrong, whichever are fewer, of equal weight and independent."""
+    share = float(accuracy(top))
+    return top.independent_size * min(share, 1 - share)
+
+
 def paired_difference(metric: Metric, baseline: Resampled, candidate: Resampled, *, size: float) -> Difference:
     """Return candidate minus baseline, not corrected, from the same resamples of ``size`` samples, or groups, for both.
 
-    The interval of positive gaps holds those of both ways to take out noise; that of the largest gap is unknown.
+    The interval of positive gaps holds those of both ways to take out noise; that of the largest gap is unknown. Ranks
+    of right among wrong samples are known as if there were only those of the rarer kind.
     """
+    few = min(baseline.few, candidate.few)
     value, drawn = candidate.value - baseline.value, candidate.without_noise[1] - baseline.without_noise[1]
     rounding = _ROUNDING * max(abs(baseline.value), abs(candidate.value))  # of weights, summed in another order
     value, drawn = value * (abs(value) > rounding), drawn[~drawn.isnan()]
     drawn = drawn * (drawn.abs() > rounding)
     low, high, p = math.nan, math.nan, math.nan
     # Draws that are all the same, up to rounding, but not zero, show nothing about noise.
-    is_known = drawn.numel() and size >= FEWEST and (not drawn.any() or float(drawn.std()) > 1e-9 * abs(value))
+    spreads = few >= 2 and drawn.numel() > 0 and float(drawn.std()) > 1e-9 * abs(value)
+    is_known = drawn.numel() and size >= FEWEST and (spreads or not drawn.any())
     if is_known and metric.noise != "largest":
-        draws = [drawn]
+        draws, size = [drawn], min(size, few)
         if metric.noise == "positive":
             pair = (candidate, baseline)
             draws.append(torch.sub(*(without_noise(r.value, r.values[1:], r.floor, one_sided=True)[1] for r in pair)))

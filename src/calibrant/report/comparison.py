@@ -484,7 +484,7 @@ def separation_words(method: MethodResult) -> list[str]:
     if math.isnan(value := method.metrics["auroc"].value):  # every prediction is right, or every one is wrong
         return []
     change = method.differences[UNCALIBRATED]["auroc"] if UNCALIBRATED in method.differences else None
-    if change is None or math.isnan(change.value):
+    if change is None or math.isnan(change.low):
         return [f"Confidence separates right from wrong with an AUROC of {value:.4f}."]
     bounds = page.bounds_text(change.low, change.high, joined="to")
     differ = ", whose predictions differ" if method.changed > 0.01 else ""  # so other samples are right

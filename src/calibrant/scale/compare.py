@@ -323,11 +323,13 @@ def _resampled(
         if metric not in top:
             values = [metric.value(groups[metric.statistic].reweighted(chunk)) for chunk in class_draws.split(16)]
             drawn[metric.name] = torch.cat(values)
-    states, resampled = state.states(), dict[str, Resampled]()
+    states, resampled, (accuracy, n) = state.states(), dict[str, Resampled](), _accuracy(state)
     for metric in metrics:
         # Levels are coarser than what the values are read off: draws are moved by as much as theirs differs.
         numbers, exact = drawn[metric.name], float(metric.value(states[metric.statistic]))
-        resampled[metric.name] = Resampled.of(metric, numbers + (exact - numbers[0]), estimates)
+        resampled[metric.name] = Resampled.of(
+            metric, numbers + (exact - numbers[0]), estimates, n * min(accuracy, 1 - accuracy)
+        )
     return resampled
 
 

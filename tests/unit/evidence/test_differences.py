@@ -13,7 +13,7 @@ from calibrant.evidence import Difference, PairedBootstrap, difference, smallest
 from calibrant.evidence.intervals import p_value, paired_p, without_noise
 from calibrant.metrics import AUROC, ECE, MCE, NLL, OE, Accuracy
 from calibrant.metrics.states import TopStatistic
-from calibrant.predictions import Predictions
+from calibrant.predictions import Predictions, TopLabel
 from calibrant.testing import overconfident
 
 
@@ -32,6 +32,33 @@ def test_beyond_the_draws_the_tail_of_student_s_t_tells(mean):
     drawn = draws(mean)
     expected = 2 * stats.t.sf(abs(float(drawn.mean())) / float(drawn.std()) * math.sqrt(255 / 256), 255)
     assert paired_p(drawn, 256) == pytest.approx(expected)
+
+
+def ranked_pair(wrong, n=1000):
+    generator = torch.Generator().manual_seed(wrong)
+    correct = torch.arange(n) >= wrong
+    log_odds = 1.5 * correct + torch.randn(2, n, generator=generator, dtype=torch.float64)
+    return [TopLabel(one.sigmoid(), correct) for one in log_odds]
+
+
+def test_ranks_of_few_wrong_samples_are_known_as_if_there_were_no_others():
+    sets = ranked_pair(wrong=20)
+    bootstrap = PairedBootstrap(sets[0], [AUROC(), Accuracy()])
+    first, second = (bootstrap.values(one)["auroc"] for one in sets)
+    assert first.few == pytest.approx(20)
+    found = bootstrap.difference(AUROC(), first, second)
+    drawn = second.values[1:] - first.values[1:]
+    middle, factor = drawn.mean(), math.sqrt(20 / 19) * stats.t.ppf(0.975, 19) / stats.norm.ppf(0.975)
+    expected = torch.quantile(middle + factor * (drawn - middle), drawn.new_tensor([0.025, 0.975]))
+    assert (found.low, found.high) == pytest.approx(tuple(expected.tolist()))
+    assert bootstrap.values(sets[0])["accuracy"].few == math.inf
+
+
+def test_the_ranks_of_one_wrong_sample_say_nothing_about_noise():
+    found = difference(*ranked_pair(wrong=1), [AUROC()])["auroc"]
+    assert math.isfinite(found.value)
+    assert math.isnan(found.low)
+    assert math.isnan(found.p)
 
 
 @pytest.mark.parametrize(("n", "chance"), [(20, 0.8), (50, 0.99), (300, 0.95)])
