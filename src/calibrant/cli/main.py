@@ -4,6 +4,7 @@ import gc
 import os
 import shlex
 import shutil
+import signal
 import sys
 import textwrap
 import warnings
@@ -64,17 +65,25 @@ def options(
 
 
 def _with_torch_imported(command: Callable[..., object]) -> Callable[..., None]:
-    """Return the command with torch imported first, without garbage collection, which takes longer than short work."""
+    """Return the command with torch imported first, without garbage collection, which takes longer than short work.
+
+    Ctrl-C waits for the import: torch goes on without what was interrupted, and fails elsewhere.
+    """
 
     @wraps(command)
     def run_command(**options: object) -> None:
         if "torch" not in sys.modules:
             gc.disable()
+            interrupts = list[int]()
+            handler = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
             try:
                 import torch  # noqa: F401
             finally:
                 gc.freeze()
                 gc.enable()
+                signal.signal(signal.SIGINT, handler)
+            if interrupts:
+                raise KeyboardInterrupt
         command(**options)
 
     return run_command

@@ -251,6 +251,24 @@ def test_a_small_file_is_read_on_one_thread_and_others_keep_theirs(calibrant, fi
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a signal to itself ends a process there")
+def test_ctrl_c_while_torch_is_imported_waits_for_the_import(tmp_path):
+    # As torch does, whose import of NumPy continues without what was interrupted.
+    fake = """
+import os, signal, time
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.2)
+except KeyboardInterrupt:
+    raise AttributeError("half a module") from None
+"""
+    (tmp_path / "torch.py").write_text(fake)
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    command = [sys.executable, "-m", "calibrant", "evaluate", "test.csv"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "calibrant: interrupted; no partial files were left.\n")
+
+
 def test_help_is_quick_and_loads_no_torch():
     code = "import sys, calibrant.cli.main; print([m for m in ('torch', 'numpy', 'rich.table') if m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
