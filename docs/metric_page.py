@@ -32,9 +32,10 @@ classes than samples to fill them, as SCE of 100 classes and 2,000 samples, it d
 samples (`auroc`, `aurc`, ...) have an interval from the influence of every
 sample instead, on the log-odds scale, because resampling a few errors underestimates their uncertainty: with 50 errors
 in 1,000 samples it covers the truth in at least 93 % of cases. Those of skewed means, as log-losses and Brier scores,
-and of differences in them, are bias-corrected and accelerated (Efron, 1987). **Noise floor**: the mean value for
-perfectly calibrated models with the same confidences, by redrawing the labels from the predicted probabilities. **p**:
-the share of those whose value is at least as large.
+and of differences in them, are bias-corrected and accelerated (Efron, 1987); differences of ranks have the spread of
+Student's t for the right or wrong samples, whichever are fewer. **Noise floor**: the mean value for perfectly
+calibrated models with the same confidences, by redrawing the labels from the predicted probabilities. **p**: the share
+of those whose value is at least as large.
 
 Which to use? **Select** models and calibrators by a proper score (`nll` or `brier`): a method that destroys information
 can still have a low calibration error. **Report** `ece` with its floor, because readers know it; `smece` or

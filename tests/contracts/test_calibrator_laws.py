@@ -505,11 +505,8 @@ class TestWeights:
             warnings.simplefilter("ignore", CalibrantWarning)
             return calibrator.fit(Predictions(samples.logits, samples.labels, **changes))(samples.logits).log_softmax(1)
 
-    # Methods that fit many maps are tried on five classes: for two they fit the same ones.
-    @pytest.mark.parametrize(("calibrator", "k"), [
-        pytest.param(calibrator, k, id=f"{calibrator.name}-{k}")
-        for calibrator in ALL for k in (2, 5) if k == 5 or calibrator.name not in SLOW
-    ])  # fmt: skip
+    @each_size
+    @each_calibrator
     def test_only_their_ratios_matter_and_a_weight_of_zero_counts_nothing(self, calibrator, k):
         samples = overconfident(300, k)
         weights = torch.arange(300).double() % 3 + 1
