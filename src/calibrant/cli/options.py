@@ -298,8 +298,7 @@ class ReportOptions:
         elif self.json is not None:
             written.append(write(page, self.json, form="json"))
         if self.markdown is not None:
-            kept = [(figure, figure.path) for figure in figures if figure.path is not None]
-            linked = [replace(one, path=_relative(path, self.markdown.parent)) for one, path in kept]
+            linked = [replace(one, path=_beside(self.markdown, one.path)) for one in figures if one.path is not None]
             written.append(write(replace(page, figures=tuple(linked)), self.markdown, form="markdown"))
         if self.latex is not None:
             written.append(write(page, self.latex, form="latex"))
@@ -317,9 +316,9 @@ class ReportOptions:
         return written
 
 
-def _relative(path: PurePath, folder: Path) -> Path:
+def _beside(page: Path, path: PurePath) -> Path:
     try:
-        return Path(os.path.relpath(path, folder))
+        return Path(os.path.relpath(path, page.parent))
     except ValueError:  # two drives of Windows
         return Path(path).absolute()
 

@@ -28,7 +28,7 @@ from calibrant.evidence.estimates import (
     values_of,
 )
 from calibrant.evidence.intervals import FEWEST, LEVEL, acceleration, bootstrap_interval, paired_p, without_noise
-from calibrant.metrics import Metric, accuracy
+from calibrant.metrics import Metric
 from calibrant.metrics.base import RankMetric, check_metrics
 from calibrant.metrics.states import BinStatistic, Ranked, RankedSamples, TopStatistic, full_predictions
 from calibrant.numerics.binning import sums_by
@@ -292,8 +292,7 @@ def errors_with_floor(metrics: Iterable[Metric]) -> list[Metric]:
 
 def rarer_outcome(top: TopLabel) -> float:
     """Return how many samples are right or wrong, whichever are fewer, of equal weight and independent."""
-    share = float(accuracy(top))
-    return top.independent_size * min(share, 1 - share)
+    return top.independent_size * min(top.accuracy, 1 - top.accuracy)
 
 
 def paired_difference(metric: Metric, baseline: Resampled, candidate: Resampled, *, size: float) -> Difference:
