@@ -63,8 +63,9 @@ MULTI_LABEL: tuple[str | Argument, ...] = (
 class CalibrantError(Exception):
     """Base class of all errors that this library raises on purpose.
 
-    The message is in one piece, or in several with arguments and rows among them; ``argument`` names the one that the
-    error is about, by default the first in the message.
+    Args:
+        parts: The message, in one piece or in several with arguments and rows among them.
+        argument: Name of the argument that the error is about; by default that of the first in the message.
     """
 
     def __init__(self, *parts: "str | Argument | Row", argument: str | None = None) -> None:

@@ -42,7 +42,7 @@ def assert_calibrated(
     seed: int = 0,
     **arrays: Unpack[Arrays],
 ) -> Evaluation:
-    """Return the evaluation of predictions; if they are not calibrated, raise an AssertionError with the evidence.
+    """Raise an AssertionError, with the evidence in its message, if predictions are not calibrated.
 
     Without conditions they are not if a calibration error is beyond noise (``ece`` or ``smece``, p at most .025) and
     ``ece`` is at least 1 %: few samples pass easily. Conditions are those of ``calibrant evaluate``. Of two classes the
@@ -58,6 +58,9 @@ def assert_calibrated(
         resamples: Bootstrap resamples for intervals and noise floors.
         seed: Random seed of the resampling.
         arrays: The predictions as arrays by keyword: ``assert_calibrated(probs=p, labels=y)``.
+
+    Returns:
+        The evaluation.
 
     Example:
         >>> _ = assert_calibrated(confidence=[0.8] * 100, correct=[True] * 80 + [False] * 20)

@@ -51,8 +51,6 @@ class CandidateSet(NamedTuple):
 def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
     """Return the methods that ``auto`` chooses from, each the best on some data; the default one; its partners.
 
-    They depend on the numbers of calibration samples and of classes, and on how many classes are absent from them.
-
     First the structured family, in which each method equals the one before it as long as the samples do not show more,
     then the alternatives. The penalties of the default one let the samples decide how much is learned. Its partner is
     Dirichlet calibration, the same kind of map with penalties that are searched.
@@ -63,6 +61,11 @@ def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
 
     If a class has no samples, only methods without parameters for single classes are left: the others would learn that
     the class never occurs, and no held-out sample shows the harm.
+
+    Args:
+        n: Number of calibration samples.
+        k: Number of classes.
+        absent: Number of classes without samples.
 
     Example:
         >>> [method.name for method in candidate_set(5000, 2).candidates]
@@ -132,6 +135,9 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
         score: "nll", the log-loss, or "brier", which weighs confident errors less.
         folds: Number of folds.
         seed: Random seed of the fold assignment.
+
+    Raises:
+        FitError: If there are fewer than two samples per fold.
     """
 
     candidates: tuple[Calibrator, ...] | None = None

@@ -160,7 +160,11 @@ def venn_abers_interval(calibration: Predictions, predictions: Predictions) -> V
     """Return the pair that :class:`VennAbers` merges: far apart where calibration samples are few.
 
     If samples are exchangeable, one of the two is calibrated exactly, whatever the data; which one is unknown. With
-    uneven weights it is so only nearly. Labels of the ``predictions`` are not used.
+    uneven weights it is so only nearly.
+
+    Args:
+        calibration: Held-out samples.
+        predictions: Samples to compute the pair for; their labels are not used.
     """
     for given in (calibration, predictions):
         check_predictions(given, "venn_abers_interval")

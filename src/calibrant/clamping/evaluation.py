@@ -36,8 +36,14 @@ class NetworkPredictions:
     """Predictions of a network for the same samples at several δ, in full precision and on the CPU.
 
     The logits of δ = 0 are kept. A few samples are tried at the beginning, so that a test set that does not fit the
-    network is found before a long fit. The data are as ``NeuralClamping.fit`` takes them, and the network is restored
-    afterwards. Where the space clips, x + δ is clipped, but not where δ is 0.
+    network is found before a long fit.
+
+    Args:
+        model: Network from inputs to logits; it is restored afterwards.
+        data: As ``NeuralClamping.fit`` takes them.
+        space: Range of the inputs; if it clips, x + δ is clipped, but not where δ is 0.
+        batch_size: Samples per batch; None for the data's default.
+        class_names: One per class, for the predictions.
     """
 
     def __init__(
@@ -176,9 +182,18 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
 ) -> ClampingEvaluation:
     """Compare a clamped network with the network itself, by the same resamples of the same test samples.
 
-    All comparisons were planned, so no p-value is corrected. ``before`` and ``after`` are the network's own and the
-    clamped network's predictions for the test samples; ``calibration`` and ``calibration_after`` are those for the
-    samples of the fit, the latter if it needs a refit. The ``head`` is temperature scaling unless given.
+    All comparisons were planned, so no p-value is corrected.
+
+    Args:
+        clamped: A fitted clamped network, with its summary.
+        calibration: The network's own predictions for the samples it was fitted on.
+        before: The network's own predictions for the test samples.
+        after: The clamped network's predictions for the test samples.
+        calibration_after: The clamped network's predictions for the samples it was fitted on, if it needs a refit.
+        head: The method of the head; temperature scaling unless given.
+        n_bins: Number of bins of the binned calibration errors.
+        resamples: Number of bootstrap draws of intervals and tests.
+        seed: Random seed; the same seed gives the same numbers.
     """
     summary, head = _summary(clamped), head or TemperatureScaling()
     cautions = check_held_out(calibration, before)

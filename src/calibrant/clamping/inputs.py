@@ -247,7 +247,11 @@ class PerChannel:
 @final
 @dataclass(frozen=True)
 class LowFrequencies:
-    """Learn the lowest frequencies of each channel of an image, as in a cosine transform: 4 a side are 16 numbers."""
+    """Learn the lowest frequencies of each channel of an image, as in a cosine transform.
+
+    Args:
+        size: Number of frequencies along each side: 4 gives 16 numbers per channel.
+    """
 
     size: AtLeastOne = 4
 

@@ -266,8 +266,11 @@ _SHOWN = 19  # characters of a fingerprint
 def save_clamped(clamped: ClampedModel, path: str | os.PathLike[str], *, with_weights: bool = False) -> None:
     """Write a clamped model to a ``.safetensors`` file that :func:`load_clamped` reads; whole or not at all.
 
-    The folder must exist, and a file there is replaced. Without the network's own weights the file is as small as an
-    input, and fits only a network with exactly these weights.
+    Args:
+        clamped: A fitted clamped model.
+        path: Path of the file; the folder must exist, and a file there is replaced.
+        with_weights: Whether to store the network's own weights, too. Without them the file is as small as an input,
+            and fits only a network with exactly these weights.
     """
     _CONTAINER.check_path(path)
     if not isinstance(clamped, ClampedModel):

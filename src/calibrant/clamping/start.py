@@ -81,8 +81,10 @@ class ZeroStart(Start):
 class RandomStart(Start):
     """Draw every entry of δ uniformly from -scale to scale, as in the paper's experiments.
 
-    The scale is in units of the network's inputs. The paper does not state it; its authors' toolkit takes 0.01, and
-    0.001 in the demonstration.
+    The paper does not state its scale; its authors' toolkit takes 0.01, and 0.001 in the demonstration.
+
+    Args:
+        scale: Half width of the distribution, in units of the network's inputs.
     """
 
     name: ClassVar[str] = "random"
@@ -172,12 +174,16 @@ def entropy_gradient(
     """Return how the entropy of the predictions changes with one δ added to every input, at δ = 0; in one pass.
 
     It is a derivative at a point: it gives a direction, and the size of a gain only for steps so small that the network
-    is linear over them. The network runs in evaluation mode with frozen parameters, and is restored afterwards. The
-    data are as :meth:`Start.delta` takes them.
+    is linear over them. The network runs in evaluation mode with frozen parameters, and is restored afterwards.
 
-    ``quantile`` is the share of the samples, at most 0.5, that may lie beyond ``low_quantile`` and beyond
-    ``high_quantile``, entry by entry. For many samples it is estimated from 2,000 drawn at random (fewer where these
-    hold more than 2^27 numbers): a quantile of 0.01 is then truly one of 0.008 to 0.012 or so.
+    Args:
+        model: Network from inputs to logits.
+        data: As :meth:`Start.delta` takes them.
+        temperature: T, above 0.
+        quantile: Fraction of the samples, at most 0.5, that may lie beyond ``low_quantile`` and beyond
+            ``high_quantile``, entry by entry. For many samples it is estimated from 2,000 drawn at random (fewer where
+            these hold more than 2^27 numbers): a quantile of 0.01 is then truly one of 0.008 to 0.012 or so.
+        seed: Random seed of that draw.
     """
     check_positive(temperature, "temperature")
     check_real_number(quantile, "quantile", least=0, most=0.5)

@@ -36,8 +36,11 @@ _CONTAINER = Container("calibrant.confidence", 3, "a confidence", "Make one with
 def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None:
     """Write what ConfidNet or TrustScore fitted to a ``.safetensors`` file, atomically.
 
-    The classifier itself is not in it, only a fingerprint; a fine-tuned copy of its encoder is. The folder must exist,
-    and an existing file is replaced.
+    The classifier itself is not in it, only a fingerprint; a fine-tuned copy of its encoder is.
+
+    Args:
+        fitted: A head, one with its classifier, or a trust score.
+        path: File to write; the folder must exist, and an existing file is replaced.
     """
     _CONTAINER.check_path(path)
     if not isinstance(fitted, FeatureConfidence | LearnedConfidence):

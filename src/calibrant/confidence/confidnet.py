@@ -229,9 +229,12 @@ class ConfidNet:
     def fit_features(
         self, predictions: Predictions, features: object, *, progress: Progress | None = None
     ) -> ConfidenceHead:
-        """Fit the head alone on features of the same samples, (n, d): the activations before the last layer.
+        """Fit the head alone, on the device of the features; without a network nothing can be fine-tuned.
 
-        It is fitted on their device; without a network nothing can be fine-tuned.
+        Args:
+            predictions: Predictions of the classifier.
+            features: Features of the same samples, (n, d): the activations before the last layer.
+            progress: Called after every epoch, as by :meth:`fit`.
         """
         if self.fine_tune_epochs:
             raise InputError("fine_tune_epochs must be 0 where there is no network; use fit(model, data).")

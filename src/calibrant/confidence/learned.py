@@ -224,7 +224,9 @@ class LearnedConfidence(nn.Module):
     def top_label(self, data: object, *, batch_size: int = 512) -> TopLabel:
         """Return the classifier's predictions for labelled inputs with the learned confidence, in evaluation mode.
 
-        ``data`` are ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``, which has its own batch size.
+        Args:
+            data: ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``.
+            batch_size: Samples at a time; a loader has its own.
         """
         batches = _outputs(self, self.model, data, batch_size)
         parts = [(batch, Predictions.from_logits(logits, labels).correct) for (logits, batch), labels in batches]
@@ -335,8 +337,13 @@ def compare_confidences(
 ) -> tuple[ConfidenceComparison, dict[str, TopLabel]]:
     """Evaluate confidences of a network on samples that were used for nothing else, and return their top labels too.
 
-    The confidences are what ``ConfidNet.fit`` or ``TrustScore.fit_network`` made of it, by name; the bootstrap draws
-    are the same for all. ``progress`` is called with the name of each stage as it begins.
+    Args:
+        model: The network.
+        confidences: What ``ConfidNet.fit`` or ``TrustScore.fit_network`` made of it, by name.
+        data: ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``.
+        resamples: Bootstrap draws, the same for all confidences.
+        seed: Random seed of the draws.
+        progress: Called with the name of each stage as it begins.
 
     Example:
         >>> from calibrant.confidence import TrustScore

@@ -249,7 +249,7 @@ _HALF = 0.5 + 1e-4
 
 
 def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0, first_row: int = 0, peak: int = 255) -> Tensor:
-    """Return corrupted copies of images, on their device, to test a network under a synthetic shift.
+    """Corrupt images, to test a network under a synthetic shift.
 
     An image gives the same result in every batch: random numbers depend on the corruption, the seed and the image's
     number. Severities are ordered, but severity 3 of one corruption is not as bad as severity 3 of another, and their
@@ -262,6 +262,9 @@ def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0, first_ro
         seed: Random seed.
         first_row: Number of the first image, where a data set is given in parts.
         peak: Value of a white pixel: 255, or that of the data set's ``PixelScale``.
+
+    Returns:
+        New images, (n, c, h, w) uint8, on the device of those given.
 
     Example:
         >>> corrupt(torch.full((1, 1, 1, 4), 100, dtype=torch.uint8), "gaussian_noise", severity=2).tolist()

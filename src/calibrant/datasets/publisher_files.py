@@ -69,8 +69,14 @@ def download(reader: DatasetReader, folder: Path) -> list[Path]:
     """Download the files of a data set into a folder, check them, and unpack those that must be.
 
     A file that is there and whole is not downloaded again. A new one gets its name only when its digest is right, so a
-    broken connection leaves nothing that looks like data. Returned are the files, in the order of ``reader.remote``;
-    none for data shipped with the package.
+    broken connection leaves nothing that looks like data.
+
+    Returns:
+        The files, in the order of ``reader.remote``; none for data shipped with the package.
+
+    Raises:
+        InputError: If pooch is not installed, or the data set has no stable address, or no part of it was chosen.
+        FileError: If a file cannot be downloaded, or is not the published one.
     """
     folder = Path(folder)
     if reader.is_embedded:

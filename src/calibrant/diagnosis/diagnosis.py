@@ -109,6 +109,10 @@ def diagnose(  # noqa: PLR0913  # one option each
         sets: Shifted sets to evaluate the networks and their maps on.
         device: Where the networks run on those; None is the CPU.
         progress: Called with the current step, how much of it is done, and how much there is.
+
+    Raises:
+        UnknownNameError: If there is no such baseline.
+        InputError: If an option is out of range, or a shifted set does not suit the networks.
     """
     check_at_least(draws, 0, "draws")
     n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)

@@ -161,8 +161,10 @@ def evaluate_candidates(
 ) -> Evaluated:
     """Fit every map once for every run, and evaluate the test samples before and after.
 
-    A temperature must be among the maps. ``progress`` is called with the folder of each run, how many are done, and how
-    many there are.
+    ``progress`` is called with the folder of each run, how many are done, and how many there are.
+
+    Raises:
+        InputError: If there is no temperature among the maps, or two of the same name.
     """
     check_bins(n_bins)
     check_maps(maps, "maps")

@@ -47,7 +47,7 @@ def save_run(
     seed: int = 0,
     options: Mapping[str, bool | int | float | str | None] | None = None,
 ) -> Path:
-    """Write a run of your own training loop into a folder, for ``calibrant diagnose``, and return the folder.
+    """Write a run of your own training loop into a folder, for ``calibrant diagnose``.
 
     Args:
         folder: Folder of this run; it is made. ``calibrant diagnose`` reads it, or the folder that holds several.
@@ -56,6 +56,9 @@ def save_run(
         test: Predictions for others, the same samples, and weights, in every run.
         seed: Random seed of the training.
         options: Other options of the training, by name.
+
+    Returns:
+        The folder.
 
     Example:
         >>> import tempfile, torch

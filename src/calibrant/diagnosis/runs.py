@@ -111,13 +111,17 @@ class DiagnosedRun:
 def read_runs(
     paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str], options: LoadOptions | None = None
 ) -> tuple[DiagnosedRun, ...]:
-    """Read the runs of these folders and tables, in their order: finished ones of the same classes and test samples.
+    """Read the runs of these folders and tables, in their order.
 
     Args:
         paths: Folders that ``calibrant train`` or :func:`save_run` wrote, and tables of runs of other training loops;
             or one of them.
         options: Options of :func:`~calibrant.files.load` for the files of other training loops, such as the name of
             their weights.
+
+    Raises:
+        FileError: If one is neither a table nor the folder of a finished run, or has no calibration samples.
+        InputError: If there is none, one is named twice, or they do not have the same classes and test samples.
     """
     paths = [paths] if isinstance(paths, str | os.PathLike) else paths
     if not paths:
@@ -399,7 +403,11 @@ def grouped(runs: Sequence[DiagnosedRun]) -> tuple[Candidate, ...]:
 
 
 def baseline_of(candidates: Sequence[Candidate], name: str | None = None) -> Candidate:
-    """Return the candidate to compare with: the one named, which must exist; plain cross-entropy; or the first."""
+    """Return the candidate that the others are compared with: the named one; else plain cross-entropy; else the first.
+
+    Raises:
+        UnknownNameError: If there is none of that name.
+    """
     if name is not None:
         check_known(name, [candidate.name for candidate in candidates], "a candidate")
         return next(candidate for candidate in candidates if candidate.name == name)

@@ -90,9 +90,16 @@ def _peak_of(run: DiagnosedRun) -> int:
 
 
 def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *, checked: bool = True) -> Dataset:
-    """Read the one data set of these runs, as training did; :func:`clean_samples` checks that it is the same.
+    """Read the data set of runs, as training did; :func:`clean_samples` checks that it is the same.
 
-    The ``folder`` of its files, or the one file, is None where the data come with the package.
+    Args:
+        runs: Runs of one data set.
+        folder: Folder of its files, or the one file; None where the data come with the package.
+        checked: Whether the files must be the published ones, to the byte.
+
+    Raises:
+        InputError: If the runs are of several data sets, or of one that has no reader.
+        FileError: If no folder is named, or its files are not those of the data set.
     """
     first = runs[0]
     for run in runs[1:]:
@@ -119,7 +126,11 @@ def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *
 
 
 def clean_samples(runs: Sequence[DiagnosedRun], dataset: Dataset) -> Samples:
-    """Return the images and labels that the runs were evaluated on, in their order; the data set must give the same."""
+    """Return the images and labels of a data set that the runs were evaluated on, in their order.
+
+    Raises:
+        InputError: If the inputs of a run are not images, or the data set does not give its samples.
+    """
     known: dict[tuple[str, int, str], Samples] = {}
     for run in runs:
         check_sees_images(run)
@@ -183,6 +194,11 @@ def corrupted_sets(
         names: Names of corruptions; None takes all.
         severities: Each 1 to 5.
         seed: Random seed of the corruptions.
+
+    Raises:
+        InputError: If inputs of a run are not images, the data set is not that of the runs, or an option is out of
+            range.
+        UnknownNameError: If there is no such corruption.
     """
     for severity in severities:
         check_at_least(severity, 1, "severity", most=MOST_SEVERE)
@@ -212,8 +228,17 @@ def stored_sets(
     """Return the set in a file; five where it holds five severities of the runs' own test samples, as in CIFAR-10-C.
 
     It is checked now, and read again when it is evaluated. Where the runs were calibrated on a part of the test samples
-    (``half-test``), a file made of all of them holds images that the maps were fitted on. ``path`` and ``layout`` are
-    as :func:`~calibrant.datasets.read_shifted` takes them; the name is that of the file unless given.
+    (``half-test``), a file made of all of them holds images that the maps were fitted on.
+
+    Args:
+        runs: From :func:`~calibrant.diagnosis.runs.read_runs`.
+        path: As :func:`~calibrant.datasets.read_shifted` takes it.
+        name: Name of the set; None takes that of the file.
+        layout: Where the channels stand, if the shape leaves it open.
+
+    Raises:
+        FileError: If a file is missing or damaged, or a label is none of the runs' classes.
+        InputError: If inputs of a run are not images, or are images of another size.
     """
     check_sees_images(runs[0])
     names, side = runs[0].settings.class_names, runs[0].settings.input_shape[-1]
@@ -401,7 +426,12 @@ def shift_panel(
     The device holds all networks, and one set at a time. Numbers on the clean samples are those that the runs saved: on
     another device than they were trained on, logits differ in their last digits, and these are in every change. A set
     without severities is compared with the baseline by resampling it. ``progress`` is called with the current step, how
-    many passes of a network over a set are done, and how many there are. A set that does not suit them is an error.
+    many passes of a network over a set are done, and how many there are.
+
+    Raises:
+        InputError: If there is no set, one is there twice, or one does not suit the networks.
+        UnknownNameError: If there is no such baseline.
+        FileError: If a run's weights cannot be read.
 
     Reference:
         Singh et al. (2021), Table 3 (natural shifts).

@@ -102,7 +102,12 @@ def reliability(
     """Compute how often the model is correct at each confidence.
 
     Bars under the diagonal are overconfidence. Read a bar together with its consistency band and its count, not by its
-    gap alone: bins of few samples stray far by chance. The ``ece`` in as many bins is bootstrapped here unless given.
+    gap alone: bins of few samples stray far by chance.
+
+    Args:
+        predictions: Logits and labels, or confidence and correctness.
+        n_bins: Number of equal-width bins.
+        ece: Estimate of the ECE with as many bins, if there is one already; otherwise it is bootstrapped here.
 
     Example:
         >>> diagram = reliability(TopLabel([0.9, 0.9, 0.9, 0.9], [True, True, True, False]))
@@ -184,8 +189,12 @@ class ClasswiseDiagram:
 def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: int = 12) -> ClasswiseDiagram:
     """Compute how often a sample is of a class when the model gives the class this probability.
 
-    The worst of many classes look bad by chance alone; the consistency bands show by how much. At ``most`` so many are
-    kept, the worst.
+    The worst of many classes look bad by chance alone; the consistency bands show by how much.
+
+    Args:
+        predictions: Logits and labels; confidence and correctness alone do not suffice.
+        n_bins: Number of equal-width bins of each class's probability.
+        most: How many classes to keep.
 
     Example:
         >>> predictions = Predictions.from_probs([[0.5, 0.5], [0.5, 0.5]], [0, 0], class_names=["cat", "dog"])
@@ -221,7 +230,14 @@ def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: i
 def slice_reliability(
     predictions: Predictions | TopLabel, names: Sequence[str], slices: Sequence[Tensor], *, n_bins: int = 15
 ) -> tuple[ClassReliability, ...]:
-    """Compute how often the model is correct at each confidence, for slices of the samples, bool (n,), with names."""
+    """Compute how often the model is correct at each confidence, for slices of the samples.
+
+    Args:
+        predictions: Logits and labels, or confidence and correctness.
+        names: Name of each slice.
+        slices: Samples of each slice, bool (n,).
+        n_bins: Number of equal-width bins.
+    """
 
     def panel(index: int, name: str, chosen: Tensor) -> ClassReliability:
         counted = counted_samples(predictions[chosen])
@@ -260,8 +276,13 @@ def bins_sweep(
 
     With more bins, gaps of opposite sign cancel less and noise adds more. An ECE inside the floor's range is no
     evidence against calibration. The floor redraws every sample as correct with the probability of its confidence
-    (consistency resampling); samples that share all their bins are redrawn together, as one binomial number. Numbers of
-    bins must rise.
+    (consistency resampling); samples that share all their bins are redrawn together, as one binomial number.
+
+    Args:
+        predictions: Logits and labels, or confidence and correctness.
+        n_bins: Numbers of bins, rising.
+        redraws: Redrawn data sets behind the floor.
+        seed: Random seed of the redraws.
 
     Example:
         >>> sweep = bins_sweep(TopLabel([0.9, 0.8, 0.7, 0.6], [True, False, True, False]), n_bins=[1, 10])

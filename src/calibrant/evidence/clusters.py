@@ -195,7 +195,11 @@ class Clusters:
     def draw_right(self, place: Tensor, size: int, times: int, rng: np.random.Generator) -> Tensor:
         """Draw the weight of right samples at each place, (times, size), were the confidences calibrated.
 
-        ``place`` is that of each sample, (n,).
+        Args:
+            place: Place of each sample, (n,).
+            size: Number of places.
+            times: Number of draws.
+            rng: Source of random numbers.
         """
         n = len(place)
         draws = times if n * times <= _DRAWN else max(_DRAWS_PER_BLOCK, min(times, _DRAWN // n))

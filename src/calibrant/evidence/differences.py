@@ -141,6 +141,16 @@ def difference(
     not corrected for the number of metrics. Where no sample changes, the interval is [0, 0]: exact for a map that keeps
     the predicted class; the accuracy of two models that agree on all of n samples may still differ by about 3/n.
 
+    Args:
+        baseline: Predictions to compare with.
+        candidate: Other predictions for the same samples.
+        metrics: Metrics to compare.
+        resamples: Bootstrap draws.
+        seed: Random seed of the draws.
+
+    Raises:
+        InputError: If the sets differ in length, in labels, or in kind.
+
     Example:
         >>> from calibrant.metrics import NLL
         >>> logits, labels = torch.randn(500, 3, generator=torch.manual_seed(0)), torch.zeros(500, dtype=torch.int64)
@@ -183,8 +193,12 @@ def report_differences(
 class PairedBootstrap:
     """Several sets of predictions for the same samples: each is resampled once, then compared with any other.
 
-    All sets have the ``samples`` of the first, in its order. ``of_risk`` are more metrics, of the probability of the
-    second of two classes.
+    Args:
+        samples: The first set; the others must have its samples in its order.
+        metrics: Metrics to compare.
+        of_risk: More of them, of the probability of the second of two classes.
+        resamples: Bootstrap draws, the same samples for every set.
+        seed: Random seed of the draws.
     """
 
     def __init__(

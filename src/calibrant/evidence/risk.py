@@ -83,11 +83,17 @@ class Risk:
 
 @with_devices_of_inputs
 def evaluate_risk(samples: Predictions | TopLabel, *, n_bins: int = 15, resamples: int = 1000, seed: int = 0) -> Risk:
-    """Compare the probability of the positive class with how often that class occurs; confidences are of being right.
+    """Compare the probability of the positive class with how often that class occurs.
 
     Differences and ratios have Student's t intervals, by cluster where samples are in some, and differences where a
     class is rare the width of Wilson's interval of its share; the curve is a logistic regression on a restricted cubic
     spline of the log-odds, with the intervals of :func:`calibration_line`.
+
+    Args:
+        samples: Logits or probabilities of two classes with labels; or confidences, as risks of being right.
+        n_bins: Number of equal-width bins of the calibration error.
+        resamples: Number of bootstrap draws.
+        seed: Random seed.
 
     Example:
         >>> p = torch.linspace(0.05, 0.95, 19).repeat_interleave(100)

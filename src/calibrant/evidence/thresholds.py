@@ -62,8 +62,12 @@ def operating_points(
     add theirs to that of the one before if all tests between were passed (Wiens, 2003, A Fixed Sequence Bonferroni
     Procedure). Samples, or clusters of them, must be independent, and drawn as those that the threshold is used for; a
     cluster counts as one trial. With weights, or clusters of several sizes, tests are approximate, by the variance of
-    the weighted share if one more sample were wrong, a heavy one. Where entries are cells, they stand for confidences
-    between ``edges``, lowest and highest, (m,) each.
+    the weighted share if one more sample were wrong, a heavy one.
+
+    Args:
+        ranked: Samples by confidence.
+        error_rates: Largest shares of wrong predictions among those accepted, between 0 and 1.
+        edges: Lowest and highest confidence that entries stand for, (m,), where they are cells; None: exact ones.
 
     Example:
         >>> top = TopLabel([0.9] * 80 + [0.6] * 20, [True] * 79 + [False] * 11 + [True] * 10)

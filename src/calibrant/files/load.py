@@ -401,8 +401,12 @@ def load_features(path: str | os.PathLike[str], *, name: str = "features", rows:
 
     Args:
         path: A ``.npz`` or ``.safetensors`` file.
-        name: Name of the array in the file, (n, d), finite, whose number type is kept.
+        name: Name of the array in the file, (n, d), whose number type is kept.
         rows: Expected number of rows, ``len(predictions)``; not checked unless given.
+
+    Raises:
+        FileError: If the file cannot be read, or the array is not a matrix of finite numbers with so many rows.
+        UnknownNameError: If there is no array of that name.
     """
     file = existing_file(path, holding="features")
     suffix = file.suffix.lower()

@@ -114,10 +114,13 @@ class SampleDependentFocalLoss(RowLoss, name="flsd", title="Focal loss with γ b
 def focal_gamma(probability: float) -> float:
     """Return the γ above which samples at least this probable have a smaller gradient than under the cross-entropy.
 
-    Below the probability of the true class, between 0 and 1, the focal loss pushes harder than the cross-entropy, above
-    it less. From 1/2 on every γ does that, and the result is 0.
+    Below the probability the focal loss pushes harder than the cross-entropy, above it less. From 1/2 on every γ does
+    that, and the result is 0.
 
     Formula: the largest γ with (1 - p)^γ - γ p (1 - p)^(γ-1) log p = 1
+
+    Args:
+        probability: Probability of the true class, between 0 and 1, without these.
 
     Example:
         >>> [round(focal_gamma(p), 2) for p in (0.2, 0.25, 0.5)]

@@ -103,9 +103,13 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
         return weight.new_zeros(())
 
     def forward(self, features: Tensor, logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
-        """Return the loss of a batch of training samples, a single number, for the last layer's weight, (k, d).
+        """Return the loss of a batch of training samples, a single number.
 
-        They have features (n, d), logits (n, k) and labels (n,), whose range is checked on the CPU only.
+        Args:
+            features: Shape (n, d).
+            logits: Shape (n, k), the output of the last layer.
+            labels: Shape (n,), whole numbers; their range is checked on the CPU only.
+            weight: Weights of the last layer, (k, d).
         """
         self.check_built(features)
         if features.shape[:1] != logits.shape[:1]:

@@ -286,8 +286,12 @@ def calibration_refinement(
     of what recalibration can; it is negative where a temperature does not help, or was fitted on too few samples. Its
     interval is one for what the best temperature by log-loss would remove: the upper end is the highest of those at the
     fitted ones and at both ends of the 95 % interval of the best (White, 1982, Econometrica 50). Given probabilities
-    with zeros are mixed with a share of the uniform distribution first, as temperature scaling does. There must be two
-    samples a fold.
+    with zeros are mixed with a share of the uniform distribution first, as temperature scaling does.
+
+    Args:
+        predictions: At least two samples per fold.
+        folds: Number of folds.
+        seed: Random seed of the fold assignment.
 
     Reference: Berta et al. (2025), Rethinking Early Stopping: Refine, Then Calibrate, arXiv:2501.19195.
     """

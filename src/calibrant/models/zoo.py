@@ -179,6 +179,10 @@ def own_names(network: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Te
     ``VisionTransformer`` is timm's ``vit_small_patch16_224``, an ``MLPMixer`` timm's ``mixer_b16_224`` (or of other
     sizes). Weights with other names are returned as they are: loading them says which are missing or unknown.
 
+    Args:
+        network: Any; other networks know no published names.
+        weights: A state dict.
+
     Example:
         >>> network = ResNet(depth=18, imagenet_stem=True)
         >>> published = {"fc.bias": network.head.bias, "layer2.0.bn1.bias": network.head.bias}

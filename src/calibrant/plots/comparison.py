@@ -43,10 +43,18 @@ class Panel(NamedTuple):
 def comparison_figures(
     comparison: Comparison, test: Predictions, *, n_bins: int = 15, theme: ThemeName = "light", name: str = ""
 ) -> dict[str, Figure]:
-    """Draw all figures of a comparison on these test samples, by name; ``n_bins`` are for the reliability diagram.
+    """Draw all figures of a comparison.
 
-    They are comparison, and before_and_after the recommended method (or else the best); of two classes also risk and
-    decisions before and after it.
+    Args:
+        comparison: Methods fitted on other samples and evaluated on these.
+        test: The samples they were evaluated on.
+        n_bins: Number of equal-width bins of the reliability diagram.
+        theme: "light" or "dark".
+        name: Name of the data, such as their file, for the titles.
+
+    Returns:
+        Figures by name: comparison, and before_and_after the recommended method (or else the best); of two classes
+        also risk and decisions before and after it.
     """
     drawn = {"comparison": plot_comparison(comparison, name=name, theme=theme)}
     shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best

@@ -46,10 +46,7 @@ def figures(
     risk: Risk | None = None,
     error_rate: float | None = None,
 ) -> dict[str, Figure]:
-    """Draw all figures of these predictions, by name.
-
-    They are risk and decisions (only of two classes), reliability, classwise (only from :class:`Predictions`), density,
-    risk_coverage and bins_sweep.
+    """Draw all figures of these predictions.
 
     Args:
         predictions: Logits and labels, or confidence and correctness; the figure by class needs the former.
@@ -60,6 +57,10 @@ def figures(
         ece: Estimate of the ECE with as many bins, if it is known already; two classes have that of ``risk``.
         risk: The risk of the positive class of two, if it is known already.
         error_rate: Error rate to mark in the figure of risk and coverage; None: a round one.
+
+    Returns:
+        Figures by name: risk and decisions (only of two classes), reliability, classwise (only from
+        :class:`Predictions`), density, risk_coverage, bins_sweep.
     """
     drawn: dict[str, Axes | Figure] = {}
     shown, positive = predictions, ""

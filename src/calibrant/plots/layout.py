@@ -316,7 +316,12 @@ def save_figures(
     formats: Sequence[str] = ("png", "svg", "pdf"),
     dpi: int = 200,
 ) -> list[Path]:
-    """Write every figure in every format, as ``folder/name.format``; the folder is created if it is missing."""
+    """Write every figure in every format, as ``folder/name.format``; the folder is created if it is missing.
+
+    Raises:
+        InputError: If a format is unknown.
+        FileError: If the folder cannot be created, or the system refuses to write.
+    """
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ def plot_reliability(
     theme: ThemeName = "light",
     **arrays: Unpack[Arrays],
 ) -> Axes:
-    """Draw accuracy against confidence, bars with their gaps and the CORP curve; return the axes.
+    """Draw accuracy against confidence: bars with their gaps, and the CORP curve.
 
     The curve is isotonic regression (:func:`calibrant.evidence.corp`): no bins, no bandwidth. It is thick where a block
     of it holds ten samples or more. Its band along the diagonal is where 95 of 100 calibrated models with these
@@ -75,6 +75,12 @@ def plot_reliability(
         ax: Axes to draw on; those of a new figure by default.
         theme: "light" or "dark"; the figure behind the axes takes its background too.
         arrays: The predictions as arrays by keyword: ``plot_reliability(probs=p, labels=y)``.
+
+    Returns:
+        The axes.
+
+    Raises:
+        InputError: If there are neither predictions, their diagram nor such arrays.
 
     Example:
         >>> ax = plot_reliability(TopLabel([0.9] * 80, [True] * 50 + [False] * 30), name="answers.csv")

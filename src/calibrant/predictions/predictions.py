@@ -44,7 +44,7 @@ _FEWEST_ROWS = 256  # in a small block: products of matrices stay efficient
 @final
 @dataclass(frozen=True, eq=False)
 class Predictions(Samples):
-    """Logits and a label for each sample; immutable and checked once: an InputError names the row.
+    """Logits and a label for each sample; immutable and checked once.
 
     The constructor decides whether scores are logits or probabilities (:meth:`from_logits`, :meth:`from_probs`, and for
     one number per sample :meth:`from_binary_logits`, :meth:`from_binary_probs`); their values never do. Two classes are
@@ -58,6 +58,9 @@ class Predictions(Samples):
             sample of weight 0 counts nothing. None: all alike.
         clusters: Shape (n,), whole numbers or words: samples of one cluster, such as the answers to one question or the
             images of one patient, are not independent. None: all are.
+
+    Raises:
+        InputError: If any of that does not hold; the message names the row.
 
     Example:
         >>> predictions = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]], [0, 1, 1])
@@ -350,7 +353,9 @@ class Predictions(Samples):
     def softmax_rows(self, wanted: Wanted = TOP_LABEL, group: Tensor | None = None) -> SoftmaxRows:
         """Return per-sample softmax statistics; they are cached, and computed again only if more is wanted of them.
 
-        Some are sums over a ``group`` of samples, of which each has a number, (n,).
+        Args:
+            wanted: Optional sums to compute.
+            group: Groups of samples to sum over, shape (n,).
         """
         known: SoftmaxRows | None = self.__dict__.get("_softmax_rows")
         if known is None or not known.wanted.covers(wanted) or (group is not None and known.group is not group):

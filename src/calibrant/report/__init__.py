@@ -46,6 +46,9 @@ def page_of(record: Any, **options: Any) -> Page:
     """Return the page of a record: an evaluation, a comparison, a clamped network's evaluation, or a diagnosis.
 
     ``options`` are arguments of its page, such as ``source``.
+
+    Raises:
+        InputError: If there is no page for such an object.
     """
     kind = type(record).__name__
     if kind not in _PAGES:
@@ -55,7 +58,12 @@ def page_of(record: Any, **options: Any) -> Page:
 
 
 def write(page: Page, path: str | Path, *, form: Form | None = None) -> Path:
-    """Write a page to a file, whole or not at all, and return the file; its ending decides the form unless given."""
+    """Write a page to a file, whole or not at all, and return the file; its ending decides the form unless given.
+
+    Raises:
+        InputError: If neither the form nor a known ending is given.
+        FileError: If the file could not be written.
+    """
     check_kind(path, (str, Path), "path", "Call write(page, path).")
     path = Path(path)
     if form is None:

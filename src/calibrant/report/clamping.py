@@ -44,7 +44,14 @@ def clamping_page(
     calibration: PurePath | None = None,
     test: PurePath | None = None,
 ) -> Page:
-    """Return the report of a clamped network, which came from ``network``, and of the files of its samples."""
+    """Return the report of a clamped network.
+
+    Args:
+        record: The numbers.
+        network: Where the network came from.
+        calibration: File of the calibration samples.
+        test: File of the test samples.
+    """
     summary = record.summary
     sections = [Section("Metrics and differences", _metrics(record), legend=_legend(record))]
     if record.parts:

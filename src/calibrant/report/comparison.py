@@ -49,7 +49,14 @@ _TONES: dict[Why | None, page.Tone] = {Why.too_few_samples: "open", Why.nothing_
 def comparison_page(
     comparison: Comparison, *, calibration: PurePath | None = None, test: PurePath | None = None, reading: str = ""
 ) -> Page:
-    """Return the report of a comparison on two files, which ``reading``, options of the command line, reads."""
+    """Return the report of a comparison.
+
+    Args:
+        comparison: The numbers.
+        calibration: File of the calibration samples.
+        test: File of the test samples.
+        reading: Options of the command line that read the files, with a space before.
+    """
     check_kind(comparison, Comparison, "comparison", "Make one with calibrant.compare(calibration, test).")
     chosen, notes = comparison.recommended, method_notes(comparison.methods)
     baselines = [name for name in (UNCALIBRATED, comparison.simplest) if comparison.find(name) is not None]

@@ -34,7 +34,12 @@ _TERMS = {
 
 
 def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
-    """Return the report of a diagnosis, whose runs came from ``source``."""
+    """Return the report of a diagnosis.
+
+    Args:
+        record: The numbers.
+        source: Where the runs came from.
+    """
     runs, names = sum(len(one.seeds) for one in record.candidates), [one.name for one in record.candidates]
     trained = counted(runs, "run") + (f" of {counted(len(names), 'candidate')}" if runs > len(names) else "")
     seeds = "Means over seeds. " if record.has_seeds else ""

@@ -112,7 +112,12 @@ def to_html(page: Page) -> str:
 
 
 def to_html_of_several(title: str, groups: Mapping[str, Mapping[str, Page]]) -> str:
-    """Return pages, by group and name, as one HTML document with a switch at its top; without it they follow on."""
+    """Return several pages as one HTML document, with a switch between them at its top; one below the other without it.
+
+    Args:
+        title: Title of the document.
+        groups: Pages by their name in the switch, by the name of their group.
+    """
     named = [(group, name, page) for group, pages in groups.items() for name, page in pages.items()]
     places = {group: [i for i, (of, _, _) in enumerate(named) if of == group] for group in groups}
     links = "".join(

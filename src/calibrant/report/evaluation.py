@@ -52,11 +52,16 @@ def evaluation_page(
     slices: Sequence[Slice] = (),
     to_calibrate: str = TOP_LABEL_COLUMNS,
 ) -> Page:
-    """Return the report of an evaluation, of predictions from a source.
+    """Return the report of an evaluation.
 
-    The ``comparison`` has differences, of :func:`calibrant.evidence.report_differences`, to the predictions of a
-    ``baseline`` for the same samples; ``slices`` have the worst first. Options ``to_calibrate`` read confidence and
-    correctness as probability and label of two classes.
+    Args:
+        evaluation: The numbers.
+        source: Where the predictions came from.
+        comparison: Differences to the predictions of a baseline for the same samples, by metric, of
+            :func:`calibrant.evidence.report_differences`.
+        baseline: Where the baseline came from.
+        slices: Slices of the samples, the worst first.
+        to_calibrate: Options that read confidence and correctness as probability and label of two classes.
     """
     check_kind(evaluation, Evaluation, "evaluation", "Make one with calibrant.evaluate(predictions).")
     classes = counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"

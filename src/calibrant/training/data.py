@@ -104,6 +104,9 @@ def read_arrays(
         inputs: Name of the array of inputs.
         labels: Name of the array of labels.
         layout: Place of the channels of images; ``auto`` finds one or three of them, and refuses what is ambiguous.
+
+    Raises:
+        FileError: If a file is missing, or its arrays are not as described.
     """
     files = {"training": training, "test": test} | ({} if validation is None else {"validation": validation})
     parts = {use: _read_part(file, inputs, labels, layout) for use, file in files.items()}

@@ -50,7 +50,9 @@ def check_meta(loss: MetaLoss, data: DeviceData, recipe: Recipe, processes: Proc
 def features_in_evaluation(model: nn.Module, inputs: Tensor) -> Tensor:
     """Return features (n, d) without a gradient, in evaluation mode: running statistics are used and not updated.
 
-    Afterwards each module of the model, which has ``features`` and ``head``, is in its own mode again.
+    Args:
+        model: With ``features`` and ``head``; afterwards each of its modules is in its own mode again.
+        inputs: Inputs of the network.
     """
     network = with_features(model)
     with evaluating(model), torch.no_grad():
@@ -161,11 +163,16 @@ class MetaRegulariser:
         self, features: Tensor, labels: Tensor, held_out_features: Tensor, held_out_labels: Tensor, *,
         rate: float | Tensor, share: float | Tensor = 1.0,
     ) -> None:  # fmt: skip
-        """Update φ by one step, from features of the training batch, (n, d), and of held-out samples, (m, d).
+        """Update φ by one step.
 
-        The latter are those of :func:`features_in_evaluation`. ``rate`` is the learning rate of the step that is looked
-        ahead to; a tensor is not checked. φ's own rate is multiplied by ``share``, that of the network's as a share of
-        its highest, if it follows the network's schedule.
+        Args:
+            features: Features of the training batch, (n, d).
+            labels: Shape (n,).
+            held_out_features: Features of held-out samples, (m, d); see :func:`features_in_evaluation`.
+            held_out_labels: Shape (m,).
+            rate: Learning rate of the step that is looked ahead to; a tensor is not checked.
+            share: Current learning rate of the network as a share of its highest; φ's rate is multiplied by it if it
+                follows the network's schedule.
 
         Warns:
             CalibrantWarning: On the CPU, once each: if a held-out batch is of one class, φ's gradient is not finite,
@@ -205,9 +212,12 @@ class MetaRegulariser:
             return self.meta_loss.held_out(logits, held_out_labels)
 
     def loss(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss on a training batch: features (n, d), logits (n, k) of the head, and labels (n,).
+        """Return the loss of the network on a training batch; φ gets no gradient from it.
 
-        φ gets no gradient from it; that of the features is the one through the logits alone.
+        Args:
+            features: Shape (n, d); their gradient is that through the logits alone.
+            logits: Shape (n, k), the output of the head.
+            labels: Shape (n,).
         """
         if not self.meta_loss.is_initialised:
             self.initialise(features)

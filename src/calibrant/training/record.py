@@ -20,9 +20,12 @@ from calibrant.training.data import StoredSamples
 
 
 def predict(model: nn.Module, inputs: Tensor, *, batch_size: int = 1024) -> Tensor:
-    """Return the logits of all inputs, (n, k), on the inputs' device, so many samples at a time.
+    """Return the logits of all inputs, (n, k), on the inputs' device.
 
-    The model runs in evaluation mode; afterwards each of its modules is in its own mode again.
+    Args:
+        model: Runs in evaluation mode; afterwards each module is in its own mode again.
+        inputs: Inputs of the network, (n, ...).
+        batch_size: Samples at a time; memory grows with it.
     """
     batches = inputs.split(check_at_least(batch_size, 1, "batch_size"))
     with _evaluating(model), forward_errors(model, inputs):
@@ -127,9 +130,10 @@ class LearningTrace:
 
 
 def learned_epochs(correct: Tensor) -> Tensor:
-    """Return the first epoch, counted from 1, from which samples are correct to the end; if they never are, one more.
+    """Return the first epoch from which each sample is correct to the end; one more than there are if it never is.
 
-    ``correct`` has whether each was after each epoch, (epochs, n).
+    Args:
+        correct: Whether each sample was correct after each epoch, (epochs, n). The result counts epochs from 1.
 
     Example:
         >>> learned_epochs(torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 0]], dtype=torch.bool)).tolist()

@@ -247,7 +247,9 @@ def run_metrics(folder: str | os.PathLike[str]) -> RunMetrics:
 def load_learned_loss(folder: str | os.PathLike[str]) -> MetaLoss:
     """Load the meta-learned loss of a run with its parameters: with γ-Net, γ of any samples from their features.
 
-    A FileError if the folder is not that of a finished run with such a loss.
+    Args:
+        folder: Written by :func:`train_runs` or ``calibrant train``; a FileError if it is not that of a finished run
+            with such a loss.
     """
     settings, parameters = RunFolder(folder).settings(), RunFolder(folder).loss_parameters()
     try:
@@ -381,7 +383,9 @@ class DigitsNetwork(NamedTuple):
 def train_on_digits(seed: int = 0, *, after_epoch: Callable[[], None] = lambda: None) -> DigitsNetwork:
     """Train a small network on a hundred of the digits, which takes seconds; the others are to calibrate and test it.
 
-    The seed is that of the split, the first weights and the order. There are ``DIGITS_EPOCHS`` epochs.
+    Args:
+        seed: Random seed of the split, the first weights and the order of the images.
+        after_epoch: Called after each of ``DIGITS_EPOCHS`` epochs.
     """
     digits = load_digits()
     order = torch.randperm(len(digits.images), generator=torch.Generator().manual_seed(seed))

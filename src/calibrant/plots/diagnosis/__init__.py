@@ -26,10 +26,15 @@ __all__ = [
 
 
 def diagnosis_figures(diagnosis: Diagnosis, *, theme: ThemeName = "light") -> dict[str, Figure]:
-    """Draw all figures for which a diagnosis has numbers, by name.
+    """Draw all figures for which a diagnosis has numbers.
 
-    They are calibratability, densities; and as far as there are numbers two_sided, coefficients, validation_sizes,
-    epochs, learned_loss, learned_epochs, shift, shift_files, shifted_sets.
+    Args:
+        diagnosis: From :func:`calibrant.diagnosis.diagnose`.
+        theme: "light" or "dark".
+
+    Returns:
+        Figures by name: calibratability, densities; and as far as there are numbers two_sided, coefficients,
+        validation_sizes, epochs, learned_loss, learned_epochs, shift, shift_files, shifted_sets.
     """
     drawn = [
         ("calibratability", plot_calibratability, True),

@@ -35,6 +35,9 @@ def plot_coefficients(diagnosis: Diagnosis, *, figure: Figure | None = None, the
 
     Everything is measured on test samples: the lowest point of a curve is optimistic, as it was chosen on the samples
     that evaluate it (Wang et al. 2021, Figure 1).
+
+    Raises:
+        InputError: If no two candidates differ in one number alone.
     """
     curves = diagnosis.coefficients
     if not curves:
@@ -89,6 +92,9 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
     The range narrows towards all samples also because draws then share most of them. Where the uncalibrated network
     lies far above all panels, an arrow with its number replaces its line. Fits that failed are counted above a
     panel, and are in no mean (Wang et al. 2021, Figure 3).
+
+    Raises:
+        InputError: If the diagnosis was made without draws.
     """
     curves = diagnosis.validation_sizes
     if not curves:
@@ -148,6 +154,9 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
     Optimal ECE and temperature are an oracle's, searched on the very samples that are shown. An error that rises while
     the optimal one does not is only a temperature; a rise of the optimal one is what no temperature brings back (Wang
     et al. 2021, Figure 4).
+
+    Raises:
+        InputError: If no candidate was evaluated during training.
     """
     curves = diagnosis.epochs
     if not curves:
@@ -205,6 +214,9 @@ def plot_learned_loss(diagnosis: Diagnosis, *, figure: Figure | None = None, the
 
     For γ-Net the spread is one standard deviation over the calibration samples to both sides, cut at 0, below which
     no γ is; for a learned weight decay or smoothing, the smallest and the largest.
+
+    Raises:
+        InputError: If no candidate's loss was learned.
     """
     curves = [curve for curve in diagnosis.epochs if _learned_option(curve) is not None]
     if not curves:
@@ -263,6 +275,9 @@ def plot_learned_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, t
     Every histogram is as tall as its line, whatever the number of its samples, whose share is written beside it. Where
     lines slope to the left from top to bottom, the network still gives samples that it learned late a lower logit;
     where they lie under each other, it no longer distinguishes hard samples from easy ones (Wang et al. 2021, Fig. 5).
+
+    Raises:
+        InputError: If no run was traced.
     """
     curves = diagnosis.learned_epochs
     if not curves:

@@ -34,6 +34,9 @@ def plot_shift(
 
     The maps were fitted on clean samples. The gap above a candidate is its mean confidence minus its accuracy at the
     highest severity: above 0 it is overconfident. Temperature scaling leaves the accuracy unchanged.
+
+    Raises:
+        InputError: If no set of this source has a severity.
     """
     of_source, levels = panel.levels_by_source.get(source, {}), dict[str, dict[str, list[ShiftLevel]]]()
     for (candidate, name, _), level in of_source.items():
@@ -109,6 +112,9 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
     """Draw three panels for each set, with a row for each candidate: the clean samples first, on the same axes.
 
     A mark is the mean over runs, on the range from the lowest to the highest. The maps were fitted on clean samples.
+
+    Raises:
+        InputError: If all sets have severities.
     """
     sets = panel.sets_without_severity
     if len(sets) < 2:  # the clean samples and another
