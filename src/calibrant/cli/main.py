@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import textwrap
+import threading
 import warnings
 from collections.abc import Callable
 from functools import wraps
@@ -74,14 +75,17 @@ def _with_torch_imported(command: Callable[..., object]) -> Callable[..., None]:
     def run_command(**options: object) -> None:
         if "torch" not in sys.modules:
             gc.disable()
-            interrupts = list[int]()
-            handler = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+            interrupts, handler = list[int](), signal.getsignal(signal.SIGINT)
+            is_ours = handler is not None and threading.current_thread() is threading.main_thread()
+            if is_ours:
+                signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
             try:
                 import torch  # noqa: F401
             finally:
                 gc.freeze()
                 gc.enable()
-                signal.signal(signal.SIGINT, handler)
+                if is_ours:
+                    signal.signal(signal.SIGINT, handler)
             if interrupts:
                 raise KeyboardInterrupt
         command(**options)

@@ -136,13 +136,10 @@ class _Traced(NamedTuple):
 def learned_epoch_groups(
     candidates: Sequence[Candidate], *, groups: int = 4, n_bins: int = 40
 ) -> tuple[LearnedEpochs, ...]:
-    """Compute histograms of top logits by learned epoch, for the candidates whose runs were traced.
+    """Compute histograms of top logits by learned epoch, for the candidates whose runs were traced; there must be one.
 
     At most ``groups`` groups of epochs divide the learned samples of all runs into parts about as equal as whole epochs
     allow (the paper does not say how it divides them); the samples that were never learned are one more.
-
-    Raises:
-        InputError: If no run was traced.
 
     Reference:
         Wang, Feng & Zhang (2021), Figure 5.
