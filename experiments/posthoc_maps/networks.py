@@ -42,7 +42,7 @@ QUICK_SAMPLES = 1_000
 _BATCH = 256  # pictures that are read at once
 _LOADERS = 8  # processes that read pictures for a GPU
 _COMPILED = 10_000  # steps of a training that is compiled, which takes a minute or two before the first
-_EVALUATED = 5  # epochs between looks at the held-out images, to show how a training goes
+_LOOKS = 4  # evaluations of the held-out images in a training, to show how it goes: in float32 they take long
 # Settings of a cell that are options of the recipe of its network.
 _OPTIONS = {
     "train_epochs": "epochs",
@@ -215,7 +215,11 @@ def _trained(place: Place, cell: Settings) -> Bench:
             split=split,
             device=device,
             train_samples=None if "train_samples" not in cell else int(cell["train_samples"]),
-            runtime=RuntimeOptions(compiled=steps > _COMPILED, evaluate_every=_EVALUATED, checkpoint_seconds=60.0),
+            runtime=RuntimeOptions(
+                compiled=steps > _COMPILED,
+                evaluate_every=max(1, run.recipe.epochs // _LOOKS),
+                checkpoint_seconds=60.0,
+            ),
             after_epoch=lambda _run, record: print(
                 f"{_name(cell)} epoch {record.epoch} {record.seconds:.1f} s {record.held_out}", flush=True
             ),
