@@ -13,6 +13,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
+
 from calibrant import catalogue
 from calibrant.calibrators import DensityRatioCalibration
 from calibrant.clamping import NeuralClamping, StochasticSolver
@@ -158,6 +160,7 @@ def _with_images(epochs: int, seeds: Iterable[int], network: Mapping[str, Scalar
 
 def _prepare(place: Place, cells: Sequence[Cell], *, quick: bool) -> RunCells:
     check_files(place, cells)
+    torch.backends.cudnn.benchmark = True
     device = "cpu" if quick else place.device
     return one_by_one(_Runner(replace(place, device=device), quick=quick).run)
 
