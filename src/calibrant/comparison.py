@@ -26,8 +26,8 @@ from calibrant.calibrators import (
     VennAbers,
 )
 from calibrant.calibrators.auto import candidate_set
-from calibrant.calibrators.base import absent_classes, class_names, try_fit
-from calibrant.checks import check_evidence, check_rates, with_devices_of_inputs
+from calibrant.calibrators.base import Trial, absent_classes, class_names, fold_positions, try_fit
+from calibrant.checks import check_at_least, check_evidence, check_rates, with_devices_of_inputs
 from calibrant.errors import CHECK_LABELS, InputError, warn
 from calibrant.evidence import (
     Difference,
@@ -41,7 +41,7 @@ from calibrant.evidence import (
     estimate,
     smallest_effect,
 )
-from calibrant.evidence.clusters import effective_number_of
+from calibrant.evidence.clusters import copies_in, effective_number_of
 from calibrant.evidence.estimates import Draws
 from calibrant.evidence.intervals import is_like_guessing
 from calibrant.maps import Map
@@ -119,9 +119,7 @@ def warn_of_cautions(
         )
         cautions.append(Caution("both sets have the same labels in the same order", consequence))
     (first, n), (second, other_n) = accuracies
-    if test.class_names != OF_CORRECTNESS and is_like_guessing(second, other_n, test.n_classes):
-        consequence = f"accuracy is {second:.1%} on the test samples, of {test.n_classes:,} classes. {CHECK_LABELS}"
-        cautions.append(Caution("the predictions are no better than guessing", consequence))
+    cautions += _like_guessing(test, second, other_n, "test samples")
     if z_between(first * n, n, second * other_n, other_n) > _Z_DIFFERENT:
         consequence = (
             f"accuracy is {first:.1%} on the calibration samples and {second:.1%} on the test samples, more than "
@@ -133,6 +131,28 @@ def warn_of_cautions(
     for caution in cautions:
         warn(str(caution))
     return tuple(cautions)
+
+
+def warn_of_one_set(samples: Predictions) -> tuple[Caution, ...]:
+    """Warn if samples that are compared in folds are copies of each other, or if predictions are like guessing."""
+    size = effective_number_of(samples) or len(samples)
+    cautions = _like_guessing(samples, samples.top.accuracy, size, f"{len(samples):,} samples")
+    if copies := copies_in(samples):
+        consequence = (
+            "methods are evaluated on what they were fitted on, which favours flexible ones. Leave copies out, or name "
+            "the column that they share by --clusters."
+        )
+        cautions.append(Caution(f"{copies:,} of {len(samples):,} samples may be copies of others", consequence))
+    for caution in cautions:
+        warn(str(caution))
+    return tuple(cautions)
+
+
+def _like_guessing(samples: Predictions, accuracy: float, n: float, of: str) -> list[Caution]:
+    if samples.class_names == OF_CORRECTNESS or not is_like_guessing(accuracy, n, samples.n_classes):
+        return []
+    consequence = f"accuracy is {accuracy:.1%} on the {of}, of {samples.n_classes:,} classes. {CHECK_LABELS}"
+    return [Caution("the predictions are no better than guessing", consequence)]
 
 
 def _classes_of_one_set(calibration: Predictions, test: Predictions) -> list[Caution]:
@@ -236,6 +256,22 @@ class WhyUncalibrated(StrEnum):
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class FoldMaps:
+    """Maps that were fitted in folds: each on the samples outside its fold, to calibrate those inside."""
+
+    maps: tuple[Map, ...]
+    inside: tuple[torch.Tensor, ...]  # positions of the samples of each fold, (m,)
+
+    def transform(self, samples: Predictions) -> Predictions:
+        """Return the samples of all folds, each as the map of its fold calibrates it."""
+        logits = torch.empty_like(samples.logits)
+        for fitted, inside in zip(self.maps, self.inside, strict=True):
+            logits[inside] = fitted.transform(samples[inside]).logits
+        return samples.with_logits(logits, normalised=all(fitted.gives_log_probs for fitted in self.maps))
+
+
+@final
 @dataclass(frozen=True)
 class MethodResult:
     """One method: its metrics on the test samples, or why there are none."""
@@ -250,7 +286,13 @@ class MethodResult:
     seconds: float = math.nan  # time of the fit
     notes: tuple[str, ...] = ()
     failure: str | None = None
-    map: Map | None = field(default=None, repr=False, compare=False)
+    map: Map | None = field(default=None, repr=False, compare=False)  # fitted on all calibration samples
+    fold_maps: FoldMaps | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def evaluated(self) -> Map | FoldMaps | None:
+        """What calibrated the test samples: the map, or in folds those of the other samples."""
+        return self.fold_maps or self.map
 
     @property
     def nll(self) -> float:
@@ -293,6 +335,7 @@ class HeldOutComparison:
     effective_n_calibration: float | None = None  # effective number of calibration samples; None if all count alike
     effective_n_test: float | None = None  # effective number of test samples; None if all count alike
     clusters_test: int | None = None  # number of clusters of the test samples; None: these are independent
+    folds: int | None = None  # where all samples are in turn test samples: n_calibration is then that of one fit
 
 
 @final
@@ -422,9 +465,10 @@ def default_methods(calibration: Predictions) -> tuple[Calibrator, ...]:
 @with_devices_of_inputs
 def compare(  # noqa: PLR0913  # the options of the command line
     calibration: Predictions,
-    test: Predictions,
+    test: Predictions | None = None,
     calibrators: Iterable[Calibrator] | None = None,
     *,
+    folds: int | None = None,
     metrics: Iterable[Metric] = (),
     thresholds: Sequence[float] = (),
     n_bins: int = 15,
@@ -443,10 +487,15 @@ def compare(  # noqa: PLR0913  # the options of the command line
     evaluations. A method that cannot be fitted is listed with the reason; warnings of a fit become its notes. Sets that
     share samples, or differ in accuracy beyond noise, are a warning.
 
+    Without test samples the methods are cross-validated: each sample is evaluated by a map that was fitted on the
+    samples outside its fold. The numbers are then those of a method, fitted on slightly fewer samples than there are,
+    and not of one fitted map. No cluster is in two folds.
+
     Args:
         calibration: Samples to fit on, which the model was not trained on.
-        test: Other samples, with the same classes.
+        test: Other samples, with the same classes; None if there are none.
         calibrators: Methods to compare; one that is given twice takes part once. None: :func:`default_methods`.
+        folds: Number of folds where there are no test samples: 5, unless another is given.
         metrics: More metrics, such as one of your own; one with the name of another replaces it.
         thresholds: Risks of the positive class of two from which to act: methods are compared by their net benefit
             there (:func:`calibrant.evidence.decision_curve`).
@@ -462,16 +511,26 @@ def compare(  # noqa: PLR0913  # the options of the command line
         >>> samples = Predictions.from_logits(logits, labels)
         >>> compare(samples[:300], samples[300:], [], resamples=100).best.name
         'temperature'
+
+    Reference for the intervals in folds: Bayle, Bayle, Janson & Mackey (2020), Cross-validation Confidence Intervals
+    for Test Error.
     """
-    for name, samples in (("calibration", calibration), ("test", test)):
+    for name, samples in (("calibration", calibration), ("test", calibration if test is None else test)):
         if not isinstance(samples, Predictions):
             raise InputError(
-                f"compare must be given two sets of Predictions, calibration and test; {name} is "
-                f"{type(samples).__name__}. Predictions.from_probs(p, y) makes one."
+                f"compare must be given Predictions, calibration and test; {name} is {type(samples).__name__}. "
+                "Predictions.from_probs(p, y) makes one."
             )
     n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
-    cautions = check_held_out(calibration, test)
-    calibration, test = counted_samples(calibration), counted_samples(test)
+    splits: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()
+    if test is None:
+        cautions, calibration = warn_of_one_set(calibration), counted_samples(calibration)
+        splits, test = _folds_of(calibration, 5 if folds is None else folds), calibration
+    elif folds is not None:
+        raise InputError(f"folds must be None where there are test samples; got {folds}.")
+    else:
+        cautions = check_held_out(calibration, test)
+        calibration, test = counted_samples(calibration), counted_samples(test)
     simplest, thresholds = simplest_method(test.class_names), check_rates(thresholds, "thresholds")
     if thresholds:
         as_risk(test)  # refuses more classes before the fits
@@ -484,7 +543,9 @@ def compare(  # noqa: PLR0913  # the options of the command line
     bootstrap_values: dict[str, dict[str, Resampled]] = {}
     for done, (name, method) in enumerate(methods.items()):
         progress(f"fitting {name}", done, len(methods))
-        trial = try_fit(method.fit, calibration, test)
+        trial, fold_maps = (
+            _fit_in_folds(method, test, splits) if splits else (try_fit(method.fit, calibration, test), None)
+        )
         result = MethodResult(name, method.title, seconds=trial.seconds, notes=trial.notes, failure=trial.failure)
         if (mapped := trial.transformed) is not None:
             progress(f"evaluating {name}", done, len(methods))
@@ -496,24 +557,51 @@ def compare(  # noqa: PLR0913  # the options of the command line
             changed = float(moved.mean() if test.weights is None else moved @ test.weights / test.weights.sum())
             ordered = {metric.name: estimated[metric.name] for metric in metrics}
             decisions = decision_curve(mapped, thresholds, baseline=test, **draws) if thresholds else ()
-            result = replace(result, metrics=ordered, changed=changed, map=trial.map, decisions=decisions)
+            result = replace(result, metrics=ordered, changed=changed, decisions=decisions)
+            result = replace(result, map=trial.map, fold_maps=fold_maps)
         results.append(result)
         del trial, mapped  # the next fit may need the memory of these samples
     progress("comparing", len(methods), len(methods))
+    share = 1 - 1 / len(splits) if splits else 1.0  # of the calibration samples, in one fit
+    effective_n = effective_number_of(calibration)
     return Comparison(
         with_differences(results, metrics, bootstrap_values, bootstrap.difference, simplest.name),
-        n_calibration=len(calibration),
+        n_calibration=round(share * len(calibration)),
         n_test=len(test),
         n_classes=test.n_classes,
         n_bins=n_bins,
         seed=seed,
         resamples=resamples,
         cautions=cautions,
-        effective_n_calibration=effective_number_of(calibration),
+        effective_n_calibration=None if effective_n is None else share * effective_n,
         effective_n_test=effective_number_of(test),
         clusters_test=test.n_clusters,
+        folds=len(splits) or None,
         simplest=simplest.name,
     )
+
+
+def _folds_of(samples: Predictions, folds: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the positions of the samples outside and inside of each fold."""
+    units, of = (len(samples), "samples") if samples.n_clusters is None else (samples.n_clusters, "clusters")
+    if check_at_least(folds, 2, "folds") > units:
+        raise InputError(f"folds must be at most the {units:,} {of}; got {folds:,}.")
+    return fold_positions(samples.labels, folds, 0, samples.clusters)
+
+
+def _fit_in_folds(
+    method: Calibrator, samples: Predictions, splits: Sequence[tuple[torch.Tensor, torch.Tensor]]
+) -> tuple[Trial, FoldMaps | None]:
+    """Fit a map on all samples, to keep, and one outside each fold, to evaluate the method by."""
+    trial, maps = try_fit(method.fit, samples), list[Map]()
+    for number, (outside, _) in enumerate(splits, start=1):
+        in_fold = trial if trial.map is None else try_fit(method.fit_without_scores, samples[outside])
+        if in_fold.map is None:
+            where = "" if in_fold is trial else f"in fold {number} of {len(splits)}: "
+            return Trial(failure=f"{where}{in_fold.failure}", notes=trial.notes), None
+        maps.append(in_fold.map)
+    fold_maps = FoldMaps(tuple(maps), tuple(inside for _, inside in splits))
+    return trial._replace(transformed=fold_maps.transform(samples)), fold_maps
 
 
 def simplest_method(class_names: ClassNames) -> Calibrator:

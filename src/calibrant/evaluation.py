@@ -17,7 +17,7 @@ from torch import Tensor
 from calibrant import catalogue
 from calibrant.checks import check_evidence, check_rates, with_devices_of_inputs
 from calibrant.evidence import LEVEL, Estimate, by_subject, estimate
-from calibrant.evidence.clusters import effective_number_of, squares_at
+from calibrant.evidence.clusters import copies_in, effective_number_of, projection_of, squares_at
 from calibrant.evidence.corp import CorpSplit, corp
 from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.estimates import Draws
@@ -38,7 +38,6 @@ from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import Binned, BinnedByPrediction, Bins, ClassBins, TopStatistic
 from calibrant.notebook import HasReport
 from calibrant.numerics.binning import bin_index
-from calibrant.numerics.softmax import row_blocks, row_products
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, as_risk, counted_samples
 from calibrant.predictions.scores import OF_CORRECTNESS
 
@@ -53,7 +52,6 @@ WORTHWHILE = 0.01  # least relative change of a proper score that is worth a ste
 _SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
 _RAREST = 0.001  # scale of errors where one of two classes is rarer than in half of this share
 _EXPECTED = 10.0  # samples of a class; that none occurs has then a chance of 1 in 20,000
-_DIFFERENCES = 10.0  # expected between samples of equal outputs: that one or none occurs is then a chance of 1 in 2,000
 _HIGH_FLOOR = 0.02  # noise above this hides errors that would matter
 _WIDTH = 2 * 1.96  # of a 95 % interval, in standard deviations
 _POWER = 2.04  # factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)²
@@ -370,7 +368,7 @@ def absent_classes(
 
 def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLabel:
     """Sort the samples by a random projection of their logits, then permute them: their own order must not matter."""
-    key = _projection(predictions)
+    key = projection_of(predictions)
     second = predictions.correct.long() if isinstance(predictions, TopLabel) else predictions.labels
     order = torch.arange(len(second), device=second.device)
     for column in (predictions.clusters, predictions.weights):
@@ -379,43 +377,6 @@ def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLa
     order = order[key[order].argsort(stable=True)]
     shuffled = torch.randperm(len(order), generator=torch.Generator().manual_seed(_PERMUTATION_SEED)).to(order.device)
     return predictions[order[shuffled]]
-
-
-def _projection(predictions: Predictions | TopLabel) -> Tensor:
-    """Return a number for the outputs of each sample, (n,), which different ones have by chance only."""
-    if isinstance(predictions, TopLabel):
-        return predictions.log_odds
-    generator = torch.Generator().manual_seed(_PERMUTATION_SEED)
-    weights = torch.rand(1, predictions.n_classes, generator=generator, dtype=torch.float64)
-    blocks = row_blocks(len(predictions), _NUMBERS // predictions.n_classes)
-    return torch.cat([row_products(predictions.logits[rows].double(), weights) for rows in blocks])
-
-
-def copies_in(samples: Predictions | TopLabel) -> int:
-    """Count the samples that repeat the outputs of another one, and whether it is right, more often than by chance.
-
-    A model with few different outputs, such as a tree, gives different samples the same ones. As many of these then
-    differ in whether they are right as samples of their confidence do; of copies none does.
-
-    Example:
-        >>> samples = TopLabel([0.55, 0.6, 0.65, 0.7, 0.75] * 4, [True, False, True, True, False] * 4)
-        >>> copies_in(samples), copies_in(TopLabel([0.6] * 20, [True] * 12 + [False] * 8))
-        (0, 0)
-        >>> copies_in(TopLabel([0.55, 0.6, 0.65, 0.7, 0.75] * 40, [True, False, True, True, False] * 40))
-        195
-    """
-    if samples.n_clusters is not None:
-        return 0
-    keys, order = _projection(samples).sort()
-    of_same = torch.cat([torch.zeros_like(order[:1]), (keys.diff() != 0).cumsum(0)])
-    place, right = bin_index(samples.top.confidence, 15)[order], samples.top.correct.double()[order]
-    accuracy = torch.bincount(place, right) / torch.bincount(place).clamp(min=1)
-    sizes, hits = torch.bincount(of_same), torch.bincount(of_same, right)
-    others = sizes - 1
-    share = torch.bincount(of_same, accuracy[place]) / sizes
-    expected, seen = float((2 * others * share * (1 - share)).sum()), float((2 * hits * (sizes - hits) / sizes).sum())
-    is_alike = (hits == 0) | (hits == sizes)
-    return int(others[is_alike].sum()) if expected >= _DIFFERENCES and seen <= expected / _DIFFERENCES else 0
 
 
 def score_splits(

@@ -1,4 +1,4 @@
-"""``calibrant compare``: calibration methods side by side, fitted on one file and evaluated on another."""
+"""``calibrant compare``: calibration methods side by side, each evaluated on samples that it was not fitted on."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +26,7 @@ EXAMPLES = """\
 calibrant compare calibration.csv test.csv
 calibrant compare calibration.csv test.csv --methods all --json methods.json
 calibrant compare all.csv --split fold=cal,test
+calibrant compare all.csv --folds 10
 calibrant compare cal.npz test.npz --methods svs,temperature+isotonic
 calibrant compare cal.npz test.npz --metric ks --metric smece
 calibrant compare cal.csv test.csv --positive p_fraud --threshold 0.05
@@ -34,7 +35,11 @@ calibrant compare 'cal/*.parquet' 'test/*.parquet' --workers 4"""
 _CALIBRATION = (
     "Predictions to fit on, for samples that the model was not trained on: a file, a folder, a quoted pattern."
 )
-_TEST = "Predictions of the same model for other samples, to evaluate on, likewise. Left out with --split."
+_TEST = (
+    "Predictions of the same model for other samples, to evaluate on, likewise. Without it, and without --split, "
+    "methods are cross-validated."
+)
+_FOLDS = "Number of folds of the cross-validation, where there is one file.  [default: 5; x>=2]"
 _METHODS = (
     "default (by the numbers of samples and classes), all, or names as for `calibrant fit`, with commas between them."
 )
@@ -46,6 +51,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     test_file: Annotated[Path | None, argument("TEST", _TEST)] = None,
     methods: Annotated[str, option("NAMES", _METHODS)] = "default",
     metric: Annotated[list[str] | None, option("NAME", _METRIC)] = None,
+    folds: Annotated[int | None, option("N", _FOLDS)] = None,
     threshold: options.Thresholds = None,
     full: options.Full = False,
     bins: options.Bins = 15,
@@ -58,8 +64,9 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
 ) -> "Page":
     """Compare calibration methods on held-out predictions.
 
-    Fits every method on one file, evaluates it on another (or on the other samples of the same, with --split), ranks
-    them by log-loss with intervals and paired tests, and recommends one.
+    Fits every method on one file, evaluates it on another, ranks them by log-loss with intervals and paired tests, and
+    recommends one. Of one file, --split names the samples of each part, or every sample is evaluated in turn by a map
+    that was fitted on those outside its fold.
     """
     from calibrant import catalogue
     from calibrant.cli.output import print_warnings, progress_bar, standard_error
@@ -69,39 +76,39 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
 
     named, parts = parse_methods(methods), options.SplitOption.parse(split)
     metrics = [catalogue.metrics.parse(name) for name in metric or ()]
-    if (test_file is None) == (parts is None):
-        received = "both" if parts else "one file"
-        raise InputError(f"calibrant compare must be given two files, or one with --split; got {received}.")
-    test_file = test_file or calibration_file
-    reports.check([calibration_file, test_file])
-    sets = [Source.find([file]) for file in (calibration_file, test_file)]
+    files = _files(calibration_file, test_file, split, folds)
+    reports.check(files)
+    sets = [Source.find([file]) for file in files]
     inputs = [path for source in sets for path in source.paths]
     reports.check(inputs)
     out, err = reports.console(), standard_error()
     dropped: list[CalibrantWarning] = []
     with print_warnings(err, dropped), progress_bar(err) as progress:
-        progress(f"reading {calibration_file} and {test_file}", 0, 1)
+        progress(f"reading {' and '.join(map(str, dict.fromkeys(files)))}", 0, 1)
         evidence: dict[str, Any] = {"n_bins": bins, "resamples": resamples, "seed": seed}
         is_streamed = any(scale.streams(source) for source in sets)
         evidence["thresholds"] = options.check_thresholds(threshold)
-        if is_streamed and metrics:
-            raise InputError("--metric must come with files that fit into memory; these are streamed.")
+        if is_streamed and (metrics or len(sets) == 1):
+            received = "--metric" if metrics else "a comparison in folds"
+            raise InputError(f"{received} must come with files that fit into memory; these are streamed.")
         if is_streamed:
             comparison, test = _compare_streamed(sets, scale, given, parts, named, progress=progress, **evidence)
         else:
             calibration = sets[0].load_classes(given, parts, "calibration")
-            test = sets[1].load_classes(given, parts, "test")
-            if split is not None:
-                _warn_of_shared_clusters(calibration, test)
-            chosen = named or default_methods(calibration)
+            others = None if len(sets) == 1 else sets[1].load_classes(given, parts, "test")
+            if split is not None and others is not None:
+                _warn_of_shared_clusters(calibration, others)
+            chosen, test = named or default_methods(calibration), calibration if others is None else others
             with threads_for(calibration, test):
-                comparison = compare_methods(calibration, test, chosen, metrics=metrics, **evidence, progress=progress)
+                comparison = compare_methods(
+                    calibration, others, chosen, folds=folds, metrics=metrics, **evidence, progress=progress
+                )
         progress("drawing", 1, 1)
 
         def draw(theme: "ThemeName") -> "dict[str, Figure]":
             from calibrant.plots import comparison_figures  # loads matplotlib
 
-            return comparison_figures(comparison, test, n_bins=bins, theme=theme, name=test_file.name)
+            return comparison_figures(comparison, test, n_bins=bins, theme=theme, name=files[-1].name)
 
         drawn = reports.draw(draw, in_html=False)
 
@@ -111,10 +118,21 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
         return comparison_charts(comparison, test)
 
     reading = given.as_arguments() + (f" --split {quote(split)}" if split else "")
-    page = comparison_page(comparison, calibration=calibration_file, test=test_file, reading=reading)
+    page = comparison_page(comparison, calibration=files[0], test=files[-1], reading=reading)
     page = replace(page, charts=charts).with_dropped(dropped)
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)
     return page
+
+
+def _files(calibration: Path, test: Path | None, split: str | None, folds: int | None) -> list[Path]:
+    """Return the files to fit and to evaluate on, or the one file whose samples are compared in folds."""
+    ways = {"two files": test, "--split": split, "--folds": folds}
+    if len(received := [name for name, value in ways.items() if value is not None]) > 1:
+        raise InputError(
+            "calibrant compare must be given two files, or one alone, or one with --split or --folds; got "
+            f"{' and '.join(received)}."
+        )
+    return [calibration] if test is None and split is None else [calibration, test or calibration]
 
 
 def _warn_of_shared_clusters(calibration: "Predictions", test: "Predictions") -> None:

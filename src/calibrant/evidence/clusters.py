@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics.states import EXACT, Ranked, effective_number
-from calibrant.numerics.binning import sums_by
+from calibrant.numerics.binning import bin_index, sums_by
+from calibrant.numerics.softmax import row_blocks, row_products
 from calibrant.predictions import Predictions, TopLabel
 
 _PAIRED = 20_000  # samples that the correlation is estimated from
@@ -29,6 +30,9 @@ _STRONGEST = 0.999
 _DRAWN = 1 << 24  # outcomes drawn one by one; of more samples, blocks are drawn a few times each and combined
 _BLOCKS, _DRAWS_PER_BLOCK = 8, 40
 _TOGETHER = 1 << 21  # outcomes drawn at a time
+_NUMBERS = 1 << 20  # logits that are read at a time
+_PROJECTION_SEED = 1973
+_DIFFERENCES = 10.0  # expected between samples of equal outputs: that one or none occurs is then a chance of 1 in 2,000
 
 
 @final
@@ -277,3 +281,40 @@ def blocks_of_clusters(codes: Tensor, order: Tensor, blocks: int) -> tuple[Tenso
     wanted = torch.arange(1, blocks) * len(order) // blocks
     cuts = ends[torch.searchsorted(ends, wanted)].unique()
     return order.tensor_split(cuts[cuts < len(order)])
+
+
+def projection_of(predictions: Predictions | TopLabel) -> Tensor:
+    """Return a number for the outputs of each sample, (n,), which different ones have by chance only."""
+    if isinstance(predictions, TopLabel):
+        return predictions.log_odds
+    generator = torch.Generator().manual_seed(_PROJECTION_SEED)
+    weights = torch.rand(1, predictions.n_classes, generator=generator, dtype=torch.float64)
+    blocks = row_blocks(len(predictions), _NUMBERS // predictions.n_classes)
+    return torch.cat([row_products(predictions.logits[rows].double(), weights) for rows in blocks])
+
+
+def copies_in(samples: Predictions | TopLabel) -> int:
+    """Count the samples that repeat the outputs of another one, and whether it is right, more often than by chance.
+
+    A model with few different outputs, such as a tree, gives different samples the same ones. As many of these then
+    differ in whether they are right as samples of their confidence do; of copies none does.
+
+    Example:
+        >>> samples = TopLabel([0.55, 0.6, 0.65, 0.7, 0.75] * 4, [True, False, True, True, False] * 4)
+        >>> copies_in(samples), copies_in(TopLabel([0.6] * 20, [True] * 12 + [False] * 8))
+        (0, 0)
+        >>> copies_in(TopLabel([0.55, 0.6, 0.65, 0.7, 0.75] * 40, [True, False, True, True, False] * 40))
+        195
+    """
+    if samples.n_clusters is not None:
+        return 0
+    keys, order = projection_of(samples).sort()
+    of_same = torch.cat([torch.zeros_like(order[:1]), (keys.diff() != 0).cumsum(0)])
+    place, right = bin_index(samples.top.confidence, 15)[order], samples.top.correct.double()[order]
+    accuracy = torch.bincount(place, right) / torch.bincount(place).clamp(min=1)
+    sizes, hits = torch.bincount(of_same), torch.bincount(of_same, right)
+    others = sizes - 1
+    share = torch.bincount(of_same, accuracy[place]) / sizes
+    expected, seen = float((2 * others * share * (1 - share)).sum()), float((2 * hits * (sizes - hits) / sizes).sum())
+    is_alike = (hits == 0) | (hits == sizes)
+    return int(others[is_alike].sum()) if expected >= _DIFFERENCES and seen <= expected / _DIFFERENCES else 0

@@ -58,8 +58,8 @@ def comparison_figures(
     """
     drawn = {"comparison": plot_comparison(comparison, name=name, theme=theme)}
     shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
-    if shown.map is not None and shown.name != UNCALIBRATED:
-        pairs = ((test, comparison.find(UNCALIBRATED)), (shown.map.transform(test), shown))
+    if shown.evaluated is not None and shown.name != UNCALIBRATED:
+        pairs = ((test, comparison.find(UNCALIBRATED)), (shown.evaluated.transform(test), shown))
         of_class = name_of(test) if test.n_classes == 2 else ""
         before, after = (
             reliability(as_risk(samples) if of_class else samples, n_bins=n_bins, ece=method and method.metrics["ece"])

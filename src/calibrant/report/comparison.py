@@ -54,7 +54,7 @@ def comparison_page(
     Args:
         comparison: The numbers.
         calibration: File of the calibration samples.
-        test: File of the test samples.
+        test: File of the test samples; not used where methods were compared in folds.
         reading: Options of the command line that read the files, with a space before.
     """
     check_kind(comparison, Comparison, "comparison", "Make one with calibrant.compare(calibration, test).")
@@ -72,8 +72,8 @@ def comparison_page(
     streamed = f", streamed from {counted(shards, 'file')}" if shards else ""
     return Page(
         title="Calibration methods compared",
-        source=f"{calibration.name} → {test.name}" if calibration and test else None,
-        facts=held_out_facts(comparison) + streamed,
+        source=_source(comparison, calibration, test),
+        facts=_facts_in_folds(comparison) if comparison.folds else held_out_facts(comparison) + streamed,
         verdict=comparison_verdict(comparison),
         brief_findings=tuple(_main_findings(comparison, chosen)),
         tone="open" if is_open else _TONES.get(comparison.why_uncalibrated, "good"),
@@ -99,6 +99,21 @@ def comparison_page(
         commands=(command,) if calibration is not None and is_advised else (),
         data=lambda: _document(comparison, calibration, test),
     )
+
+
+def _source(comparison: Comparison, calibration: PurePath | None, test: PurePath | None) -> str | None:
+    if comparison.folds and calibration:
+        return calibration.name
+    return f"{calibration.name} → {test.name}" if calibration and test else None
+
+
+def _facts_in_folds(comparison: Comparison) -> str:
+    samples = samples_text(comparison.n_test, comparison.effective_n_test, "sample", comparison.clusters_test)
+    return f"{samples} in {comparison.folds} folds, {counted(comparison.n_classes, 'class', 'classes')}"
+
+
+def _test_samples(comparison: Comparison) -> str:
+    return "samples" if comparison.folds else "test samples"
 
 
 def _streamed_sections(comparison: Comparison) -> list[Section]:
@@ -199,6 +214,7 @@ def _document(comparison: Comparison, calibration: PurePath | None, test: PurePa
     """Return the JSON report.
 
     ``calibration_needed`` is about how many calibration samples would settle the answer, if those at hand are too few.
+    ``folds``, where there is one file: each of its samples is a test sample, of maps fitted outside its fold.
     ``methods[i]`` has ``name`` and ``title``, then ``failure`` with the reason why it was not fitted, or None and:
     ``metrics.<name>`` as in an evaluation; ``differences.<baseline>.<metric>`` with ``baseline`` and ``candidate`` (the
     two numbers), ``value`` (candidate minus baseline), ``low``, ``high``, ``p``, ``corrected_p`` and ``side``
@@ -214,7 +230,8 @@ def _document(comparison: Comparison, calibration: PurePath | None, test: PurePa
         "recommended": comparison.recommended.name,
         "calibration_needed": comparison.calibration_needed,
     }
-    shared = held_out_fields(comparison, calibration=calibration, test=test)
+    shared = held_out_fields(comparison, calibration=calibration, test=calibration if comparison.folds else test)
+    shared |= {"folds": comparison.folds} if comparison.folds else {}
     streamed = {} if comparison.streamed is None else {"streamed": comparison.streamed}
     return page.document("calibrant.comparison/1", {**shared, **streamed, **words, "methods": methods})
 
@@ -261,6 +278,8 @@ def _few_calibration(comparison: Comparison) -> list[str]:
         return []
     samples = samples_text(comparison.n_calibration, comparison.effective_n_calibration, "calibration sample")
     others = "fitted on as many others, it may well help where it does not here, or not where it does"
+    if comparison.folds:
+        return [f"In every fold the methods were fitted on {samples}: {others}."]
     return [f"Every method was fitted once, on {samples}: {others}. The intervals are those of this one fit."]
 
 
@@ -284,7 +303,7 @@ def _headline(comparison: Comparison, chosen: MethodResult) -> str:
         return f"Too few calibration samples to decide whether any method helps: {none}"
     return {
         Why.nothing_helps: f"Leave the model uncalibrated: {none}",
-        Why.too_few_samples: f"Too few test samples to decide whether any method helps: {none}",
+        Why.too_few_samples: f"Too few {_test_samples(comparison)} to decide whether any method helps: {none}",
         Why.nothing_fitted: "Nothing to compare: no method could be fitted on the calibration samples.",
     }[why]
 
@@ -303,7 +322,7 @@ def _undecided(comparison: Comparison, chosen: MethodResult) -> list[str]:
         return []
     change = undecided.differences[UNCALIBRATED]["nll"]
     if math.isnan(change.p):
-        return ["The test samples are too few, or too much alike, to show the noise."]
+        return [f"The {_test_samples(comparison)} are too few, or too much alike, to show the noise."]
     difference = f"{difference_words(change)} than that of {_NAMES[UNCALIBRATED]}"
     why = "the interval has room for a gain that would matter"
     if change.high < 0 and not change.is_significant:
@@ -384,15 +403,19 @@ def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
     if comparison.why_uncalibrated is not None:
         steps = {
             Why.nothing_helps: "Leave the model uncalibrated: recalibrating could only add noise.",
-            Why.too_few_samples: "Compare on more test samples; until then use no calibration.",
+            Why.too_few_samples: f"Compare on more {_test_samples(comparison)}; until then use no calibration.",
             Why.nothing_fitted: "Fit on other samples: the notes say what they must have.",
         }
         return first or [steps[comparison.why_uncalibrated]]
     if comparison.calibration_needed is not None:
         return first
-    step = f"Fit {chosen.name} on the calibration samples and apply it to the outputs of the model."
+    fitted_on = "all" if comparison.folds else "the calibration"
+    step = f"Fit {chosen.name} on {fitted_on} samples and apply it to the outputs of the model."
     if len(comparison.fitted) > 2 and chosen.name not in {comparison.simplest, Auto.name}:
-        step += " It was chosen on these test samples, so expect a little less on new ones; auto chooses without them."
+        step += (
+            f" It was chosen on these {_test_samples(comparison)}, so expect a little less on new ones; auto chooses "
+            "without them."
+        )
     return [*first, step]
 
 

@@ -138,9 +138,9 @@ def comparison_charts(comparison: Comparison, test: Predictions, *, shown: Itera
     own = comparison.uncalibrated.decisions
     views = [view_of(test, UNCALIBRATED, "uncalibrated", temperatures=True, decisions=own)]
     views += [
-        view_of(method.map.transform(test), name, name, decisions=method.decisions)
+        view_of(method.evaluated.transform(test), name, name, decisions=method.decisions)
         for name, method in by_method.items()
-        if method.map is not None and name != UNCALIBRATED
+        if method.evaluated is not None and name != UNCALIBRATED
     ]
     diagram = comparison_diagram(comparison)
     by_name = {method.name: method for method in comparison.fitted}

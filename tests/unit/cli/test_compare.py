@@ -209,3 +209,33 @@ def test_commas_inside_brackets_do_not_divide():
     assert [method.name for method in parse_methods(text)] == ["auto", "chain"]
     assert "chain" not in [method.name for method in parse_methods("all")]
     assert {"uncalibrated", "temperature", "auto"} <= {method.name for method in parse_methods("all")}
+
+
+def test_one_file_is_compared_in_five_folds(calibrant, files, tmp_path):
+    command = ["compare", files / "cal.npz", "--methods", "temperature", "--resamples", 100]
+    code, out, err = calibrant(
+        *command, "--json", tmp_path / "r.json", "--html", tmp_path / "r.html", "--figures", tmp_path
+    )
+    assert code == 0, err
+    assert "400 samples in 5 folds" in out
+    assert f"calibrant fit temperature {files / 'cal.npz'} -o map.safetensors" in out
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert (document["folds"], document["calibration"]["n"], document["test"]["n"]) == (5, 320, 400)
+    assert (tmp_path / "before_and_after.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    "more", [("FILE", "--folds", 3), ("--split", "fold", "--folds", 3), ("FILE", "--split", "fold")]
+)
+def test_ways_to_compare_exclude_each_other(calibrant, files, more):
+    code, _, err = calibrant(
+        "compare", files / "cal.npz", *[files / "test.npz" if word == "FILE" else word for word in more]
+    )
+    assert code == 2
+    assert " and " in err
+
+
+def test_a_streamed_file_is_not_compared_in_folds(calibrant, files):
+    code, _, err = calibrant("compare", files / "cal.npz", "--stream")
+    assert code == 2
+    assert "memory" in err

@@ -56,8 +56,7 @@ def test_one_file_is_enough_to_compare(calibrant, table):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("compare", "all.csv", *READ), "two files, or one with --split; got one file"),
-        (("compare", "all.csv", "all.csv", "--split", "fold"), "two files, or one with --split; got both"),
+        (("compare", "all.csv", "all.csv", "--split", "fold"), "got two files and --split"),
         (("evaluate", "all.csv"), "separated by commas; its first row has none, but semicolons. Pass --separator ';'."),
         (("evaluate", "all.csv", *READ[:-1]), "'cat' must lie in 0..1; got"),
         (("evaluate", "all.csv", *READ[:-1]), "If these are percentages, pass --percent; if counts, pass --normalise"),
