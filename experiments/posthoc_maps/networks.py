@@ -216,9 +216,7 @@ def _trained(place: Place, cell: Settings) -> Bench:
             device=device,
             train_samples=None if "train_samples" not in cell else int(cell["train_samples"]),
             runtime=RuntimeOptions(
-                compiled=steps > _COMPILED,
-                evaluate_every=max(1, run.recipe.epochs // _LOOKS),
-                checkpoint_seconds=60.0,
+                compiled=steps > _COMPILED, evaluate_every=max(1, run.recipe.epochs // _LOOKS), checkpoint_seconds=60.0
             ),
             after_epoch=lambda _run, record: print(
                 f"{_name(cell)} epoch {record.epoch} {record.seconds:.1f} s {record.held_out}", flush=True
