@@ -4,10 +4,9 @@ from statistics import mean
 
 import pytest
 import torch
+from experiments.intervals.folds import Source, gains
 
-from calibrant import compare, nll
 from calibrant.calibrators import VectorScaling
-from calibrant.testing import overconfident
 
 SIMULATIONS = 40
 
@@ -20,26 +19,14 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def compared(n, sharpness, calibrators=()):
-    for seed in range(SIMULATIONS):
-        samples = overconfident(n, 4, seed=seed, sharpness=sharpness)
-        yield compare(samples, None, list(calibrators), resamples=100, seed=seed)
-
-
 def test_no_method_helps_a_calibrated_model():
-    claims = 0
-    for found in compared(200, 1.0, [VectorScaling()]):
-        claims += sum(method.beats("uncalibrated") for method in found.fitted)
-    assert claims <= 0.1 * SIMULATIONS
+    found = list(gains(Source(200, 4, 1.0), [VectorScaling()], simulations=SIMULATIONS))
+    assert sum(gain.beats for gain in found if gain.baseline == "uncalibrated") <= 0.1 * SIMULATIONS
 
 
 def test_the_gain_of_a_temperature_is_covered():
-    others, changes, true = overconfident(20_000, 4, seed=99, sharpness=1.6), [], []
-    for found in compared(300, 1.6):
-        method = found.find("temperature")
-        changes.append(method.differences["uncalibrated"]["nll"])
-        true.append(mean(nll(fitted.transform(others)) for fitted in method.fold_maps.maps) - nll(others))
-    gain = mean(true)
-    assert mean(change.value for change in changes) == pytest.approx(gain, abs=0.02)
+    found = [gain for gain in gains(Source(300, 4, 1.6), [], simulations=SIMULATIONS) if gain.method == "temperature"]
+    expected = mean(gain.true for gain in found)
+    assert mean(gain.estimate.value for gain in found) == pytest.approx(expected, abs=0.02)
     # 95 % are expected; with 34 or fewer of 40 the true share would be below with a chance of 1 in 70.
-    assert sum(change.low <= gain <= change.high for change in changes) >= 35
+    assert sum(gain.estimate.low <= expected <= gain.estimate.high for gain in found) >= 35
