@@ -1,8 +1,8 @@
 """How often intervals of what a calibration method gains hold the true gain, in folds and on two halves, by simulation.
 
-``python -m experiments.intervals.folds [SIMULATIONS]`` prints a line a setting, method and way to compare: the true mean
-gain in log-loss over a temperature or over no calibration, the mean and the standard deviation of the estimates, how
-many intervals hold this mean and the true gain of their own maps, and how often the method is said to be better.
+``python -m experiments.intervals.folds [SIMULATIONS]`` prints a line a setting, method and way to compare: the true
+mean gain in log-loss over a temperature or over no calibration, the mean and the standard deviation of the estimates,
+how many intervals hold this mean and the true gain of their own maps, and how often the method is said to be better.
 
 The labels are drawn from known probabilities, so that the log-loss of a map is known but for the samples that it is
 computed on, which are the same for all.
@@ -109,10 +109,11 @@ def main() -> None:
                 held = mean(gain.estimate.low <= expected <= gain.estimate.high for gain in found)
                 own = mean(gain.estimate.low <= gain.true <= gain.estimate.high for gain in found)
                 values = [gain.estimate.value for gain in found]
+                way, better = "in folds" if in_folds else "two halves", mean(gain.beats for gain in found)
                 print(
-                    f"{tuple(source)} {'in folds' if in_folds else 'two halves'}, {method} - {baseline}: true "
-                    f"{expected:+.4f}, estimates {mean(values):+.4f} ± {pstdev(values):.4f}, "
-                    f"held by {held:.3f}, that of the own maps by {own:.3f}; said to be better {mean(gain.beats for gain in found):.3f}",
+                    f"{tuple(source)} {way}, {method} - {baseline}: true {expected:+.4f}, estimates "
+                    f"{mean(values):+.4f} ± {pstdev(values):.4f}, held by {held:.3f}, that of the own maps by "
+                    f"{own:.3f}, said to be better {better:.3f}",
                     flush=True,
                 )
 
