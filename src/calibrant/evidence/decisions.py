@@ -16,7 +16,7 @@ from calibrant.checks import check_rates, with_devices_of_inputs
 from calibrant.errors import InputError
 from calibrant.evidence.clusters import Clusters, sizes_of
 from calibrant.evidence.estimates import Estimate, after_all, draw_groups
-from calibrant.evidence.intervals import FEWEST, bootstrap_interval, wilson_interval
+from calibrant.evidence.intervals import FEWEST, bootstrap_interval, t_quantile, wilson_interval
 from calibrant.metrics.states import effective_number
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel, as_risk, counted_samples
@@ -113,7 +113,7 @@ def decision_curve(
         ours_alone, theirs_alone = _treated_by_one(risks, others, reached, theirs)
         masses = ((-odds, ours_alone[0]), (1.0, ours_alone[1]), (odds, theirs_alone[0]), (-1.0, theirs_alone[1]))
         to_baseline = above.widened_by(estimated, *masses)
-    return tuple(map(NetBenefit, at.tolist(), *widened, *above.shares(), to_baseline))
+    return tuple(map(NetBenefit, at.tolist(), *widened, *above.shares(draws.weights), to_baseline))
 
 
 def lowest_reaching(thresholds: Tensor, dtype: torch.dtype) -> Tensor:
@@ -197,20 +197,32 @@ class Above(NamedTuple):
             for one, low, high in zip(estimated, below.sqrt().tolist(), above.sqrt().tolist(), strict=True)
         ]
 
-    def shares(self) -> list[list[Estimate]]:
-        """Return the shares of treated samples, of treated positives, and of positives among the treated."""
-        treated, totals = self.treated.sum(0), self.totals.sum(0)
+    def shares(self, drawn: Tensor | None = None) -> list[list[Estimate]]:
+        """Return the shares of treated samples, of treated positives, and of positives among the treated.
 
-        def share(hits: Tensor, of: Tensor, squares: Tensor) -> list[Estimate]:
-            trials = effective_number(of, squares * self._design_effect)
+        Samples of a cluster have similar risks even if their outcomes do not depend on each other: shares have no fewer
+        than the trials that spread as the resamples of clusters do, given how often groups are ``drawn``, (r, groups).
+        """
+        treated = self.treated.sum(1)
+        totals, positives = (of[:, None].expand_as(treated) for of in (self.totals.sum(1), self.totals[:, 1]))
+
+        def share(hits: Tensor, of: Tensor, squares: Tensor) -> list[Estimate]:  # (groups, m), (groups, m), (m,)
+            n = of.sum(0)
+            shares, trials = hits.sum(0) / n, effective_number(n, squares * self._design_effect)
+            if self.clusters is not None and drawn is not None:
+                spread = (drawn @ hits / (drawn @ of)).nan_to_num(0.0).var(0).clamp(min=1e-300)
+                known = (
+                    shares * (1 - shares) / spread * (t_quantile(math.inf) / t_quantile(self.clusters.degrees())) ** 2
+                )
+                trials = torch.where(known > 0, trials.minimum(known), trials)
             return [
-                Estimate(hit / n, *wilson_interval(hit / n * size, size)) if n > 0 else Estimate(*[math.nan] * 3)
-                for hit, n, size in zip(hits.tolist(), of.tolist(), trials.tolist(), strict=True)
+                Estimate(value, *wilson_interval(value * size, size)) if size > 0 else Estimate(*[math.nan] * 3)
+                for value, size in zip(shares.tolist(), trials.tolist(), strict=True)
             ]
 
         alike = torch.ones_like(treated[0])
         return [
-            share(treated.sum(0), totals.sum() * alike, self.total_squares.sum() * alike),
-            share(treated[1], totals[1] * alike, self.total_squares[1] * alike),
-            share(treated[1], treated.sum(0), self.squares.sum(0)),
+            share(treated, totals, self.total_squares.sum() * alike),
+            share(self.treated[:, 1], positives, self.total_squares[1] * alike),
+            share(self.treated[:, 1], treated, self.squares.sum(0)),
         ]

@@ -260,6 +260,16 @@ def test_a_curve_reaches_log_odds_whose_probability_rounds_to_one():
     assert np.isfinite([curve.risk, curve.observed, curve.low, curve.high]).all()
 
 
+def test_the_share_acted_on_counts_clusters_of_equal_risk_though_their_outcomes_are_independent():
+    rng = np.random.default_rng(4)
+    p = expit(rng.normal(-1.5, 1.0, size=80)).repeat(6)  # six visits of each patient, at one risk
+    samples = predictions(p, rng.random(480) < p).with_clusters(torch.arange(480) // 6)
+    one = decision_curve(samples, [0.2], resamples=400)[0]
+    low, high = wilson_interval(one.treated.value * 80, 80)
+    assert one.treated.low == pytest.approx(low, abs=0.02)
+    assert one.treated.high == pytest.approx(high, abs=0.02)
+
+
 def test_small_thresholds_are_told_from_smaller_risks_in_every_type():
     p = torch.logspace(-9, -5, 1000, dtype=torch.float64)
     for dtype in (torch.float32, torch.float64):
