@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from calibrant.errors import InputError
+from calibrant.predictions import SUM_TOLERANCE
 
 _SHOWN = 32  # numbers of an array that are written as such; more are written as bytes
 _WIDTH = 100  # characters of a line, as far as its values can stand on lines of their own
@@ -60,12 +61,9 @@ def _top(x, k, axis, largest):
 }
 
 # What inputs must be, and what is said if they are not.
-_FINITE = ("np.isfinite({0}).all()", "finite")
-_CHECKS = {
-    "logits": _FINITE,
-    "features": _FINITE,
-    "probabilities": ("(({0} >= 0) & ({0} <= 1.001)).all()", "from 0 to 1"),
-}
+_SUMS = f"(({{0}} >= 0) & (abs({{0}}.sum(1)[:, None] - 1) <= {SUM_TOLERANCE})).all()"
+_CHECKS = dict.fromkeys(("logits", "features"), ("np.isfinite({0}).all()", "finite"))
+_CHECKS["probabilities"] = (_SUMS, "from 0 to 1, and sum to one in every row")
 
 
 def numpy_module(model: onnx.ModelProto, about: dict[str, Any]) -> str:

@@ -91,9 +91,12 @@ def test_a_module_of_numpy_checks_what_it_is_given(onnx, tmp_path):  # noqa: ARG
         (probs[:, :2], r"\(n, 3\)"),
         (-probs, "from 0 to 1"),
         (probs * np.nan, "0 to"),
+        (probs / 2, "sum to one"),  # as of some of the classes, which the map refuses, too
+        (probs * 0, "sum to one"),
     ]:
         with pytest.raises(ValueError, match=words):
             module["calibrate"](given)
+    assert module["calibrate"](probs[:0]).shape == (0, 3)
 
 
 def test_a_module_for_two_classes_says_what_to_do_with_one_probability(onnx, tmp_path):  # noqa: ARG001  # which writes it
