@@ -13,7 +13,7 @@ export type Split = { by: "own" } | { by: "half"; seed: number } | { by: "column
 export const TEXTS = ["scores", "labels", "confidence", "correct", "positive", "positive_class", "class_names", "separator", "weights", "clusters", "missing"] as const;
 export interface Source extends Partial<Record<(typeof TEXTS)[number], string>> { file: string; kind?: Kind; normalise?: boolean; percent?: boolean; classes?: boolean; by?: string[]; labels_file?: { file: string }; split?: Split }
 export interface Answer {
-  html: string; charts: Charts; document: { metrics: Record<string, { value: number; low: number | null; high: number | null; floor?: number; p?: number }>; risk: { auroc: { value: number | null } } | null }; notes: string[]; lines: { cli: string; python: string };
+  html: string; charts: Charts; document: { n: number; metrics: Record<string, { value: number; low: number | null; high: number | null; floor?: number; p?: number }>; risk: { auroc: { value: number | null } } | null }; notes: string[]; lines: { cli: string; python: string };
   n: { calibration: number | null; test: number }; files?: Record<string, string>; recommended?: string;
 }
 export interface Sample { row: number; confidence: number; correct: boolean; label?: string; top?: [string, number][] }

@@ -43,6 +43,7 @@ from calibrant.studio.sources import (
     SMALL,
     Parts,
     Source,
+    as_probability_of_right,
     baseline_lines,
     in_known_names,
     lines_of,
@@ -50,6 +51,7 @@ from calibrant.studio.sources import (
     load_parts,
     on_page,
     opened,
+    option_words,
     reading_of,
 )
 from calibrant.studio.workers import Progress
@@ -198,7 +200,8 @@ def _evaluated(source: Source, baseline: Source | None, n_bins: int, seed: int, 
         evaluation = evaluate_predictions(parts.test, n_bins=n_bins, resamples=_RESAMPLES, seed=seed, progress=stage)
         if by:
             slices = evaluate_slices(parts.test, by=by, n_bins=n_bins, resamples=_RESAMPLES, seed=seed, progress=stage)
-    page = evaluation_page(evaluation, source=source["name"], slices=slices, **compared)
+    to_calibrate = " " + " ".join(option_words(as_probability_of_right(source)))  # of confidences
+    page = evaluation_page(evaluation, source=source["name"], slices=slices, to_calibrate=to_calibrate, **compared)
     page, notes = _with_cautions(page, parts)
     charts = evaluation_charts(
         evaluation, parts.test, name=source["name"], slices=slices, by=by, other=other, **compared
@@ -302,18 +305,18 @@ def compare(
 ) -> dict[str, Any]:
     """Fit methods on the calibration samples, and evaluate them on the test samples.
 
-    Saved in ``folder``: a map per method, the report, the figures, and the two parts as they were used.
+    Confidences are calibrated as the probability of being right. Saved in ``folder``: a map per method, the report,
+    the figures, and the two parts as they were used.
     """
     parts = load_parts(source, progress)
+    if isinstance(parts.test, TopLabel):
+        source = as_probability_of_right(source)
+        parts = load_parts(source, progress)
     from calibrant.plots import comparison_figures, save_figures  # loads matplotlib
 
     calibration, test = parts.calibration, parts.test
     if not isinstance(calibration, Predictions) or not isinstance(test, Predictions):
-        raise InputError(
-            "calibration needs scores of all classes, split into calibration and test samples; "
-            + ("choose a split." if calibration is None else "these are top labels only."),
-            argument="split" if calibration is None else "kind",
-        )
+        raise InputError("calibration needs calibration and test samples: choose a split.", argument="split")
     chosen = [catalogue.parse_calibrator(name) for name in methods or ()] or default_methods(calibration)
     with caught_warnings() as caught:
         comparison = compare_methods(

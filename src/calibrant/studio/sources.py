@@ -98,6 +98,13 @@ def options_of(source: Source) -> dict[str, Any]:
     return given | ({"labels": source["labels_file"]["path"]} if source.get("labels_file") else {})
 
 
+def as_probability_of_right(source: Source) -> Source:
+    """Return a source of confidences with these as the probability of one class, that the prediction is right."""
+    columns = {"positive": source.get("confidence") or "confidence", "labels": source.get("correct") or "correct"}
+    others = {name: value for name, value in source.items() if name not in {"confidence", "correct"}}
+    return others | {"kind": "probs"} | columns
+
+
 def opened(source: Source) -> Content:
     """Open the file of a source; nothing large is read."""
     if source["path"] in EXAMPLES:
@@ -291,7 +298,7 @@ def lines_of(source: Source, function: str, *, n_bins: int, seed: int, methods: 
     """
     split, names = source.get("split") or {}, ",".join(methods)
     both = ("calibration", "test") if function == "compare" else ("test",)
-    files, words, before = [source["name"]], _option_words(source), []
+    files, words, before = [source["name"]], option_words(source), []
     slices = [f"--by {quote(column)}" for column in source.get("by") or ()]
     if source["path"] in EXAMPLES:
         start = "demo/resnet110/" if source["path"] == RESNET110 else "demo/digits-"
@@ -323,7 +330,7 @@ def baseline_lines(source: Source, baseline: Source, *, n_bins: int, seed: int, 
 
     They read the user's files where all rows of both are test samples; the command has the same options for both.
     """
-    both, words, before = [source["name"], baseline["name"]], _option_words(source), [_COMPARED]
+    both, words, before = [source["name"], baseline["name"]], option_words(source), [_COMPARED]
     is_whole = all(one["path"] not in EXAMPLES and not one.get("missing") for one in (source, baseline))
     is_whole &= (source.get("split") or {}).get("by") in {None, "file"}
     python = [f"test = {_load_line(source)}", f"baseline = {_load_line(baseline)}"]
@@ -360,7 +367,8 @@ def _saved_words(source: Source) -> list[str]:
     return [f"--{name} {name}" for name in _OF_SAMPLES if source.get(name)]
 
 
-def _option_words(source: Source) -> list[str]:
+def option_words(source: Source) -> list[str]:
+    """Return the options of a source for a command line."""
     words = []
     for name, value in _named(source).items():
         if name == "kind":

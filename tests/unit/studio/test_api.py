@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from calibrant import evaluate, training
+from calibrant.calibrators import PlattScaling
 from calibrant.cli.main import app
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.evidence import differences, estimates
@@ -625,3 +627,27 @@ def test_cautions_of_reading_are_on_the_page(table):
     table.write_text("\n".join([header, "0.0,0.5,0.5,0,test", *rows[1:]]) + "\n")
     for _ in range(2):
         assert any("probability 0" in note for note in api.evaluate(source_of(table), progress=quiet)["notes"])
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_confidences_are_calibrated_as_the_probability_of_being_right(tmp_path, named):
+    rng = np.random.default_rng(0)
+    sure, question = rng.uniform(0.5, 0.99, 600).round(3), np.arange(600) // 3
+    right = rng.random(600) < sure**3
+    columns = ["p", "ok"] if named else ["confidence", "correct"]
+    rows = [f"{c},{int(r)},{q}" for c, r, q in zip(sure, right, question, strict=True)]
+    (tmp_path / "answers.csv").write_text("\n".join([",".join([*columns, "question"]), *rows]) + "\n")
+    options = {"confidence": "p", "correct": "ok"} if named else {}
+    own = {"kind": "top-label", "scores": None, "labels": None, "clusters": "question", **options}
+    source = source_of(tmp_path / "answers.csv", split={"by": "half", "seed": 0}, **own)
+    advice = api.evaluate(source, progress=quiet)["document"]["verdict"]["next_steps"][0]
+    for words in (f"--positive {columns[0]}", f"--labels {columns[1]}", "--clusters question"):
+        assert words in advice
+    out = tmp_path / "out"
+    out.mkdir()
+    answer = api.compare(source, methods=["platt"], folder=str(out), progress=quiet)
+    saved = {name: load(out / f"{name}.npz") for name in ("calibration", "test")}
+    expected = PlattScaling().fit(saved["calibration"]).transform(saved["test"])
+    fitted = load_map(out / next(name for name, title in answer["files"].items() if title == "platt"))
+    assert torch.allclose(fitted.transform(saved["test"]).probs, expected.probs)
+    assert nll(expected) < nll(saved["test"])
