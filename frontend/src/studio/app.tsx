@@ -16,13 +16,13 @@ const SCREENS: [Screen, string][] = [["open", "Open"], ["evaluate", "Evaluate"],
 export function Studio() {
   const [state, go] = useAddress(), { source } = state, heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => { heading.current?.focus({ preventScroll: true }); document.title = `${SCREENS.find(([screen]) => screen === state.screen)![1]} · Calibrant studio`; }, [state.screen, !state.baseline]);
-  const calibrate = () => go(!source || source.split ? { screen: "calibrate" } : { screen: "calibrate", source: { ...source, split: { by: "half", seed: 0 } } });
+  const calibrate = () => go({ screen: "calibrate" });
   const step = { bins: state.bins, seed: state.seed, onCalibrate: calibrate };
   return (
     <>
       <header><h1 ref={heading} tabIndex={-1}>Calibrant <small>studio</small></h1>
         <nav aria-label="Steps">{SCREENS.map(([screen, title]) => (
-          <button type="button" aria-current={screen === state.screen ? "page" : undefined} disabled={needsFile(screen) && !source} onClick={screen === "calibrate" ? calibrate : () => go({ screen })}>{title}</button>))}</nav></header>
+          <button type="button" aria-current={screen === state.screen ? "page" : undefined} disabled={needsFile(screen) && !source} onClick={() => go({ screen })}>{title}</button>))}</nav></header>
       {state.screen === "open" && <Open source={source} onChoose={(chosen) => go({ source: chosen, baseline: null, screen: "evaluate" })} />}
       {state.screen === "evaluate" && source && <Evaluate {...step} source={source} onModels={() => go({ screen: "models" })} />}
       {state.screen === "models" && source && <Models {...step} source={source} baseline={state.baseline} onChoose={(baseline) => go({ baseline })} />}
@@ -57,7 +57,7 @@ function Evaluate({ source, bins, seed, onCalibrate, onModels }: Step & { onMode
       <Rendered html={answer.html} charts={answer.charts} picks={picks} />
       <Notes notes={answer.notes} />
       <section class="samples" ref={samples} tabIndex={-1}><SampleList source={source} wanted={wanted} onWant={want} classes={answer.charts.views[0].classes?.name ?? []} /></section>
-      <p><button type="button" class="primary" onClick={onCalibrate}>Calibrate</button>{!source.split && <span class="legend"> on a random half of the samples; choose another split under Open</span>}</p>
+      <p><button type="button" class="primary" onClick={onCalibrate}>Calibrate</button>{!source.split && <span class="legend"> by cross-validation on these samples; or choose a split under Open</span>}</p>
       <p><button type="button" onClick={onModels}>Compare with another model</button></p>
       <TakeHome source={source} bins={bins} seed={seed} />
       <Lines lines={answer.lines} />
@@ -135,9 +135,10 @@ function SampleList({ source, wanted, onWant, classes }: { source: Source; wante
 
 /** What methods are fitted on, and compared on. */
 function partsOf(split: Source["split"]): string {
-  if (split?.by === "half") return `Fitted on a random half of the samples (seed ${split.seed}), compared on the other half; Open has other splits.`;
-  if (split?.by === "column") return `Fitted on the samples with ${short(split.column, 40)} = ${short(split.calibration, 40)}, compared on those with ${short(split.test, 40)}.`;
-  return `Fitted on the ${split?.by === "file" ? "other file" : "calibration samples"}, compared on ${split?.by === "file" ? "this one" : "the others"}.`;
+  if (!split) return "Cross-validated: every sample is evaluated by a map that was fitted outside its fold. The maps to take home are fitted on all samples. Open has splits.";
+  if (split.by === "half") return `Fitted on a random half of the samples (seed ${split.seed}), compared on the other half; Open has other splits.`;
+  if (split.by === "column") return `Fitted on the samples with ${short(split.column, 40)} = ${short(split.calibration, 40)}, compared on those with ${short(split.test, 40)}.`;
+  return `Fitted on the ${split.by === "file" ? "other file" : "calibration samples"}, compared on ${split.by === "file" ? "this one" : "the others"}.`;
 }
 
 function Calibrate({ state, source, go }: { state: State; source: Source; go: (change: Partial<State>) => void }) {
@@ -173,7 +174,7 @@ function Compared({ job, answer, curves, onCurves }: { job: string; answer: Answ
           <ul class="files">{Object.entries(files).filter(([name]) => name.startsWith("map-")).map(([name, title]) => <li key={name}>{link(name, title)}{title === recommended && <span class="badge">recommended</span>}{onnx && [".onnx", ".py"].map((suffix) => <Exported job={job} file={name} title={title} suffix={suffix} onDone={setExported} />)}</li>)}</ul>
           {exported && <Lines lines={exported} title="The same file on the command line and in Python" />}
           {onnx === false && <p class="legend">These files need the package onnx: <code>pip install "calibrant[onnx]"</code>, then start the studio again.</p>}
-          <p>{link("report.html", "This report as one file")}, the {link("calibration.npz", "calibration")} and {link("test.npz", "test")} samples as they were used.</p></>}</Files></section>
+          <p>{link("report.html", "This report as one file")}, the {files["calibration.npz"] ? <>{link("calibration.npz", "calibration")} and {link("test.npz", "test")} samples</> : link("test.npz", "samples")} as they were used.</p></>}</Files></section>
       <Lines lines={answer.lines} />
     </>
   );

@@ -221,7 +221,7 @@ function SplitChoice({ preview, others, split, onChange }: { preview: Preview; o
   return (
     <>
       <fieldset class="stacked"><legend>Samples to calibrate on <small>which are not used for testing</small></legend>
-        <label><input type="radio" name="split" checked={!split} onChange={() => onChange(undefined)} /><span>evaluate all samples <small>calibrate later</small></span></label>
+        <label><input type="radio" name="split" checked={!split} onChange={() => onChange(undefined)} /><span>all samples <small>calibrate by cross-validation</small></span></label>
         <label><input type="radio" name="split" checked={split?.by === "half"} onChange={() => onChange({ by: "half", seed: 0 })} /><span>a random half <small>the other half is tested</small></span></label>
         {parts.length > 0 && <label><input type="radio" name="split" checked={split?.by === "column"} onChange={() => onChange(splitBy(preview, (parts.find((column) => column.values!.includes("test")) ?? parts[0]).name))} /><span>by a column</span></label>}
         {others.length > 0 && <label><input type="radio" name="split" checked={split?.by === "file"} onChange={() => onChange({ by: "file", source: { file: others[0].id } })} /><span>another file <small>all of this one is tested</small></span></label>}</fieldset>

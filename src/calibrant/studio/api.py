@@ -303,10 +303,10 @@ def compare(
     folder: str,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Fit methods on the calibration samples, and evaluate them on the test samples.
+    """Fit methods on the calibration samples, and evaluate them on the test samples; in folds, if there is no split.
 
     Confidences are calibrated as the probability of being right. Saved in ``folder``: a map per method, the report,
-    the figures, and the two parts as they were used.
+    the figures, and the samples as they were used.
     """
     parts = load_parts(source, progress)
     if isinstance(parts.test, TopLabel):
@@ -314,13 +314,14 @@ def compare(
         parts = load_parts(source, progress)
     from calibrant.plots import comparison_figures, save_figures  # loads matplotlib
 
-    calibration, test = parts.calibration, parts.test
-    if not isinstance(calibration, Predictions) or not isinstance(test, Predictions):
-        raise InputError("calibration needs calibration and test samples: choose a split.", argument="split")
+    test, in_folds = parts.test, parts.calibration is None
+    calibration = test if in_folds else parts.calibration
+    assert isinstance(calibration, Predictions), "as the test samples"
+    assert isinstance(test, Predictions), "confidences have become probabilities"
     chosen = [catalogue.parse_calibrator(name) for name in methods or ()] or default_methods(calibration)
     with caught_warnings() as caught:
         comparison = compare_methods(
-            calibration, test, chosen, n_bins=n_bins, seed=seed,
+            calibration, None if in_folds else test, chosen, n_bins=n_bins, seed=seed,
             progress=lambda name, done, total: progress(name, done / max(total, 1)),
         )  # fmt: skip
     progress("saving maps and figures", 1.0)
@@ -332,8 +333,11 @@ def compare(
             files[f"map-{number}.safetensors"] = method.name
     drawn = comparison_figures(comparison, test, n_bins=n_bins, name=source["name"])
     files |= {path.name: path.stem.replace("_", " ") for path in save_figures(drawn, out)}
+    fitted_on, reading = Path("calibration.npz"), ""
+    if in_folds:
+        fitted_on, reading = Path(source["name"]), "".join(f" {word}" for word in option_words(source))
     page, notes = _with_cautions(
-        comparison_page(comparison, calibration=Path("calibration.npz"), test=Path("test.npz")), parts
+        comparison_page(comparison, calibration=fitted_on, test=Path("test.npz"), reading=reading), parts
     )
     charts = comparison_charts(comparison, test)
     (out / "report.html").write_text(to_html(replace(page, charts=lambda: charts)), encoding="utf-8")

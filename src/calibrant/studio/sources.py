@@ -5,7 +5,7 @@ what it has read), the options of :func:`calibrant.files.load` (those of :data:`
 file another such dictionary as ``labels_file``, the columns to slice ``by``, whether to slice by predicted ``classes``,
 and how to ``split`` its samples:
 
-- absent: all samples are test samples;
+- absent: all samples are test samples, and methods are compared in folds of them;
 - ``{"by": "half", "seed": 0}``: a random half to calibrate on, the other to evaluate;
 - ``{"by": "column", "column": "split", "calibration": "val", "test": "test"}``: by the values of a column;
 - ``{"by": "file", "source": {...}}``: another source to calibrate on, with the same options unless it has its own.
@@ -297,7 +297,8 @@ def lines_of(source: Source, function: str, *, n_bins: int, seed: int, methods: 
     They read the user's files where these can be split so, else the parts as they can be downloaded.
     """
     split, names = source.get("split") or {}, ",".join(methods)
-    both = ("calibration", "test") if function == "compare" else ("test",)
+    in_parts = function == "compare" and (bool(split) or source["path"] in EXAMPLES)
+    both = ("calibration", "test") if in_parts else ("test",)
     files, words, before = [source["name"]], option_words(source), []
     slices = [f"--by {quote(column)}" for column in source.get("by") or ()]
     if source["path"] in EXAMPLES:
@@ -312,7 +313,8 @@ def lines_of(source: Source, function: str, *, n_bins: int, seed: int, methods: 
     words += [] if function == "compare" else [*slices, *(["--classes"] if source.get("classes") else [])]
     words += [f"--methods {quote(names)}"] if names else []
     cli = ["calibrant", function, *map(quote, files), *words, f"--bins {n_bins}", f"--seed {seed}"]
-    chosen = f", [{', '.join(f'catalogue.parse_calibrator({name!r})' for name in methods)}]" if names else ""
+    chosen = ", ".join(f"catalogue.parse_calibrator({name!r})" for name in methods)
+    chosen = f", calibrators=[{chosen}]" if names else ""
     python = [
         f"from calibrant import catalogue, {function}, load" if names else f"from calibrant import {function}, load",
         *_loading_lines(source, both),

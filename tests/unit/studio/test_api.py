@@ -162,7 +162,7 @@ def test_a_second_file_calibrates(table, tmp_path):
     ("split", "words"),
     [({"by": "column", "column": "part", "calibration": "none", "test": "test"}, "'none' in some rows"),
      ({"by": "own"}, "half, column or file"),
-     ({"by": "column", "column": "absent", "calibration": "a", "test": "b"}, "'absent'"), (None, "choose a split")],
+     ({"by": "column", "column": "absent", "calibration": "a", "test": "b"}, "'absent'")],
 )  # fmt: skip
 def test_a_split_that_leaves_nothing_to_calibrate_on_is_refused(table, tmp_path, split, words):
     with pytest.raises(InputError, match=words):
@@ -205,6 +205,24 @@ def test_the_lines_run_and_give_the_same_numbers(table, monkeypatch, split):
     with pytest.raises(SystemExit):
         app([*command[1:], "--json", "again.json"], prog_name="calibrant")
     assert json.loads(Path("again.json").read_text())["metrics"]["ece"]["value"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_without_a_split_methods_are_compared_in_folds_by_the_page_and_by_its_lines(table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text(table.read_text())
+    answer = api.compare(source_of(table), methods=["temperature"], folder=str(tmp_path), progress=quiet)
+    assert (answer["document"]["folds"], answer["n"]) == (5, {"calibration": None, "test": 400})
+    assert "calibration.npz" not in answer["files"]
+    assert len(load_map(tmp_path / "map-0.safetensors").state_dict())  # fitted on all samples
+    assert answer["document"]["calibration"]["source"] == "mine.csv"
+    by_name = {method["name"]: method for method in answer["document"]["methods"]}
+    expected = by_name["temperature"]["metrics"]["nll"]["value"]
+    assert value_of(answer["lines"]["python"]).find("temperature").nll == pytest.approx(expected, abs=1e-12)
+    command = shlex.split(answer["lines"]["cli"])
+    with pytest.raises(SystemExit):
+        app([*command[1:], "--json", "again.json"], prog_name="calibrant")
+    again = {method["name"]: method for method in json.loads(Path("again.json").read_text())["methods"]}
+    assert again["temperature"]["metrics"]["nll"]["value"] == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("example", api.EXAMPLES)
