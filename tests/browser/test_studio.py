@@ -149,6 +149,20 @@ def test_a_file_is_evaluated_with_the_numbers_of_python(studio, tmp_path, arrays
     expect(studio.locator("[data-value=ece]")).to_have_text(near(ece(load(path), n_bins=20)))
 
 
+def test_without_a_split_methods_are_cross_validated_and_all_samples_stay_evaluated(studio, tmp_path, arrays):
+    upload(studio, saved(tmp_path / "mine.npz", arrays))
+    evaluate(studio)
+    counted = studio.locator("article.calibrant header").first.inner_text()
+    studio.get_by_role("button", name="Calibrate", exact=True).last.click()
+    fit(studio, "Vector scaling")
+    studio.wait_for_selector("text=Take home")
+    assert "in 5 folds" in studio.locator("article.calibrant").first.inner_text()
+    expect(studio.get_by_role("link", name="samples", exact=True)).to_have_count(1)
+    expect(studio.get_by_role("link", name="calibration", exact=True)).to_have_count(0)
+    studio.get_by_role("button", name="Evaluate", exact=True).first.click()
+    expect(studio.locator("article.calibrant header").first).to_have_text(counted, use_inner_text=True)
+
+
 def test_methods_are_compared_and_the_map_is_taken_home(studio, tmp_path, arrays):
     upload(studio, saved(tmp_path / "mine.npz", arrays))
     studio.get_by_text("a random half").click()
