@@ -53,6 +53,7 @@ from calibrant.studio.sources import (
     opened,
     option_words,
     reading_of,
+    saved_words,
 )
 from calibrant.studio.workers import Progress
 from calibrant.text import terminal_text, without_middle
@@ -333,9 +334,10 @@ def compare(
             files[f"map-{number}.safetensors"] = method.name
     drawn = comparison_figures(comparison, test, n_bins=n_bins, name=source["name"])
     files |= {path.name: path.stem.replace("_", " ") for path in save_figures(drawn, out)}
-    fitted_on, reading = Path("calibration.npz"), ""
+    fitted_on, words = Path("calibration.npz"), saved_words(source)
     if in_folds:
-        fitted_on, reading = Path(source["name"]), "".join(f" {word}" for word in option_words(source))
+        fitted_on, words = Path(source["name"]), option_words(source)
+    reading = "".join(f" {word}" for word in words)
     page, notes = _with_cautions(
         comparison_page(comparison, calibration=fitted_on, test=Path("test.npz"), reading=reading), parts
     )

@@ -309,7 +309,7 @@ def lines_of(source: Source, function: str, *, n_bins: int, seed: int, methods: 
     elif split.get("by") == "column" and "," not in split["calibration"] + split["test"] and "=" not in split["column"]:
         words.append("--split " + quote("{column}={calibration},{test}".format(**split)))
     elif split:  # the parts have no other columns to slice by
-        files, words, before, slices = [f"{part}.npz" for part in both], _saved_words(source), [_DOWNLOADED], []
+        files, words, before, slices = [f"{part}.npz" for part in both], saved_words(source), [_DOWNLOADED], []
     words += [] if function == "compare" else [*slices, *(["--classes"] if source.get("classes") else [])]
     words += [f"--methods {quote(names)}"] if names else []
     cli = ["calibrant", function, *map(quote, files), *words, f"--bins {n_bins}", f"--seed {seed}"]
@@ -340,7 +340,7 @@ def baseline_lines(source: Source, baseline: Source, *, n_bins: int, seed: int, 
         words += [f"--by {quote(column)}" for column in source.get("by") or ()]
         before = []
     else:
-        both, words = ["test.npz", "baseline.npz"], _saved_words(source)
+        both, words = ["test.npz", "baseline.npz"], saved_words(source)
     if not is_whole:
         named = "".join(f", {name}='{name}'" for name in _OF_SAMPLES if source.get(name))
         python = [_COMPARED, *(f"{part} = load('{part}.npz'{named})" for part in ("test", "baseline"))]
@@ -364,7 +364,7 @@ def _named(source: Source) -> dict[str, Any]:
     return own | ({"labels": source["labels_file"]["name"]} if source.get("labels_file") else {})
 
 
-def _saved_words(source: Source) -> list[str]:
+def saved_words(source: Source) -> list[str]:
     """Return the options that read what the page has saved of the samples."""
     return [f"--{name} {name}" for name in _OF_SAMPLES if source.get(name)]
 

@@ -1,6 +1,7 @@
 """The studio's functions without a server: previews, splits, samples, and lines that give the same numbers."""
 
 import json
+import re
 import shlex
 from dataclasses import replace
 from functools import cache, partial
@@ -668,4 +669,5 @@ def test_confidences_are_calibrated_as_the_probability_of_being_right(tmp_path, 
     expected = PlattScaling().fit(saved["calibration"]).transform(saved["test"])
     fitted = load_map(out / next(name for name, title in answer["files"].items() if title == "platt"))
     assert torch.allclose(fitted.transform(saved["test"]).probs, expected.probs)
+    assert "calibration.npz --clusters clusters -o" in re.sub("<[^>]*>", "", answer["html"])
     assert nll(expected) < nll(saved["test"])
