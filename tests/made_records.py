@@ -142,6 +142,7 @@ def made_two_classes():
     return replace(
         made,
         metrics=made.metrics | errors,
+        corp={name.replace("top", "risk"): split for name, split in made.corp.items()},
         classes=2,
         positive="fraud",
         majority=ClassShare(0, "fine", 0.875),

@@ -17,8 +17,8 @@ from torch import Tensor
 from calibrant import catalogue
 from calibrant.checks import check_evidence, check_rates, with_devices_of_inputs
 from calibrant.evidence import LEVEL, Estimate, by_subject, estimate
-from calibrant.evidence.clusters import copies_in, effective_number_of, projection_of, squares_at
-from calibrant.evidence.corp import CorpSplit, corp
+from calibrant.evidence.clusters import Clusters, copies_in, effective_number_of, projection_of, squares_at
+from calibrant.evidence.corp import CorpSplit, corp_of_ranked
 from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.estimates import Draws
 from calibrant.evidence.intervals import is_like_guessing
@@ -35,7 +35,7 @@ from calibrant.metrics import (
     refinement_terms,
 )
 from calibrant.metrics.smooth import KernelFeatures
-from calibrant.metrics.states import Binned, BinnedByPrediction, Bins, ClassBins, TopStatistic
+from calibrant.metrics.states import EXACT, Binned, BinnedByPrediction, Bins, ClassBins, TopStatistic
 from calibrant.notebook import HasReport
 from calibrant.numerics.binning import bin_index
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, as_risk, counted_samples
@@ -159,7 +159,7 @@ class Evaluation(HasReport):
     metrics: dict[str, Estimate]
     murphy: Murphy
     refinement_terms: RefinementTerms
-    corp: dict[str, CorpSplit]  # top_brier and top_nll
+    corp: dict[str, CorpSplit]  # top_brier and top_nll, of two classes risk_brier and risk_nll
     splits: dict[str, ScoreSplit]  # nll and brier; empty where no temperature is fitted
     worst_bins: list[WorstBin]
     worst_classes: list[WorstClass]
@@ -294,7 +294,9 @@ def evaluate(
         risk, errors = risk_with(samples, of_risk, n_bins=n_bins, **draws)
         estimates |= errors
     progress("splitting the scores into calibration and refinement")
-    curve = corp(samples, seed=seed)
+    subject, of = (as_risk(samples), "risk") if of_risk else (samples.top, "top")
+    floored = isinstance(samples, TopLabel) or samples.given_as_probs
+    curve = corp_of_ranked(EXACT(subject).ranked, floored=floored, seed=seed, clusters=Clusters.of(subject))
     of_classes: dict[str, Any] = {"classes": None, "worst_classes": []}
     if isinstance(samples, Predictions):
         of_classes = {
@@ -313,7 +315,7 @@ def evaluate(
         metrics={metric.name: estimates[metric.name] for metric in metrics},
         murphy=murphy(samples, n_bins=n_bins),
         refinement_terms=refinement_terms(samples, n_bins=n_bins),
-        corp={"top_brier": curve.brier, "top_nll": curve.nll},
+        corp={f"{of}_brier": curve.brier, f"{of}_nll": curve.nll},
         splits=score_splits(samples, seed),
         worst_bins=worst_bins(samples, n_bins=n_bins),
         effective_n=effective_number_of(samples),

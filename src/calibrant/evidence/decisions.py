@@ -210,10 +210,9 @@ class Above(NamedTuple):
             n = of.sum(0)
             shares, trials = hits.sum(0) / n, effective_number(n, squares * self._design_effect)
             if self.clusters is not None and drawn is not None:
-                spread = (drawn @ hits / (drawn @ of)).nan_to_num(0.0).var(0).clamp(min=1e-300)
-                known = (
-                    shares * (1 - shares) / spread * (t_quantile(math.inf) / t_quantile(self.clusters.degrees())) ** 2
-                )
+                wider = t_quantile(self.clusters.degrees()) / t_quantile(math.inf)
+                spread = (drawn @ hits / (drawn @ of)).nan_to_num(0.0).var(0) * wider**2
+                known = shares * (1 - shares) / spread.clamp(min=1e-300)
                 trials = torch.where(known > 0, trials.minimum(known), trials)
             return [
                 Estimate(value, *wilson_interval(value * size, size)) if size > 0 else Estimate(*[math.nan] * 3)

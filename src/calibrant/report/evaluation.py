@@ -261,7 +261,7 @@ def _arrow(name: str) -> str:
 
 def _parts(evaluation: Evaluation) -> list[str]:
     """Return the decompositions, a sentence each."""
-    text = page.number_text
+    text, of_class = page.number_text, f" of {positive_words(evaluation)}:"
     lines = [
         f"{name} {text(split.total)} = removed by one temperature {text(split.calibration)} "
         f"({text(split.calibration_low)} … {text(split.calibration_high)}) + left {text(split.refinement)}, "
@@ -269,8 +269,9 @@ def _parts(evaluation: Evaluation) -> list[str]:
         for name, split in evaluation.splits.items()
     ]
     lines += [
-        f"{name} {text(split.score)} = miscalibration {text(split.miscalibration)} (of a calibrated model about "
-        f"{text(split.floor)}; p {page.p_text(split.p)}) − discrimination {text(split.discrimination)} + uncertainty "
+        f"{name.removeprefix('risk_')}{of_class if name.startswith('risk_') else ''} {text(split.score)} = "
+        f"miscalibration {text(split.miscalibration)} (of a calibrated model about {text(split.floor)}; p "
+        f"{page.p_text(split.p)}) − discrimination {text(split.discrimination)} + uncertainty "
         f"{text(split.uncertainty)} (CORP, exact)"
         for name, split in evaluation.corp.items()
     ]

@@ -82,7 +82,8 @@ def evaluate_state(
     assert isinstance(bins, Bins)
     assert isinstance(moments, BinMoments)
     classwise = states.get(BinnedClasswise(design.n_bins))
-    curve = corp_of_ranked(exact, floored=design.classes is None or design.given_as_probs, seed=design.seed)
+    subject, of = (state.ranked_risks(), "risk") if of_risk else (exact, "top")
+    curve = corp_of_ranked(subject, floored=design.classes is None or design.given_as_probs, seed=design.seed)
     sampled = tuple(metric.name for metric in state.metrics if isinstance(metric.statistic, KernelFeatures))
     return Evaluation(
         n=state.n,
@@ -92,7 +93,7 @@ def evaluate_state(
         metrics={metric.name: estimates[metric.name] for metric in state.metrics},
         murphy=murphy_of_state(moments),
         refinement_terms=refinement_terms_of_state(bins, auroc=estimates["auroc"].value),
-        corp={"top_brier": curve.brier, "top_nll": curve.nll},
+        corp={f"{of}_brier": curve.brier, f"{of}_nll": curve.nll},
         splits=score_splits(sample, design.seed, of_all=estimates),
         worst_bins=worst_of_bins(bins, excess=exact.excess_of_heavy),
         worst_classes=_worst_classes(state, exact.excess_of_heavy),

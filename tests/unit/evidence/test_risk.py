@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import expit, logit
+from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 from calibrant import Predictions, TopLabel, compare, evaluate
 from calibrant.calibrators import BetaCalibration, PlattScaling
@@ -43,6 +44,19 @@ def test_means_ece_and_auroc_are_those_of_the_probability_of_the_positive_class(
     edges = np.ceil(p * 15) - 1  # bins (lo, hi]
     gaps = [abs((y[edges == b] - p[edges == b]).sum()) for b in range(15)]
     assert risk.ece.value == pytest.approx(sum(gaps) / len(p))
+
+
+def test_the_decomposed_scores_are_those_of_the_probability_of_the_positive_class():
+    p, y = drawn()
+    fitted = IsotonicRegression().fit_transform(p, y)
+    for samples in (predictions(p, y), Predictions.from_binary_logits(logit(p), y.astype(int))):
+        parts = evaluate(samples, resamples=100).corp
+        brier, nll = parts["risk_brier"], parts["risk_nll"]
+        assert brier.score == pytest.approx(brier_score_loss(y, p), abs=1e-6)
+        assert brier.uncertainty == pytest.approx(y.mean() * (1 - y.mean()))
+        assert brier.miscalibration == pytest.approx(brier.score - brier_score_loss(y, fitted), abs=1e-6)
+        assert nll.score == pytest.approx(log_loss(y, p), abs=1e-6)
+        assert nll.miscalibration == pytest.approx(nll.score - log_loss(y, fitted), abs=1e-6)
 
 
 def test_slope_and_intercept_are_those_of_logistic_recalibration_by_scikit_learn():

@@ -68,6 +68,9 @@ def test_it_is_that_of_all_samples_in_memory(weighted, digits):
         assert_near(getattr(streamed.risk, name), getattr(memory.risk, name))
     assert_near(streamed.risk.smece, memory.risk.smece, value=1e-4)
     assert_near(streamed.risk.auroc, memory.risk.auroc, value=1e-4)
+    assert {*streamed.corp} == {*memory.corp} == {"risk_brier", "risk_nll"}
+    for name, split in memory.corp.items():
+        assert streamed.corp[name][:4] == pytest.approx(split[:4], abs=1e-4)
     assert_near(streamed.risk.tenths[-1].observed, memory.risk.tenths[-1].observed, value=0.02)
     assert len(streamed.risk.tenths) == len(memory.risk.tenths)
     if digits:  # exact probabilities of 0 have no line
