@@ -166,7 +166,8 @@ class Training:
                 self.keep(networks[place], record)
                 cell, test, learned = networks[place].cell, record.held_out["test"], dict(record.learned) or ""
                 named = f"{cell['method']} seed {cell['seed']} epoch {record.epoch}"  # of minutes or hours
-                print(f"{named} {record.seconds:.2f} s {test} {learned}", flush=True)
+                numbers = f"test accuracy {test.accuracy:.4f}, log-loss {test.nll:.4f}, ece {test.ece:.4f}"
+                print(f"{named}: {record.seconds:.2f} s, {numbers} {learned}".rstrip(), flush=True)
             states[place].write(session, networks[place].kept)
             if session.is_finished and self.when == "at its end":
                 evaluate(place)
