@@ -314,3 +314,73 @@ def quasi_newton(
             f"{best.nit} steps ({best.message}). Regularise more, or look for extreme logits."
         )
     return point, Certificate(float(best.fun), steepest, int(best.nit), float(best.nfev))
+
+
+_DAMPING, _MOST_DAMPING, _FACTOR = 1e-2, 1e4, 4.0  # relative to the largest curvature: at first, at most; its changes
+_SLOW_STEPS = 2  # in a row, after which only steep directions are left to improve
+_NEWTON_STEPS = 60
+
+
+def newton_by_part(
+    whole: Callable[[Tensor], tuple[Tensor, Tensor]],
+    part: Callable[[Tensor], tuple[Tensor, Tensor]],
+    curvature: Callable[[Tensor], Tensor],
+    start: Tensor,
+    *,
+    share: float,
+    tolerance: float,
+    gain: float,
+) -> tuple[Tensor, Certificate]:
+    """Minimise a mean over many samples by Levenberg-Marquardt steps whose curvature is that of a part of them.
+
+    The gradient is always that of all samples, so the part decides how fast a minimum is reached and not which. A step
+    is tried on the part first, whose loss is tilted by what its gradient lacks: a pass over all samples is spent on a
+    step that helps. Once two steps in a row gain less than ``gain``, the next ones are short in flat directions, as
+    long as they at least halve the gradient, until its largest entry is at most ``tolerance``. A search that ends otherwise
+    returns its best point, with the gradient there.
+
+    Args:
+        whole: Returns value and gradient, (p,), of all samples; one call is one pass.
+        part: Returns the same of a part of them, drawn at random.
+        curvature: Returns a positive definite approximation of the part's Hessian, (p, p).
+        start: Initial parameters, (p,), float64.
+        share: Share of the samples in the part.
+        tolerance: Largest entry of the gradient at the end.
+        gain: Least decrease of the value that is worth a pass.
+
+    Example:
+        >>> bowl = lambda x: ((x - 3).square().sum(), 2 * (x - 3))
+        >>> start, bent = torch.zeros(2, dtype=torch.float64), lambda x: torch.eye(2, dtype=torch.float64)
+        >>> newton_by_part(bowl, bowl, bent, start, share=1, tolerance=1e-6, gain=1e-6)[0].round(decimals=4).tolist()
+        [3.0, 3.0]
+    """
+    point, damping, slow, steps = start, _DAMPING, 0, 0
+    (value, gradient), passes = whole(point), 1.0
+    while steps < _NEWTON_STEPS and damping < _MOST_DAMPING:
+        if slow >= _SLOW_STEPS:
+            if _largest(gradient) <= tolerance:
+                break
+            damping = max(damping, _DAMPING)
+        bent, (own, slope) = curvature(point), part(point)
+        unit = torch.full_like(point, float(bent.diagonal().max()))
+        passes += 2 * share
+        while damping < _MOST_DAMPING:
+            factor = torch.linalg.cholesky(bent + torch.diag(damping * unit))
+            step = -torch.cholesky_solve(gradient[:, None], factor)[:, 0]
+            expected = -float(gradient @ step + step @ bent @ step / 2)
+            fall = float(own - part(point + step)[0] - (gradient - slope) @ step)
+            passes += share
+            if fall >= expected / 4:
+                break
+            damping *= _FACTOR
+        there, steepness = whole(point + step)
+        passes, steps = passes + 1, steps + 1
+        if not there <= value + _COARSE_NOISE:
+            damping *= _FACTOR**2
+            continue
+        slow = slow + 1 if value - there < gain else 0
+        if slow > _SLOW_STEPS and _largest(steepness) > _largest(gradient) / 2:
+            slow, damping = 0, damping / _FACTOR**2  # the gradient is that of flat directions: continue along these
+        point, value, gradient = point + step, there, steepness
+        damping = damping / _FACTOR if fall > 0.75 * expected else damping
+    return point, Certificate(float(value), _largest(gradient), steps, passes)

@@ -9,8 +9,10 @@ from scipy.optimize import minimize
 
 from calibrant.calibrators import DiagonalOrderPreserving, OrderInvariant, OrderPreserving, TemperatureScaling
 from calibrant.calibrators.order_preserving import GapStretchLoss, SlopeLoss, StretchWeights, knots_for
+from calibrant.datasets import load_resnet110
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.metrics import nll
+from calibrant.numerics.newton import newton_by_part, quasi_newton
 from calibrant.predictions import Predictions
 
 METHODS = (DiagonalOrderPreserving(), OrderInvariant(), OrderPreserving())
@@ -43,6 +45,52 @@ class TestOptima:
         objective = GapStretchLoss(gaps, seen, labels, hidden=3, weight_decay=2.0, seed=0)
         point = objective.start + torch.randn(len(objective.start), generator=generator).double()
         assert torch.allclose(objective(point)[1], numeric_gradient(objective, point), atol=1e-7)
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_the_curvature_of_the_network_is_that_of_the_gradients_of_single_samples(self, weighted):
+        generator = torch.Generator().manual_seed(0)
+        gaps, seen = torch.rand(30, 4, generator=generator).double(), torch.randn(30, 5, generator=generator).double()
+        labels = torch.randint(0, 5, (30,), generator=generator)
+        counts = torch.rand(30, generator=generator).double() + 0.5 if weighted else None
+        objective = GapStretchLoss(gaps, seen, labels, counts=counts, hidden=3, weight_decay=1e-9, seed=0)
+        point = objective.start + torch.randn(len(objective.start), generator=generator).double()
+        own = torch.stack([objective.part(torch.tensor([row]))(point)[1] for row in range(30)])
+        share = torch.full((30,), 1 / 30).double() if counts is None else counts / counts.sum()
+        assert torch.allclose(objective.curvature(point), (own.T * share) @ own, atol=1e-7)
+
+    @pytest.mark.parametrize("sees", ["given", "sorted"])
+    def test_curvatures_of_a_part_lead_to_a_minimum_of_all_resnet_samples(self, sees):
+        cal = load_resnet110().calibration
+        scaled = TemperatureScaling().fit(cal).transform(cal).logits.double()
+        ranked, order = scaled.sort(dim=1, descending=True, stable=True)
+        rank = (order == cal.labels[:, None]).byte().argmax(1)
+        seen = (ranked if sees == "sorted" else scaled).log_softmax(1)
+        seen = (seen - seen.mean(0)) / seen.std(0)
+        objective = GapStretchLoss(-ranked.diff(), seen, rank, hidden=2, weight_decay=3.0, seed=0)
+        part = objective.part(torch.randperm(len(cal), generator=torch.Generator().manual_seed(0))[:2500])
+        options = {"share": 0.5, "tolerance": 1e-5, "gain": 2e-6}
+        point, certificate = newton_by_part(objective, part, part.curvature, objective.start, **options)
+        plain = quasi_newton(objective, objective.start, tolerance=1e-5)[1]
+        assert certificate.gradient == pytest.approx(float(objective(point)[1].abs().max()), rel=1e-9)
+        assert certificate.gradient <= 1e-5
+        assert certificate.objective == pytest.approx(plain.objective, abs=1e-5)
+
+    def test_many_samples_are_fitted_as_well_as_by_the_plain_search(self, monkeypatch):
+        cal = drawn(200_000, 3, lambda logits: torch.sinh(logits / 2) + torch.tensor([0.5, 0.0, 0.0]))
+        method = OrderInvariant(hidden=4)
+        fast = method.fit_without_scores(cal)
+        monkeypatch.setattr("calibrant.calibrators.order_preserving._TWO_STAGES", 300_000)
+        plain = method.fit_without_scores(cal)
+        assert fast.summary.certificate.objective < plain.summary.certificate.objective + 1e-5
+        assert fast.summary.certificate.gradient <= 1e-4
+        assert fast.summary.certificate.passes < plain.summary.certificate.passes / 1.5
+
+    def test_passes_in_single_precision_end_at_the_same_minimum(self, monkeypatch):
+        cal = drawn(20_500, 3, lambda logits: torch.sinh(logits / 2))
+        single = OrderInvariant(hidden=4).fit_without_scores(cal)
+        monkeypatch.setattr("calibrant.calibrators.order_preserving._MANY", 30_000)
+        double = OrderInvariant(hidden=4).fit_without_scores(cal)
+        assert nll(single.transform(cal)) == pytest.approx(nll(double.transform(cal)), abs=2e-5)
 
     def test_the_gradient_of_the_slopes_is_that_of_their_loss(self):
         generator = torch.Generator().manual_seed(0)
