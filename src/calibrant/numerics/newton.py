@@ -336,8 +336,8 @@ def newton_by_part(
     The gradient is always that of all samples, so the part decides how fast a minimum is reached and not which. A step
     is tried on the part first, whose loss is tilted by what its gradient lacks: a pass over all samples is spent on a
     step that helps. Once two steps in a row gain less than ``gain``, the next ones are short in flat directions, as
-    long as they at least halve the gradient, until its largest entry is at most ``tolerance``. A search that ends otherwise
-    returns its best point, with the gradient there.
+    long as they at least halve the gradient, until its largest entry is at most ``tolerance``. A search that ends
+    otherwise returns its best point, with the gradient there.
 
     Args:
         whole: Returns value and gradient, (p,), of all samples; one call is one pass.

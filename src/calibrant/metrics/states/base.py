@@ -346,7 +346,8 @@ class PackedSamples(State):
     def merged(self, cells: int, bins: Iterable[int] = ()) -> tuple[Ranked, Tensor]:
         """Return the ranked samples merged into :meth:`Ranked.cells`, and the place of each sample there, (n,)."""
         cell = self.ranked.cells(cells, bins=bins)
-        return self.ranked.merged(cell), cell[torch.searchsorted(self.ranked.log_odds, self.log_odds)]
+        highest = self.ranked.log_odds[run_ends(cell)]  # few, which are searched faster than all
+        return self.ranked.merged(cell), torch.searchsorted(highest, self.log_odds)
 
     def _ranked_by_weight(self, weights: Tensor) -> Ranked:
         counted = weights > 0
