@@ -13,7 +13,7 @@ from calibrant.calibrators.base import Calibrator, Fitted, warn_of_missing_class
 from calibrant.checks import AtLeastOne, AtLeastTwo, Positive, Seed
 from calibrant.errors import SeparableError
 from calibrant.maps import MonotoneMap, OrderPreservingMap, Sees
-from calibrant.numerics.newton import Certificate, newton_by_part, quasi_newton
+from calibrant.numerics.newton import Certificate, newton_by_part, quasi_newton, quasi_newton_by_part
 from calibrant.numerics.softmax import row_blocks, sort_in_place
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
@@ -131,12 +131,16 @@ def _minimum(objective: "GapStretchLoss", n: int) -> tuple[Tensor, Certificate]:
     """Minimise the objective of n samples, by curvatures of some of them where they are many and the weights few."""
     start, steps, passes = objective.start, 0, 0.0
     if n >= _TWO_STAGES and len(start) <= _DENSE:
-        part = objective.part(torch.randperm(n, generator=torch.Generator().manual_seed(0))[:_PART])
+        part = objective.part(_some_of(n))
         start, (_, _, steps, passes) = newton_by_part(
             objective, part, part.curvature, start, share=_PART / n, tolerance=_ROUGH, gain=_GAIN
         )
     flat, certificate = quasi_newton(objective, start, tolerance=_FINE if n <= _MANY else _ROUGH)
     return flat, certificate._replace(steps=steps + certificate.steps, passes=passes + certificate.passes)
+
+
+def _some_of(n: int) -> Tensor:
+    return torch.randperm(n, generator=torch.Generator().manual_seed(0))[:_PART]
 
 
 def _fitted_beta(predictions: Predictions) -> Tensor:
@@ -334,7 +338,12 @@ class DiagonalOrderPreserving(
         counts = predictions.sample_counts
         knots = knots_for(log_probs, self.pieces, counts)
         objective = SlopeLoss(log_probs, predictions.labels, knots, counts=counts, weight_decay=self.weight_decay)
-        slopes, certificate = quasi_newton(objective, knots.new_ones(len(knots) + 1), least=_LEAST_SLOPE)
+        start, n = knots.new_ones(len(knots) + 1), len(predictions)
+        if n < _TWO_STAGES:
+            slopes, certificate = quasi_newton(objective, start, least=_LEAST_SLOPE)
+        else:
+            part, share = objective.part(_some_of(n)), _PART / n
+            slopes, certificate = quasi_newton_by_part(objective, part, start, share=share, least=_LEAST_SLOPE)
         return Fitted(MonotoneMap(beta, knots, slopes, n_classes=predictions.n_classes), certificate)
 
 
@@ -382,6 +391,16 @@ class SlopeLoss:
             self._along[rows] -= knots[(self._cell[rows] - 1).clamp_(min=0)]
         self._widths = knots.diff()
         self._penalty = weight_decay * self._pieces / self._size
+
+    def part(self, rows: Tensor) -> "SlopeLoss":
+        """Return the objective of some samples, (m,), with the penalty of all."""
+        part = copy.copy(self)
+        rows = rows.to(self._labels.device)
+        part._labels, part._cell, part._along = self._labels[rows], self._cell[rows], self._along[rows]
+        part._counts = None if self._counts is None else self._counts[rows]
+        part._size = len(rows) if part._counts is None else float(part._counts.sum())
+        part._blocks = row_blocks(len(rows), max(1, _BLOCK // self._cell.shape[1]))
+        return part
 
     def __call__(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
         """Return the objective and its gradient, (b + 1,)."""

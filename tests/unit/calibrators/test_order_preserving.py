@@ -67,8 +67,8 @@ class TestOptima:
         seen = (ranked if sees == "sorted" else scaled).log_softmax(1)
         seen = (seen - seen.mean(0)) / seen.std(0)
         objective = GapStretchLoss(-ranked.diff(), seen, rank, hidden=2, weight_decay=3.0, seed=0)
-        part = objective.part(torch.randperm(len(cal), generator=torch.Generator().manual_seed(0))[:2500])
-        options = {"share": 0.5, "tolerance": 1e-5, "gain": 2e-6}
+        part = objective.part(torch.randperm(len(cal), generator=torch.Generator().manual_seed(0))[:1000])
+        options = {"share": 0.2, "tolerance": 1e-5, "gain": 2e-6}
         point, certificate = newton_by_part(objective, part, part.curvature, objective.start, **options)
         plain = quasi_newton(objective, objective.start, tolerance=1e-5)[1]
         assert certificate.gradient == pytest.approx(float(objective(point)[1].abs().max()), rel=1e-9)
@@ -84,6 +84,19 @@ class TestOptima:
         assert fast.summary.certificate.objective < plain.summary.certificate.objective + 1e-5
         assert fast.summary.certificate.gradient <= 1e-4
         assert fast.summary.certificate.passes < plain.summary.certificate.passes / 1.5
+
+    @pytest.mark.parametrize(
+        ("bend", "at_bound"), [(lambda z: torch.sinh(z / 2), True), (lambda z: z + 3 * z.sin(), False)]
+    )
+    def test_a_curve_of_many_samples_has_the_optimum_of_all(self, bend, at_bound, monkeypatch):
+        cal = drawn(200_000, 3, bend)
+        fast = DiagonalOrderPreserving().fit_without_scores(cal)
+        monkeypatch.setattr("calibrant.calibrators.order_preserving._TWO_STAGES", 300_000)
+        plain = DiagonalOrderPreserving().fit_without_scores(cal)
+        assert bool((plain.slopes <= 0.01).any()) == at_bound
+        assert torch.allclose(fast.slopes, plain.slopes, rtol=0, atol=1e-4)
+        assert fast.summary.certificate.objective == pytest.approx(plain.summary.certificate.objective, abs=1e-9)
+        assert fast.summary.certificate.gradient <= 1e-7
 
     def test_passes_in_single_precision_end_at_the_same_minimum(self, monkeypatch):
         cal = drawn(20_500, 3, lambda logits: torch.sinh(logits / 2))
