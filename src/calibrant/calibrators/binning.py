@@ -25,15 +25,8 @@ from calibrant.calibrators.base import (
 )
 from calibrant.checks import BinCount, Positive, check_bins
 from calibrant.maps import ClassBins, PooledMap, Steps, TopLabelMap
+from calibrant.numerics import isotonic
 from calibrant.numerics.binning import bin_index, counts_by, inner_edges, sums_by
-from calibrant.numerics.isotonic import (
-    Blocks,
-    InformativeBins,
-    equal_mass_starts,
-    informative_bins,
-    isotonic_blocks,
-    tie_blocks,
-)
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import sort_in_place, to_working_precision
 from calibrant.paper import GUO, NAEINI, ZHANG, Paper
@@ -140,13 +133,13 @@ def _binned(log_odds: Tensor, hit: Tensor, weights: Tensor | None, n_bins: int, 
         if weights is None:
             return edges, hit_shares(*counts_by(place, hit, n_bins))
         return edges, hit_shares(sums_by(place, weights, n_bins), sums_by(place, weights * hit, n_bins))
-    return equal_mass_shares(tie_blocks(log_odds, hit, weights), n_bins)
+    return equal_mass_shares(isotonic.tie_blocks(log_odds, hit, weights), n_bins)
 
 
-def equal_mass_shares(ties: Blocks, n_bins: int) -> tuple[Tensor, Tensor]:
+def equal_mass_shares(ties: isotonic.Blocks, n_bins: int) -> tuple[Tensor, Tensor]:
     """Return the edges between bins of equal mass, (b - 1,), and the share of hits in each, (b,)."""
     up_to = ties.rows.cumsum(0)
-    starts = equal_mass_starts(up_to, n_bins)
+    starts = isotonic.equal_mass_starts(up_to, n_bins)
     count, hits = _between(starts, up_to, ties.hits.cumsum(0))
     return ties.edges[starts[1:] - 1], hits / count
 
@@ -234,11 +227,11 @@ class IMax(Calibrator, name="imax", title="I-Max binning", family="binning", pap
         return Fitted(class_map(Steps(*padded(lines)), predictions.n_classes), certificate)
 
 
-def _informative(scores: Tensor, weights: Tensor | None, n_bins: int) -> InformativeBins:
+def _informative(scores: Tensor, weights: Tensor | None, n_bins: int) -> isotonic.InformativeBins:
     if weights is None:
-        return informative_bins(sort_in_place(scores.clone()).cpu().numpy(), n_bins)
+        return isotonic.informative_bins(sort_in_place(scores.clone()).cpu().numpy(), n_bins)
     rising, order = scores.sort()
-    return informative_bins(rising.cpu().numpy(), n_bins, weights[order].cpu().numpy())
+    return isotonic.informative_bins(rising.cpu().numpy(), n_bins, weights[order].cpu().numpy())
 
 
 def _counts(edges: Tensor, scores: Tensor, weights: Tensor | None) -> Tensor:
@@ -279,7 +272,7 @@ class BayesianBinning(Calibrator, name="bbq", title="Bayesian binning into quant
     prior_for: BBQPrior = "bin"
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        ties, n = tie_blocks(*top_label(predictions), predictions.sample_counts), predictions.effective_size
+        ties, n = isotonic.tie_blocks(*top_label(predictions), predictions.sample_counts), predictions.effective_size
         up_to, hits_up_to = ties.rows.cumsum(0), ties.hits.cumsum(0)
         binnings, probs, likelihoods = self._starts(up_to), [], []
         for starts in binnings:
@@ -307,7 +300,9 @@ class BayesianBinning(Calibrator, name="bbq", title="Bayesian binning into quant
         """Return where bins start, for each number of bins; ties can make two of these the same, which counts once."""
         root = float(up_to[-1]) ** (1 / 3)
         fewest, most = max(1, math.floor(root / self.range_factor)), math.ceil(root * self.range_factor)
-        distinct = {tuple(equal_mass_starts(up_to, n_bins).tolist()) for n_bins in range(fewest, max(fewest, most) + 1)}
+        distinct = {
+            tuple(isotonic.equal_mass_starts(up_to, n_bins).tolist()) for n_bins in range(fewest, max(fewest, most) + 1)
+        }
         ordered = sorted(distinct, key=lambda starts: (len(starts), starts))
         return [torch.tensor(starts, device=up_to.device) for starts in ordered]
 
@@ -407,5 +402,5 @@ def _isotonic(predictions: Predictions, scores: Tensor, hit: Tensor, n_classes: 
     weights = predictions.sample_counts
     if weights is not None:
         weights = weights.repeat(len(scores) // len(weights))
-    blocks = isotonic_blocks(scores, hit, weights)
+    blocks = isotonic.isotonic_blocks(scores, hit, weights)
     return blocks.edges, floored_log_odds(blocks.mean, predictions.effective_size, n_classes)

@@ -16,19 +16,11 @@ from typing import Any, Never, Self, final
 import torch
 from torch import Tensor, nn
 
+from calibrant import inference
 from calibrant.checks import check_at_least, check_bool, existing_file
 from calibrant.clamping.inputs import InputSpace, add_delta
 from calibrant.errors import CalibrantWarning, Caveat, InputError, reading
 from calibrant.files.map_file import Container, check_map, describe, describe_fit, read_fit, rebuild
-from calibrant.inference import (
-    extract_logits,
-    is_training,
-    load_weights,
-    network_digest,
-    network_state,
-    state_digest,
-    tensors_under,
-)
 from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import to_working_precision
@@ -178,7 +170,7 @@ class ClampedModel(nn.Module):
             raise InputError(f"delta must be a tensor of floating point; got {_kind(delta)}.")
         if not delta.isfinite().all():
             raise InputError("delta must be finite; got NaN or infinity in it. The fit that made it diverged.")
-        self.model, self.head = model, head.train(is_training(model))
+        self.model, self.head = model, head.train(inference.is_training(model))
         self._space, self.summary = space, summary
         # A copy in float32 or float64.
         self.register_buffer("delta", to_working_precision(delta.detach()).clone(memory_format=torch.contiguous_format))
@@ -186,7 +178,7 @@ class ClampedModel(nn.Module):
         ends = (None, None) if space is None else space.bounds(self.delta)
         for name, end in zip(("lowest", "highest"), ends, strict=True):
             self.register_buffer(name, end if space is not None and space.clips else None, persistent=False)
-        self.training = is_training(model)
+        self.training = inference.is_training(model)
 
     @property
     def space(self) -> InputSpace | None:
@@ -223,11 +215,11 @@ class ClampedModel(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return calibrated logits, (n, ...) -> (n, k), in the type of the network's logits."""
-        return self.head(extract_logits(self.model(self.perturbed(inputs))))
+        return self.head(inference.extract_logits(self.model(self.perturbed(inputs))))
 
     def probs(self, inputs: Tensor) -> Tensor:
         """Return calibrated probabilities, (n, ...) -> (n, k), in float32 or float64 whatever the network's type."""
-        logits: Tensor = self.head(to_working_precision(extract_logits(self.model(self.perturbed(inputs)))))
+        logits: Tensor = self.head(to_working_precision(inference.extract_logits(self.model(self.perturbed(inputs)))))
         return logits.softmax(dim=1)
 
     def train(self, mode: bool = True) -> Self:
@@ -282,7 +274,7 @@ def save_clamped(clamped: ClampedModel, path: str | os.PathLike[str], *, with_we
         "head_fit": describe_fit(clamped.head.summary),
         "space": None if clamped.space is None else clamped.space.settings(),
         "summary": None if clamped.summary is None else clamped.summary.as_dict(),
-        "network": network_digest(clamped.model),
+        "network": inference.network_digest(clamped.model),
         "with_weights": with_weights,
     }
     check_map(clamped.head)
@@ -294,7 +286,7 @@ def save_clamped(clamped: ClampedModel, path: str | os.PathLike[str], *, with_we
                 f"a network whose weights are saved must have only tensors in its state_dict; {others[0]!r} is "
                 "something else. Save it yourself, and the clamped model without weights."
             )
-        tensors |= {f"network.{name}": values for name, values in network_state(clamped.model).items()}
+        tensors |= {f"network.{name}": values for name, values in inference.network_state(clamped.model).items()}
     _CONTAINER.write(path, _to_json(document), tensors)
 
 
@@ -316,7 +308,7 @@ def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -
         return clamped.eval()
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
-    given = network_digest(model)
+    given = inference.network_digest(model)
     problem = f"{file} was fitted for another network"
     if given != fitted_for and weights is None:
         raise InputError(
@@ -326,10 +318,10 @@ def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -
         )
     if given != fitted_for and weights is not None:
         try:
-            load_weights(model, weights, casts=False)
+            inference.load_weights(model, weights, casts=False)
         except InputError as error:
             raise InputError(f"{problem}: {error} Give a model built as that one was.") from error
-    device = next((values.device for values in network_state(model).values()), torch.device("cpu"))
+    device = next((values.device for values in inference.network_state(model).values()), torch.device("cpu"))
     clamped.to(device).model = model
     return clamped.eval()
 
@@ -344,9 +336,9 @@ class _MissingNetwork(nn.Module):
 
 def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[ClampedModel, dict[str, Tensor] | None]:
     """Return the clamped model without its network, and the network's weights if the file has them."""
-    weights, numbers = (tensors_under(prefix, tensors) for prefix in ("network.", "head."))
+    weights, numbers = (inference.tensors_under(prefix, tensors) for prefix in ("network.", "head."))
     check_bool(document["with_weights"], "with_weights")
-    if document["with_weights"] and state_digest(weights) != document["network"]:
+    if document["with_weights"] and inference.state_digest(weights) != document["network"]:
         raise InputError("the weights in it must be those that were saved; they differ.")
     if len(weights) + len(numbers) + 1 != len(tensors):
         raise InputError("the numbers must be those of delta, head and network; got others.")

@@ -18,16 +18,8 @@ from torch import Tensor, nn
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.calibrators.base import gathered_warnings
 from calibrant.checks import AtLeastOne, AtLeastTwo, Seed, check_known, check_options, check_real_number
-from calibrant.clamping.fitting import (
-    FitResult,
-    FitRun,
-    Journal,
-    Progress,
-    StrengthRule,
-    fit_candidates,
-    fit_cross_validated,
-    fit_fingerprint,
-)
+from calibrant.clamping import fitting
+from calibrant.clamping.fitting import Journal
 from calibrant.clamping.inputs import Augmentation, DeltaShape, InputPreparation, InputSpace, PerEntry
 from calibrant.clamping.model import ClampedModel, caveats_of
 from calibrant.clamping.objective import HeadFit, Objective, Penalty
@@ -105,7 +97,7 @@ class NeuralClamping:
 
     head: Calibrator = field(default_factory=TemperatureScaling)
     gamma: float | tuple[float, ...] = 0.0
-    strength: float | tuple[float, ...] | StrengthRule = "path"
+    strength: float | tuple[float, ...] | fitting.StrengthRule = "path"
     choose_by: ChooseBy = "cross-validated-nll"
     penalty: Penalty = "squared"
     clip: Annotated[float, partial(check_real_number, least=0, most=_MOST_CLIP)] = 0.0
@@ -140,7 +132,7 @@ class NeuralClamping:
             HeadFit(self.head, gamma)
         strength: object = self.strength
         if isinstance(strength, str):
-            check_known(strength, get_args(StrengthRule), "strength")
+            check_known(strength, get_args(fitting.StrengthRule), "strength")
         else:
             check = _checked_strength
             strength = tuple(map(check, strength)) if isinstance(strength, tuple) else check(strength)
@@ -155,7 +147,7 @@ class NeuralClamping:
         cls,
         *,
         gamma: float | tuple[float, ...] = 1.0,
-        strength: float | tuple[float, ...] | StrengthRule = "tenth-of-loss",
+        strength: float | tuple[float, ...] | fitting.StrengthRule = "tenth-of-loss",
         start: Start | None = None,
         space: InputSpace | None = None,
         seed: int = 0,
@@ -215,7 +207,7 @@ class NeuralClamping:
         *,
         folder: str | os.PathLike[str] | None = None,
         keep_folder: bool = False,
-        progress: Progress | None = None,
+        progress: fitting.Progress | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
     ) -> ClampedModel:
         """Fit δ and the head on samples that the network was not trained on.
@@ -256,7 +248,7 @@ class NeuralClamping:
                 with processes.agreed():
                     run = self._prepare(model, samples, folder, progress, processes)
                 if processes.count > 1:
-                    identity = json.dumps(fit_fingerprint(run.settings, model, samples))
+                    identity = json.dumps(fitting.fit_fingerprint(run.settings, model, samples))
                     processes.check_same(identity, "network, samples and options")
                 result = self._fit(run)
                 if not keep_folder:
@@ -269,9 +261,9 @@ class NeuralClamping:
         return {option.name: _plain(getattr(self, option.name)) for option in dataclasses.fields(self)}
 
     def _prepare(
-        self, model: nn.Module, samples: LabelledInputs, folder: str | os.PathLike[str] | None, progress: Progress,
-        processes: ProcessGroup,
-    ) -> FitRun:  # fmt: skip
+        self, model: nn.Module, samples: LabelledInputs, folder: str | os.PathLike[str] | None,
+        progress: fitting.Progress, processes: ProcessGroup,
+    ) -> fitting.FitRun:  # fmt: skip
         """Check that the network and the samples go together, and open the journal."""
         step = None if isinstance(self.solver, ExactSolver) else self.solver.batch_size
         if self.space is not None:
@@ -288,19 +280,21 @@ class NeuralClamping:
         settings, objective = self.settings(), Objective(penalty=self.penalty, clip=self.clip)
         journal = Journal(None, {})
         if folder is not None:
-            journal = Journal(Path(folder), fit_fingerprint(settings, model, samples), processes)
+            journal = Journal(Path(folder), fitting.fit_fingerprint(settings, model, samples), processes)
         dtype = torch.promote_types(samples.input_dtype, torch.float32)
         zero = torch.zeros(samples.input_shape, dtype=dtype, device=passes.device)
         basis = self.delta_shape.basis(zero)
-        return FitRun(passes, basis, self.head, zero, self.solver, self.start, objective, settings, journal, progress)
+        return fitting.FitRun(
+            passes, basis, self.head, zero, self.solver, self.start, objective, settings, journal, progress
+        )
 
-    def _fit(self, run: FitRun) -> FitResult:
+    def _fit(self, run: fitting.FitRun) -> fitting.FitResult:
         if self._is_cross_validated:
             strengths = self.strength if isinstance(self.strength, tuple) else None
-            result = fit_cross_validated(run, self.gammas[0], strengths, folds=self.folds)
+            result = fitting.fit_cross_validated(run, self.gammas[0], strengths, folds=self.folds)
         else:
             candidates = self.strength if isinstance(self.strength, tuple) else (self.strength,)
-            result = fit_candidates(run, self.gammas, candidates)
+            result = fitting.fit_candidates(run, self.gammas, candidates)
         if note := _size_note(result.delta, run.passes.samples):
             result = result._replace(summary=result.summary.noted(note, caveats=[Caveat.delta_too_large]))
         return result

@@ -15,20 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import existing_file
-from calibrant.confidence.learned import (
-    ChosenEpoch,
-    ConfidenceHead,
-    FeatureConfidence,
-    LearnedConfidence,
-    check_head_sizes,
-    encoder_copy,
-)
+from calibrant.confidence import learned
 from calibrant.confidence.trust_score import NeighbourConfidence
 from calibrant.errors import InputError, reading
 from calibrant.files.map_file import Container, describe_fit, read_fit
 from calibrant.inference import device_of, load_weights, network_digest, network_state, tensors_under
 
-AnyConfidence: TypeAlias = ConfidenceHead | LearnedConfidence | NeighbourConfidence
+AnyConfidence: TypeAlias = learned.ConfidenceHead | learned.LearnedConfidence | NeighbourConfidence
 
 _CONTAINER = Container("calibrant.confidence", 3, "a confidence", "Make one with save_confidence.")
 
@@ -43,11 +36,11 @@ def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None
         path: File to write; the folder must exist, and an existing file is replaced.
     """
     _CONTAINER.check_path(path)
-    if not isinstance(fitted, FeatureConfidence | LearnedConfidence):
+    if not isinstance(fitted, learned.FeatureConfidence | learned.LearnedConfidence):
         raise InputError(f"what is saved must be a fitted confidence; got {type(fitted).__name__}. Call fit first.")
-    whole = fitted if isinstance(fitted, LearnedConfidence) else None
-    head = fitted if isinstance(fitted, FeatureConfidence) else fitted.head
-    assert isinstance(head, ConfidenceHead | NeighbourConfidence)
+    whole = fitted if isinstance(fitted, learned.LearnedConfidence) else None
+    head = fitted if isinstance(fitted, learned.FeatureConfidence) else fitted.head
+    assert isinstance(head, learned.ConfidenceHead | NeighbourConfidence)
     document: dict[str, Any] = {"sizes": head.settings(), "fit": describe_fit(head.summary)}
     if whole is not None:
         document |= {"network": network_digest(whole.model), "layer": whole.layer}
@@ -93,14 +86,14 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
             f"{file} was fitted for another classifier: the weights are not those of the model given. Load its weights "
             "into the model first; cast it to another type, if at all, after this."
         )
-    encoder = encoder_copy(model, trained=False, layer=layer) if document.get("fine_tuned") else None
+    encoder = learned.encoder_copy(model, trained=False, layer=layer) if document.get("fine_tuned") else None
     with reading(file, "confidence saved by calibrant"):
         if encoder is not None:
             load_weights(encoder, tensors_under("encoder.", tensors), casts=False)
-        return LearnedConfidence(model, loaded.to(device_of(model)), encoder=encoder, layer=layer).eval()
+        return learned.LearnedConfidence(model, loaded.to(device_of(model)), encoder=encoder, layer=layer).eval()
 
 
-def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> ConfidenceHead | NeighbourConfidence:
+def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> learned.ConfidenceHead | NeighbourConfidence:
     if document["kind"] == "trust_score":
         neighbours = NeighbourConfidence(tensors["reference"], tensors["classes"], **document["sizes"])
         neighbours.summary = read_fit(document["fit"])
@@ -108,9 +101,9 @@ def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> Confidence
     if document["kind"] != "confidnet":
         raise InputError(f"it must hold what confidnet or trust_score fitted; it says {document['kind']!r}.")
     weights = tensors_under("head.", tensors)
-    check_head_sizes(weights, **document["sizes"])
-    head = ConfidenceHead(**document["sizes"])
+    learned.check_head_sizes(weights, **document["sizes"])
+    head = learned.ConfidenceHead(**document["sizes"])
     head.requires_grad_(requires_grad=False).load_state_dict(weights)
     head.summary = read_fit(document["fit"])
-    head.choice = None if document["choice"] is None else ChosenEpoch(**document["choice"])
+    head.choice = None if document["choice"] is None else learned.ChosenEpoch(**document["choice"])
     return head

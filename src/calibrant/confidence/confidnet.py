@@ -12,35 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from calibrant.checks import (
-    AtLeastOne,
-    AtLeastZero,
-    OpenUnitInterval,
-    Positive,
-    Seed,
-    as_features,
-    as_tensor,
-    check_options,
-)
-from calibrant.confidence.learned import (
-    ChooseEpochBy,
-    ChosenEpoch,
-    ConfidenceHead,
-    LearnedConfidence,
-    encoder_copy,
-    feature_batches,
-    is_better,
-)
+from calibrant import checks, inference
+from calibrant.confidence import learned
 from calibrant.errors import FitError, InputError, SeparableError, warn
-from calibrant.inference import (
-    SampleSource,
-    device_of,
-    features_of,
-    frozen,
-    logits_and_features,
-    sample_source,
-    to_device,
-)
 from calibrant.maps import FitSummary
 from calibrant.metrics import aupr_error, auroc
 from calibrant.numerics.softmax import to_working_precision
@@ -64,14 +38,16 @@ class _Gathered(NamedTuple):
 
 
 def _gathered(predictions: Predictions, features: object) -> _Gathered:
-    checked = as_features(features, rows=len(predictions))
+    checked = checks.as_features(features, rows=len(predictions))
     blocks = predictions.blocks()  # probabilities of all classes and samples at once may not fit into memory
     probs = (to_working_precision(block.logits).softmax(dim=1).gather(1, block.labels[:, None]) for block in blocks)
     known = (torch.cat(list(probs))[:, 0], predictions.correct, predictions.top.log_odds)
     return _Gathered(checked, *(part.to(checked.device) for part in known))
 
 
-def split_samples(correct: Tensor, share: float, *, criterion: ChooseEpochBy, seed: int) -> tuple[Tensor, Tensor]:
+def split_samples(
+    correct: Tensor, share: float, *, criterion: learned.ChooseEpochBy, seed: int
+) -> tuple[Tensor, Tensor]:
     """Return indices of the samples to fit on and of those held out, rising, on the CPU.
 
     The share is that of the correct and of the wrong predictions, at least one of each where there are two, because
@@ -98,9 +74,9 @@ def split_samples(correct: Tensor, share: float, *, criterion: ChooseEpochBy, se
     return (~is_held_out).nonzero()[:, 0], is_held_out.nonzero()[:, 0]
 
 
-def split_by_number(correct: Tensor, validation: object, *, criterion: ChooseEpochBy) -> tuple[Tensor, Tensor]:
+def split_by_number(correct: Tensor, validation: object, *, criterion: learned.ChooseEpochBy) -> tuple[Tensor, Tensor]:
     """Return the same indices where the samples to hold out are given, (m,)."""
-    n, numbers = len(correct), as_tensor(validation, "validation").cpu()
+    n, numbers = len(correct), checks.as_tensor(validation, "validation").cpu()
     if numbers.ndim != 1 or numbers.is_floating_point() or numbers.dtype == torch.bool:
         raise InputError(f"validation must be whole numbers, (m,); got {numbers.dtype}, {tuple(numbers.shape)}.")
     if not 0 < len(numbers.unique()) == len(numbers) < n or numbers.min() < 0 or numbers.max() >= n:
@@ -115,7 +91,7 @@ def split_by_number(correct: Tensor, validation: object, *, criterion: ChooseEpo
     return (~is_held_out).nonzero()[:, 0], is_held_out.nonzero()[:, 0]
 
 
-def held_out_value(criterion: ChooseEpochBy, log_odds: Tensor, target: Tensor, correct: Tensor) -> float:
+def held_out_value(criterion: learned.ChooseEpochBy, log_odds: Tensor, target: Tensor, correct: Tensor) -> float:
     """Return the criterion's value for log-odds (n,), true-class probabilities (n,) and correctness (n,)."""
     log_odds = log_odds.double()
     confidence = log_odds.sigmoid()
@@ -171,24 +147,24 @@ class ConfidNet:
     title: ClassVar[str] = "ConfidNet"
     paper: ClassVar[Paper] = CORBIERE.at("Section 2")
 
-    layers: AtLeastOne = 5
-    units: AtLeastOne = 400
-    epochs: AtLeastOne = 500
-    learning_rate: Positive = 1e-4
-    batch_size: AtLeastOne = 128
-    held_out: OpenUnitInterval = 0.1
-    choose_by: ChooseEpochBy = "aupr_error"
-    fine_tune_epochs: AtLeastZero = 0
-    fine_tune_learning_rate: Positive = 1e-7
-    seed: Seed = 0
+    layers: checks.AtLeastOne = 5
+    units: checks.AtLeastOne = 400
+    epochs: checks.AtLeastOne = 500
+    learning_rate: checks.Positive = 1e-4
+    batch_size: checks.AtLeastOne = 128
+    held_out: checks.OpenUnitInterval = 0.1
+    choose_by: learned.ChooseEpochBy = "aupr_error"
+    fine_tune_epochs: checks.AtLeastZero = 0
+    fine_tune_learning_rate: checks.Positive = 1e-7
+    seed: checks.Seed = 0
 
     def __post_init__(self) -> None:
-        check_options(self)
+        checks.check_options(self)
 
     def fit(
         self, model: nn.Module, data: object, *, layer: str | None = None, augment: Augment | None = None,
         validation: object = None, progress: Progress | None = None,
-    ) -> LearnedConfidence:  # fmt: skip
+    ) -> learned.LearnedConfidence:  # fmt: skip
         """Fit the head, and return the classifier with a learned confidence beside its logits.
 
         The weights, modes and gradients of the classifier are unchanged, also after an error.
@@ -209,7 +185,7 @@ class ConfidNet:
         Warns:
             CalibrantWarning: If no prediction is wrong, or the softmax separates held-out samples as well.
         """
-        source = sample_source(data)
+        source = inference.sample_source(data)
         if augment is not None and not callable(augment):
             raise InputError(f"augment must be a function of a batch of inputs; got {augment!r}.")
         if (self.fine_tune_epochs or augment) and source.n_samples is None:
@@ -219,16 +195,16 @@ class ConfidNet:
             )
 
         def gather() -> _Gathered:
-            batches = feature_batches(model, source, batch_size=self.batch_size, layer=layer)
+            batches = learned.feature_batches(model, source, batch_size=self.batch_size, layer=layer)
             parts = [_gathered(predictions, features) for predictions, features in batches]
             return _Gathered(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
         head, encoder = self._fit(gather, progress, _Network(model, source, layer, augment), validation)
-        return LearnedConfidence(model, head, encoder=encoder, layer=layer)
+        return learned.LearnedConfidence(model, head, encoder=encoder, layer=layer)
 
     def fit_features(
         self, predictions: Predictions, features: object, *, progress: Progress | None = None
-    ) -> ConfidenceHead:
+    ) -> learned.ConfidenceHead:
         """Fit the head alone, on the device of the features; without a network nothing can be fine-tuned.
 
         Args:
@@ -250,20 +226,20 @@ class ConfidNet:
         progress: Progress | None,
         network: "_Network | None" = None,
         validation: object = None,
-    ) -> tuple[ConfidenceHead, nn.Module | None]:
+    ) -> tuple[learned.ConfidenceHead, nn.Module | None]:
         """Return the fitted head, and the fine-tuned encoder where there is a better one than the classifier's."""
         begun = time.perf_counter()
         if progress is not None and not callable(progress):
             raise InputError(f"progress must be a function of a text and a number; got {progress!r}.")
         encoder, fine_tuned = None, 0
         augmented = network is not None and network.augment is not None
-        held = frozen(network.model) if network is not None and augmented else nullcontext()
+        held = inference.frozen(network.model) if network is not None and augmented else nullcontext()
         with torch.inference_mode(mode=False), torch.enable_grad(), held:  # the caller may have switched gradients off
             run = _HeadFit(self, gather(), validation, progress)
             from_inputs = partial(run.from_inputs, network, augmented=augmented)
             epoch, value = run.train([run.head], from_inputs if augmented else run.from_features, run.from_features)
             if self.fine_tune_epochs and network is not None:
-                tuned = encoder_copy(network.model, trained=True, layer=network.layer)
+                tuned = learned.encoder_copy(network.model, trained=True, layer=network.layer)
                 through_both = partial(from_inputs, encoder=tuned)
                 held_out_of = partial(through_both, augmented=False)
                 fine_tuned, value = run.train([run.head, tuned], through_both, held_out_of, value)
@@ -271,7 +247,7 @@ class ConfidNet:
                 encoder = tuned if fine_tuned else None
         head, known = run.head, run.known
         softmax = run.value(known.softmax_log_odds[run.held_out])
-        choice = ChosenEpoch(epoch, self.epochs, fine_tuned, self.choose_by, value, softmax, len(run.held_out))
+        choice = learned.ChosenEpoch(epoch, self.epochs, fine_tuned, self.choose_by, value, softmax, len(run.held_out))
         no_mistake = _NO_MISTAKE if known.correct.all() else None
         notes = choice.notes() if no_mistake is None else (*choice.notes(), no_mistake)
         if (reason := no_mistake or choice.warning) is not None:
@@ -286,7 +262,7 @@ class _Network(NamedTuple):
     """A classifier, its samples, and how the inputs of those that the head is fitted on vary."""
 
     model: nn.Module
-    source: SampleSource
+    source: inference.SampleSource
     layer: str | None
     augment: Augment | None
 
@@ -303,7 +279,7 @@ class _HeadFit:
             else split_by_number(known.correct, validation, criterion=method.choose_by)
         )
         self.held_out = held_out.to(known.target.device)
-        self.head = ConfidenceHead(
+        self.head = learned.ConfidenceHead(
             known.features.shape[1], layers=method.layers, units=method.units, seed=method.seed
         ).to(known.features.device)
         self._target = known.target.to(next(self.head.parameters()).dtype)
@@ -326,18 +302,19 @@ class _HeadFit:
         assert network is not None
         batches = network.source.read(chosen.cpu(), self._method.batch_size)
         for some, (inputs, labels, _) in zip(chosen.split(self._method.batch_size), batches, strict=True):
-            seen, wanted, features = to_device(inputs, device_of(self.head)), self._target[some], None
+            seen = inference.to_device(inputs, inference.device_of(self.head))
+            wanted, features = self._target[some], None
             if augmented and network.augment is not None:
                 n, seen = len(seen), network.augment(seen)
                 if not isinstance(seen, Tensor) or len(seen) != n:
                     got = f"shape {tuple(seen.shape)}" if isinstance(seen, Tensor) else type(seen).__name__
                     raise InputError(f"augment must return as many inputs as it receives, {n}; got {got}.")
                 with torch.no_grad():
-                    logits, features = logits_and_features(network.model, seen, network.layer)
+                    logits, features = inference.logits_and_features(network.model, seen, network.layer)
                     probs = to_working_precision(logits).softmax(dim=1)
                     wanted = probs.gather(1, labels.to(probs.device)[:, None])[:, 0].to(self._target)
             if encoder is not None:
-                features = features_of(encoder, seen, network.layer)
+                features = inference.features_of(encoder, seen, network.layer)
             yield self.head(features), wanted
 
     def train(
@@ -374,7 +351,7 @@ class _HeadFit:
                     "rate, or bring the features to a size of about one."
                 )
             now = self.value(log_odds)
-            if value is None or is_better(method.choose_by, now, value):
+            if value is None or learned.is_better(method.choose_by, now, value):
                 best, value, kept = epoch, now, [tensor.detach().clone() for tensor in tensors]
             if self._progress is not None:
                 detail = f"squared error {float(total) / len(shuffled):.3g}, held out {method.choose_by} {now:.3g}"

@@ -8,16 +8,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import (
-    AtLeastOne,
-    NonNegative,
-    as_features,
-    as_tensor,
-    check_at_least,
-    check_class_numbers,
-    check_options,
-    check_same_length,
-)
+from calibrant import checks
 from calibrant.confidence.learned import FeatureConfidence, LearnedConfidence, feature_batches
 from calibrant.errors import InputError, Row, warn
 from calibrant.inference import sample_source
@@ -83,7 +74,7 @@ class NeighbourConfidence(FeatureConfidence):
     def __init__(self, reference: Tensor, classes: Tensor, *, n_classes: int) -> None:
         super().__init__()
         features, classes = _checked(reference, classes, "classes")
-        self.n_classes = check_at_least(n_classes, 2, "n_classes")
+        self.n_classes = checks.check_at_least(n_classes, 2, "n_classes")
         _check_classes(classes, self.n_classes, "labels")
         if bool((classes == classes[0]).all()):
             raise InputError(
@@ -101,7 +92,7 @@ class NeighbourConfidence(FeatureConfidence):
     @torch.no_grad()
     def class_distances(self, features: object) -> Tensor:
         """Return distances to the nearest sample of each class, (n, d) -> (n, k), float64; infinite without one."""
-        given = as_features(features).to(self.reference.device)
+        given = checks.as_features(features).to(self.reference.device)
         if given.shape[1] != self.reference.shape[1]:
             raise InputError(
                 f"features must have {self.reference.shape[1]} columns, as in the fit; got {given.shape[1]}. Take them "
@@ -138,8 +129,8 @@ class NeighbourConfidence(FeatureConfidence):
     def _nearest(self, features: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
         """Return the distances to the predicted class and to the nearest other one, (n,) each."""
         distances = self.class_distances(features)
-        predicted = check_class_numbers(as_tensor(predicted, "predicted")).to(distances.device)
-        check_same_length(distances, "features", predicted, "predicted")
+        predicted = checks.check_class_numbers(checks.as_tensor(predicted, "predicted")).to(distances.device)
+        checks.check_same_length(distances, "features", predicted, "predicted")
         _check_classes(predicted, self.n_classes, "predicted")
         own = distances.gather(1, predicted[:, None])[:, 0]
         without_samples = predicted[own.isinf()]
@@ -157,9 +148,9 @@ class NeighbourConfidence(FeatureConfidence):
 
 
 def _checked(features: object, labels: object, name: str) -> tuple[Tensor, Tensor]:
-    points = as_features(features)
-    classes = check_class_numbers(as_tensor(labels, name)).to(points.device)
-    check_same_length(points, "features", classes, "labels")
+    points = checks.as_features(features)
+    classes = checks.check_class_numbers(checks.as_tensor(labels, name)).to(points.device)
+    checks.check_same_length(points, "features", classes, "labels")
     return points, classes
 
 
@@ -204,11 +195,11 @@ class TrustScore:
         "Jiang et al.", 2018, "To Trust Or Not To Trust A Classifier", "arXiv:1805.11783", "Algorithms 1 and 2"
     )
 
-    alpha: NonNegative = 0.0
-    neighbours: AtLeastOne = 10
+    alpha: checks.NonNegative = 0.0
+    neighbours: checks.AtLeastOne = 10
 
     def __post_init__(self) -> None:
-        check_options(self)
+        checks.check_options(self)
         if self.alpha >= 1:
             raise InputError(f"alpha must be below 1, so that samples are left; got {self.alpha}.")
 

@@ -14,16 +14,8 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import AtLeastOne, check_at_least, check_known
+from calibrant.datasets import publisher_files
 from calibrant.datasets.dataset import Dataset, DatasetReader, RemoteFile, Samples
-from calibrant.datasets.publisher_files import (
-    UNCHECKED,
-    FileLayout,
-    Member,
-    archived_files,
-    check_file,
-    find_files,
-    missing_files,
-)
 from calibrant.errors import FileError, InputError, UnknownNameError, check_expansion, reading
 from calibrant.paper import Paper
 
@@ -159,12 +151,12 @@ class Newsgroups(DatasetReader):
             if not lacking:
                 return self._unpacked_parts(place, checked=checked)
             if len(lacking) < len(_PUBLISHED):
-                raise missing_files(self, place, " and ".join(_PUBLISHED), lacking)
-        layouts = [FileLayout((_ARCHIVE,)), FileLayout(_JSON)]
-        files = find_files(self, folder, layouts)
+                raise publisher_files.missing_files(self, place, " and ".join(_PUBLISHED), lacking)
+        layouts = [publisher_files.FileLayout((_ARCHIVE,)), publisher_files.FileLayout(_JSON)]
+        files = publisher_files.find_files(self, folder, layouts)
         if files.layout == layouts[0]:
             if checked:
-                check_file(files.paths[_ARCHIVE], digest=self.remote[0].digest)
+                publisher_files.check_file(files.paths[_ARCHIVE], digest=self.remote[0].digest)
             return _archived(files.paths[_ARCHIVE], self.headers)
         if self.headers != "subject":
             raise InputError(
@@ -178,7 +170,7 @@ class Newsgroups(DatasetReader):
         for part, expected in zip(parts, _PUBLISHED.values(), strict=True):
             if checked and (n := len(part.texts)) != expected:
                 wanted = f"must hold the {expected:,} messages that were published"
-                raise FileError(f"{part.where} {wanted}; got {n:,}. {UNCHECKED}")
+                raise FileError(f"{part.where} {wanted}; got {n:,}. {publisher_files.UNCHECKED}")
         return parts
 
 
@@ -213,7 +205,7 @@ def _unpacked(folder: Path) -> Iterator[_Message]:
 def _archived(archive: Path, headers: Headers) -> list[_Part]:
     parts: dict[str, list[_Message]] = {part: [] for part in _PUBLISHED}
     size = 0
-    for entry, stream in archived_files(archive):
+    for entry, stream in publisher_files.archived_files(archive):
         part, category, file = ("", "", *PurePosixPath(entry.name).parts)[-3:]
         if part in parts and not file.startswith("."):
             size += entry.size
@@ -222,7 +214,7 @@ def _archived(archive: Path, headers: Headers) -> list[_Part]:
     return [_part(f"{archive}:{name}", messages, headers) for name, messages in parts.items()]
 
 
-def _json_part(member: Member) -> _Part:
+def _json_part(member: publisher_files.Member) -> _Part:
     part = _Part(member.where, [], [])
     with reading(member.where, "file of JSON lines"):
         for number, line in enumerate(member.stream, start=1):

@@ -19,18 +19,8 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import with_devices_of_inputs
+from calibrant.evidence import intervals
 from calibrant.evidence.clusters import Clusters, blocks_of_clusters, clusters_of_labels, sizes_of, some_of_clusters
-from calibrant.evidence.intervals import (
-    FEWEST,
-    LEVEL,
-    acceleration,
-    accuracy_interval,
-    bootstrap_interval,
-    draw_right,
-    error_interval,
-    influence_interval,
-    p_value,
-)
 from calibrant.metrics import SECE, ECEL2Debiased, Metric, Tally
 from calibrant.metrics.base import RankMetric, check_metrics
 from calibrant.metrics.smooth import KernelFeatures
@@ -90,20 +80,22 @@ class _Null:
 
 def _interval(metric: Metric, value: float, resampled: Tensor, null: _Null | None, *, size: float) -> Interval:
     if metric.family != "calibration":
-        return bootstrap_interval(resampled, size=size, acceleration=acceleration(metric, resampled))
+        return intervals.bootstrap_interval(
+            resampled, size=size, acceleration=intervals.acceleration(metric, resampled)
+        )
     floor = null.floor if null is not None and metric.noise != "subtracted" else None
-    return error_interval(value, resampled, floor, size=size)
+    return intervals.error_interval(value, resampled, floor, size=size)
 
 
 def _make_estimate(metric: Metric, value: float, interval: Interval, n: float, null: _Null | None = None) -> Estimate:
     """Combine a value, its interval and, for a calibration error, those of a calibrated model."""
-    low, high = interval if n >= FEWEST or metric.interval_method == "wilson" else (math.nan, math.nan)
+    low, high = interval if n >= intervals.FEWEST or metric.interval_method == "wilson" else (math.nan, math.nan)
     if null is None:
         return Estimate(value, low, high)
-    p = p_value(null.observed, null.errors)
+    p = intervals.p_value(null.observed, null.errors)
     if not metric.may_be_negative:
         low, high = min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0)
-    return Estimate(value, min(low, 0.0) if p > LEVEL else low, high, null.floor, p)
+    return Estimate(value, min(low, 0.0) if p > intervals.LEVEL else low, high, null.floor, p)
 
 
 @with_devices_of_inputs
@@ -244,7 +236,7 @@ def draw_correctness(ranked: Ranked, resamples: int, seed: int) -> Iterator[Rank
         squared = ranked.squared_weights * ranked.excess_of_heavy
         columns = (ranked.total, squared, ranked.confidence.clamp(0, 1))
         total, squares, chance = (column.double().cpu().numpy() for column in columns)
-        masses = draw_right(total, squares, chance, rng, resamples)
+        masses = intervals.draw_right(total, squares, chance, rng, resamples)
         yield from _with_right(ranked, torch.from_numpy(masses).to(ranked.right.device))
         return
     counts, confidence = ranked.total.long().tolist(), ranked.confidence.double().clamp(0, 1).tolist()
@@ -361,12 +353,12 @@ def estimate_ranked(
 def _analytic_interval(metric: Metric, ranked: Ranked, clusters: Clusters | None) -> Interval | None:
     """Return the interval of a metric that has a formula for it; None for the others."""
     if metric.interval_method == "wilson":
-        return accuracy_interval(ranked, clusters)
+        return intervals.accuracy_interval(ranked, clusters)
     if isinstance(metric, ECEL2Debiased) and clusters is None:  # its formula is for independent samples
         low, high = metric.interval(BinnedMoments(metric.n_bins).of_ranked(ranked), z=1.96)
         return float(low), float(high)
     if isinstance(metric, RankMetric) and metric.interval_method != "bootstrap":
-        return influence_interval(metric, ranked, clusters)
+        return intervals.influence_interval(metric, ranked, clusters)
     return None
 
 
@@ -379,7 +371,7 @@ def _with_unseen(
     """
     if ranked.right.any() and ranked.wrong.any():
         return interval
-    lowest, highest = accuracy_interval(ranked, clusters)
+    lowest, highest = intervals.accuracy_interval(ranked, clusters)
     right = ranked.total * (lowest if ranked.right.any() else highest)
     value = float(metric.value(statistic.of_ranked(replace(ranked, right=right, wrong=ranked.total - right))))
     return min(interval[0], value), max(interval[1], value)

@@ -17,21 +17,11 @@ from torch.utils.dlpack import from_dlpack
 
 from calibrant.checks import stays_inside
 from calibrant.errors import MULTI_LABEL, FileError, InputError, Row, check_expansion, check_memory, reading
-from calibrant.files.source import (
-    CHAT_HINT,
-    OWN_CLASSES,
-    PREFIXES,
-    Arrays,
-    Column,
-    Content,
-    Form,
-    as_class_names,
-    as_numpy,
-)
+from calibrant.files import source
 from calibrant.labels import Words
 
 
-def column_of(column: Any, name: str, *, may_lack: bool = False) -> Column:
+def column_of(column: Any, name: str, *, may_lack: bool = False) -> source.Column:
     """Return an Arrow column as a tensor (n,), lists as (n, k), text and categories as words.
 
     What may lack is NaN, or no text; true and false are words then.
@@ -95,7 +85,7 @@ def _numbers(column: Any, name: str) -> Tensor:
     if pa.types.is_boolean(column.type):
         return from_dlpack(_combined(column.cast(pa.uint8()))).bool()
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-        chat = CHAT_HINT * pa.types.is_struct(column.type)
+        chat = source.CHAT_HINT * pa.types.is_struct(column.type)
         raise InputError(f"column {name!r} must hold numbers; its type is {column.type}.{chat}")
     return from_dlpack(_combined(column))
 
@@ -112,7 +102,7 @@ def _matrix(column: Any, name: str, *, may_lack: bool) -> Tensor:
         row = _first(odd)
         raise InputError(
             f"every row of column {name!r} must have as many numbers as there are classes; the first has {width} and ",
-            *(Row(row), f" has {lengths[row].as_py()}. {OWN_CLASSES}"),
+            *(Row(row), f" has {lengths[row].as_py()}. {source.OWN_CLASSES}"),
         )
     values = _as_basic_type(pa.chunked_array([chunk.flatten() for chunk in column.chunks], column.type.value_type))
     values = _filled(values) if may_lack and values.null_count else values
@@ -144,7 +134,7 @@ _SMALL_FILE = 1 << 25  # bytes
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # kinds of Arrow messages
 
 
-def open_frame(frame: Any) -> Content:
+def open_frame(frame: Any) -> source.Content:
     """Open a data frame with Arrow's C interface. The index of a pandas frame is not a column."""
     try:
         # pa.table() takes either, but imports pandas to test whether the frame is a pandas one.
@@ -168,7 +158,7 @@ def parquet_file(path: Path) -> Any:
     return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer, page_checksum_verification=True)
 
 
-def open_parquet(path: Path) -> Content:
+def open_parquet(path: Path) -> source.Content:
     """Open a Parquet file."""
     import pyarrow.parquet as pq
 
@@ -185,7 +175,7 @@ def open_parquet(path: Path) -> Content:
         return content_of(path, file.schema_arrow, select)
 
 
-def open_arrow(path: Path) -> Content:
+def open_arrow(path: Path) -> source.Content:
     """Open Arrow's file format (Feather version 2), or its stream format, which some libraries also call ``.arrow``."""
     with reading(path, _ARROW):
         return content_of(path, _arrow_table(path, None), partial(_arrow_table, path))
@@ -193,14 +183,14 @@ def open_arrow(path: Path) -> Content:
 
 def parquet_batches(
     path: Path, names: Sequence[str], rows: int, groups: Sequence[int] | None = None
-) -> Iterator[Content]:
+) -> Iterator[source.Content]:
     """Yield some rows of a Parquet file, or of some of its row groups, at a time."""
     with reading(path, _PARQUET), parquet_file(path) as file:
         for batch in file.iter_batches(rows, groups, list(names), use_threads=False):
             yield content_of(path, file.schema_arrow, pa.Table.from_batches([batch]).select)
 
 
-def arrow_batches(path: Path, names: Sequence[str], rows: int) -> Iterator[Content]:
+def arrow_batches(path: Path, names: Sequence[str], rows: int) -> Iterator[source.Content]:
     """Yield some rows of an Arrow file at a time; its record batches are read one by one."""
     schema = _arrow_table(path, None)
     for table in in_rows(_arrow_records(path, list(names), held=False), rows):
@@ -260,7 +250,7 @@ def _arrow_records(path: Path, names: list[str], *, held: bool = True) -> Iterat
             raise ValueError(f"it lists {listed} batches and holds {seen}")
 
 
-def open_dataset_folder(path: Path) -> Content:
+def open_dataset_folder(path: Path) -> source.Content:
     """Open a folder that Hugging Face ``datasets`` saved: Arrow files, listed in ``state.json``."""
     with reading(path, "folder of Hugging Face datasets"):
         if (path / "dataset_dict.json").is_file():
@@ -377,7 +367,7 @@ def first_moved(ours: Any, theirs: Any) -> int | None:
     return int(pc.index(pc.equal(ours, theirs), False).as_py())
 
 
-def content_of(path: Path | None, schema: Any, select: Callable[[list[str]], Any]) -> Content:
+def content_of(path: Path | None, schema: Any, select: Callable[[list[str]], Any]) -> source.Content:
     """Return the content of a table whose columns have types."""
     metadata = schema.metadata or {}
     index = _pandas_index(metadata)
@@ -385,7 +375,7 @@ def content_of(path: Path | None, schema: Any, select: Callable[[list[str]], Any
     shown = ", ".join(map(repr, index))
     hint = f"(A pandas index is not a column: {shown}; reset_index() makes it one.)" if index else ""
 
-    def read(wanted: Sequence[str], text: Collection[str] | None) -> Arrays:
+    def read(wanted: Sequence[str], text: Collection[str] | None) -> source.Arrays:
         table, others = select(list(wanted)), () if text is None or isinstance(text, str) else text
         columns = {name: _days(table[name]) if name in others else table[name] for name in wanted}
         return {name: column_of(column, name, may_lack=True) for name, column in columns.items()}
@@ -405,13 +395,15 @@ def content_of(path: Path | None, schema: Any, select: Callable[[list[str]], Any
         features = None
     label_names, stored = _class_labels(features), tuple(name for name in index if name in schema.names)
     class_names = _class_names(metadata)
-    return Content(path, "column", names, class_names, read, shape, hint, verbatim, label_names, metadata, stored)
+    return source.Content(
+        path, "column", names, class_names, read, shape, hint, verbatim, label_names, metadata, stored
+    )
 
 
 def _class_names(metadata: dict[bytes, bytes]) -> tuple[str, ...] | None:
     listed = metadata.get(b"class_names")
     try:
-        return as_class_names(None if listed is None else json.loads(listed))
+        return source.as_class_names(None if listed is None else json.loads(listed))
     except ValueError as error:  # also an InputError
         raise InputError(
             "the table's metadata 'class_names' must be a JSON list of text, one name a class; got something else."
@@ -427,19 +419,21 @@ def _pandas_index(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
         return ()  # another library's metadata under pandas' key
 
 
-def table_of(arrays: Mapping[str, Any], form: Form) -> Any:
+def table_of(arrays: Mapping[str, Any], form: source.Form) -> Any:
     """Return a table with one column per class, or of columns that are laid out already."""
     columns = dict(arrays)
     if not form.is_laid_out:
-        columns = {"label" if name == "labels" else name: arrays[name] for name in arrays if name not in PREFIXES}
-        for name in PREFIXES.keys() & arrays.keys():
-            columns = {**_by_class(arrays[name], PREFIXES[name]), **columns}
+        columns = {
+            "label" if name == "labels" else name: arrays[name] for name in arrays if name not in source.PREFIXES
+        }
+        for name in source.PREFIXES.keys() & arrays.keys():
+            columns = {**_by_class(arrays[name], source.PREFIXES[name]), **columns}
     table = pa.table({name: arrow_column(array) for name, array in columns.items()})
     names = {} if form.class_names is None else {"class_names": json.dumps(form.class_names)}
     return table.replace_schema_metadata({**form.metadata, **names, **form.made_from} or None)
 
 
-def _by_class(scores: Column, prefix: str) -> Arrays:
+def _by_class(scores: source.Column, prefix: str) -> source.Arrays:
     assert isinstance(scores, Tensor)
     by_class = scores.reshape(len(scores), -1).T.contiguous()
     if len(by_class) == 1:  # the one logit of two classes
@@ -455,12 +449,12 @@ def arrow_column(array: Any) -> Any:
         return array
     if array.ndim == 2:
         return pa.FixedSizeListArray.from_arrays(arrow_column(array.reshape(-1)), array.shape[1])
-    values = as_numpy(array.byte() if array.dtype == torch.bool else array)
+    values = source.as_numpy(array.byte() if array.dtype == torch.bool else array)
     column = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
     return column.cast(pa.bool_()) if array.dtype == torch.bool else column
 
 
-def gapped_column(column: Column, kept: Tensor) -> Any:
+def gapped_column(column: source.Column, kept: Tensor) -> Any:
     """Return an Arrow array with the entries of a column where ``kept``, (n,), and nulls between."""
     import pyarrow.compute as pc
 
@@ -479,7 +473,7 @@ def can_hold(suffix: str, kind: Any) -> bool:
     return any(getattr(pa.types, f"is_{test}")(kind) for test in (*tests, *more))
 
 
-def write_parquet(batches: Iterable[Mapping[str, Any]], form: Form, file: Path) -> tuple[str, ...]:
+def write_parquet(batches: Iterable[Mapping[str, Any]], form: source.Form, file: Path) -> tuple[str, ...]:
     """Write a Parquet file with checksums."""
     import pyarrow.parquet as pq
 
@@ -499,7 +493,7 @@ def write_parquet(batches: Iterable[Mapping[str, Any]], form: Form, file: Path) 
     return ()
 
 
-def write_arrow(batches: Iterable[Mapping[str, Any]], form: Form, file: Path) -> tuple[str, ...]:
+def write_arrow(batches: Iterable[Mapping[str, Any]], form: source.Form, file: Path) -> tuple[str, ...]:
     """Write Arrow's file format (Feather version 2); categories as text, as it has one list of them for all batches."""
     with pa.OSFile(str(file), "wb") as sink, ExitStack() as opened:
         writer = schema = None

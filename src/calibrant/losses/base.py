@@ -24,15 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant.checks import (
-    NonNegative,
-    check_at_least,
-    check_known,
-    check_labels,
-    check_options,
-    or_in_float32,
-    set_facts,
-)
+from calibrant import checks
 from calibrant.errors import InputError
 from calibrant.numerics.softmax import full_precision
 from calibrant.paper import Paper
@@ -45,7 +37,7 @@ __all__ = [
 _GOOD = Paper("Good", 1952, "Rational Decisions", "doi:10.1111/j.2517-6161.1952.tb00104.x")
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
-_Index: TypeAlias = Annotated[int, partial(check_at_least, least=-(2**63))]
+_Index: TypeAlias = Annotated[int, partial(checks.check_at_least, least=-(2**63))]
 _TORCH_IGNORES = -100
 
 
@@ -92,7 +84,7 @@ class Batch:
 
 def _checked_labels(labels: Tensor, k: int) -> Tensor:
     try:
-        return check_labels(labels, k)
+        return checks.check_labels(labels, k)
     except InputError as error:
         if not (labels.long() == _TORCH_IGNORES).any():
             raise
@@ -211,7 +203,7 @@ class NamedLoss:
 
     def __init_subclass__(cls, **facts: object) -> None:
         super().__init_subclass__()
-        set_facts(cls, facts)
+        checks.set_facts(cls, facts)
         if "__init__" in vars(cls):
             return
         dataclass(kw_only=True, eq=False, repr=False)(cls)
@@ -220,7 +212,7 @@ class NamedLoss:
             delattr(cls, option)
 
     def __post_init__(self) -> None:
-        check_options(self)
+        checks.check_options(self)
 
     def extra_repr(self) -> str:
         options = (name for name in _options(type(self)) if name not in _SHARED)
@@ -247,7 +239,7 @@ class RowLoss(NamedLoss, nn.Module, ABC):
 
     reduction: Reduction = "mean"
     ignore_index: _Index | None = None
-    class_weights: tuple[NonNegative, ...] | None = None
+    class_weights: tuple[checks.NonNegative, ...] | None = None
 
     def __post_init__(self) -> None:
         weights = self.class_weights
@@ -261,7 +253,7 @@ class RowLoss(NamedLoss, nn.Module, ABC):
 
     @final
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        return super()._apply(or_in_float32(fn), recurse)  # type: ignore[no-untyped-call]
+        return super()._apply(checks.or_in_float32(fn), recurse)  # type: ignore[no-untyped-call]
 
     @abstractmethod
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -329,14 +321,14 @@ class PenalisedLoss(NamedLoss, nn.Module, ABC):
 
     takes_soft_labels: ClassVar[bool] = False
 
-    weight: NonNegative
+    weight: checks.NonNegative
     base: RowLoss | None = None
     reduction: Literal["mean", "sum"] = "mean"
     ignore_index: _Index | None = None
 
     def __post_init__(self) -> None:
         words = f"the reduction of {self.name}, whose penalty is not defined per sample,"
-        check_known(self.reduction, ("mean", "sum"), words)
+        checks.check_known(self.reduction, ("mean", "sum"), words)
         super().__post_init__()
         self.base = self.base or CrossEntropyLoss()
         if not isinstance(self.base, RowLoss):

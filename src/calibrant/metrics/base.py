@@ -15,22 +15,7 @@ from torch import Tensor
 
 from calibrant.checks import BinCount, check_options, set_facts, with_devices_of_inputs
 from calibrant.errors import InputError
-from calibrant.metrics.states import (
-    EXACT,
-    Average,
-    Binned,
-    BinStatistic,
-    Gridded,
-    PackedSamples,
-    Ranked,
-    RankedCells,
-    RankedSamples,
-    State,
-    Statistic,
-    Sums,
-    TopStatistic,
-    merge,
-)
+from calibrant.metrics import states
 from calibrant.numerics.softmax import Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions, check_unweighted
@@ -70,7 +55,7 @@ class Metric(ABC):
 
     @property
     @abstractmethod
-    def statistic(self) -> Statistic:
+    def statistic(self) -> states.Statistic:
         """Statistic that gathers the state."""
 
     @abstractmethod
@@ -79,7 +64,7 @@ class Metric(ABC):
 
     @final
     @with_devices_of_inputs
-    def state(self, samples: Predictions | TopLabel) -> State:
+    def state(self, samples: Predictions | TopLabel) -> states.State:
         return _gather(self.statistic, samples)
 
     @final
@@ -88,7 +73,7 @@ class Metric(ABC):
         return float(self.value(_gather(self.statistic, as_predictions(predictions, self.name, arrays))))
 
 
-def _gather(statistic: Statistic, samples: Predictions | TopLabel) -> State:
+def _gather(statistic: states.Statistic, samples: Predictions | TopLabel) -> states.State:
     if not statistic.takes_weights:
         check_unweighted(samples, type(statistic).__name__)
     return statistic(samples)
@@ -106,7 +91,7 @@ def check_metrics(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
 class MeanMetric(Metric):
     """A mean over the samples of one number per sample."""
 
-    def value(self, state: Average) -> Tensor:
+    def value(self, state: states.Average) -> Tensor:
         return state.total / state.count
 
 
@@ -114,18 +99,18 @@ class MeanMetric(Metric):
 class BinMetric(Metric, family="calibration", smallest_effect=0.001, largest=1.0):
     """A calibration error over equal-width bins, of confidence unless ``bins`` says otherwise."""
 
-    bins: ClassVar[type[BinStatistic]] = Binned
+    bins: ClassVar[type[states.BinStatistic]] = states.Binned
     n_bins: BinCount = 15
 
     @property
-    def statistic(self) -> BinStatistic:
+    def statistic(self) -> states.BinStatistic:
         return self.bins(self.n_bins)
 
 
 class GridMetric(Metric, family="calibration", smallest_effect=0.001, largest=1.0):
     """A calibration error of smoothed confidences, on evenly spaced nodes."""
 
-    statistic = Gridded()
+    statistic = states.Gridded()
 
 
 @dataclass(frozen=True)
@@ -134,10 +119,10 @@ class RankMetric(Metric, family="refinement"):
 
     # Whether any sample, right or wrong, moves it by no more than about 1/n, however few errors there are.
     counts_all_samples: ClassVar[bool] = False
-    ranks: RankedSamples | RankedCells = field(default=EXACT, kw_only=True)
+    ranks: states.RankedSamples | states.RankedCells = field(default=states.EXACT, kw_only=True)
 
     @property
-    def statistic(self) -> RankedSamples | RankedCells:
+    def statistic(self) -> states.RankedSamples | states.RankedCells:
         return self.ranks
 
 
@@ -160,10 +145,10 @@ class Tally:
         self.metrics = tuple(metrics)
         statistics = {metric.statistic for metric in self.metrics}
         # Every statistic of the top label follows from the ranked samples, if those are kept anyway.
-        ranks = EXACT in statistics
-        gathered = [s for s in statistics if s == EXACT or not (ranks and isinstance(s, TopStatistic))]
-        self._parts: dict[Statistic, list[State]] = {statistic: [] for statistic in gathered}
-        self._derived: dict[Statistic, State | Ranked] = {}
+        ranks = states.EXACT in statistics
+        gathered = [s for s in statistics if s == states.EXACT or not (ranks and isinstance(s, states.TopStatistic))]
+        self._parts: dict[states.Statistic, list[states.State]] = {statistic: [] for statistic in gathered}
+        self._derived: dict[states.Statistic, states.State | states.Ranked] = {}
         self._wanted = reduce(or_, (statistic.wanted for statistic in gathered), Wanted())
 
     @with_devices_of_inputs
@@ -174,26 +159,26 @@ class Tally:
                 block.softmax_rows(self._wanted)
             for statistic, parts in self._parts.items():
                 parts.append(_gather(statistic, block))
-                if isinstance(parts[0], Sums):
-                    parts[:] = [merge(parts)]
+                if isinstance(parts[0], states.Sums):
+                    parts[:] = [states.merge(parts)]
         return self
 
-    def state(self, metric: Metric) -> State | Ranked:  # of all samples so far
+    def state(self, metric: Metric) -> states.State | states.Ranked:  # of all samples so far
         statistic = metric.statistic
-        if isinstance(statistic, TopStatistic) and statistic not in self._parts:
+        if isinstance(statistic, states.TopStatistic) and statistic not in self._parts:
             if statistic not in self._derived:
-                keys = self._merged(EXACT)
-                assert isinstance(keys, PackedSamples)
+                keys = self._merged(states.EXACT)
+                assert isinstance(keys, states.PackedSamples)
                 self._derived[statistic] = statistic.of_ranked(keys.ranked)
             return self._derived[statistic]
         return self._merged(statistic)
 
-    def _merged(self, statistic: Statistic) -> State:
+    def _merged(self, statistic: states.Statistic) -> states.State:
         parts = self._parts[statistic]
         if not parts:
             raise InputError("a tally must have counted at least one sample before it is read; got none.")
         if len(parts) > 1:
-            parts[:] = [merge(parts)]
+            parts[:] = [states.merge(parts)]
         return parts[0]
 
     def values(self) -> dict[str, float]:

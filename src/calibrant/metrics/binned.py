@@ -13,17 +13,8 @@ from torch import Tensor
 
 from calibrant.checks import as_tensor, check_at_least, check_bins, check_finite, check_known, check_real
 from calibrant.errors import InputError, check_kind
+from calibrant.metrics import states
 from calibrant.metrics.base import BinMetric
-from calibrant.metrics.states import (
-    BinMoments,
-    BinnedByPrediction,
-    BinnedClasswise,
-    BinnedMoments,
-    Bins,
-    ClassBins,
-    as_divisor,
-    effective_number,
-)
 from calibrant.numerics.binning import bin_index
 from calibrant.paper import GUO, KUMAR, NAEINI, Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel, effective_counts
@@ -58,7 +49,7 @@ class ECE(BinMetric, name="ece", title="Expected calibration error", paper=GUO.a
     Cost: O(n) after the softmax; the state is 3 numbers per bin.
     """
 
-    def value(self, state: Bins) -> Tensor:
+    def value(self, state: states.Bins) -> Tensor:
         # |mean confidence - accuracy| times bin share: the bin counts cancel.
         return (state.confidence - state.correct).abs().sum(-1) / state.count.sum(-1)
 
@@ -74,8 +65,8 @@ class MCE(BinMetric, name="mce", title="Maximum calibration error", paper=NAEINI
     Cost: as ece.
     """
 
-    def value(self, state: Bins) -> Tensor:
-        return ((state.confidence - state.correct).abs() / as_divisor(state.count)).amax(-1)
+    def value(self, state: states.Bins) -> Tensor:
+        return ((state.confidence - state.correct).abs() / states.as_divisor(state.count)).amax(-1)
 
 
 @final
@@ -91,8 +82,8 @@ class OE(BinMetric, name="oe", title="Overconfidence error", paper=_THULASIDASAN
     Cost: as ece.
     """
 
-    def value(self, state: Bins) -> Tensor:
-        excess = (state.confidence - state.correct).clamp(min=0) * state.confidence / as_divisor(state.count)
+    def value(self, state: states.Bins) -> Tensor:
+        excess = (state.confidence - state.correct).clamp(min=0) * state.confidence / states.as_divisor(state.count)
         return excess.sum(-1) / state.count.sum(-1)
 
 
@@ -110,21 +101,21 @@ class ECEL2Debiased(
     Cost: as ece.
     """
 
-    bins = BinnedMoments
+    bins = states.BinnedMoments
 
-    def value(self, state: BinMoments) -> Tensor:
+    def value(self, state: states.BinMoments) -> Tensor:
         return self.squared(state).clamp(min=0).sqrt()
 
-    def squared(self, state: BinMoments) -> Tensor:  # unbiased, and may be negative
-        count, n = as_divisor(state.count), effective_number(state.count, state.squared_weights)
+    def squared(self, state: states.BinMoments) -> Tensor:  # unbiased, and may be negative
+        count, n = states.as_divisor(state.count), states.effective_number(state.count, state.squared_weights)
         accuracy, gap = state.correct / count, (state.correct - state.confidence) / count
         several = n > _ONE
         noise = accuracy * (1 - accuracy) / torch.where(several, n - 1, 1)
         return (state.count * (gap.square() - noise) * several).sum(-1) / state.count.sum(-1)
 
-    def interval(self, state: BinMoments, z: float) -> tuple[Tensor, Tensor]:
+    def interval(self, state: states.BinMoments, z: float) -> tuple[Tensor, Tensor]:
         """Return the interval of z standard errors around the squared error, mapped through the root."""
-        count, size = as_divisor(state.count), effective_number(state.count, state.squared_weights)
+        count, size = states.as_divisor(state.count), states.effective_number(state.count, state.squared_weights)
         several = size > _ONE
         size, less_one = torch.where(size > 0, size, 1), torch.where(several, size - 1, 1)
         mean = (state.correct - state.confidence) / count
@@ -136,7 +127,7 @@ class ECEL2Debiased(
         total = state.count.sum(-1)
         share = state.count / total[..., None]
         between = (share * signal.square()).sum(-1) - (share * signal).sum(-1).square()
-        n = effective_number(total, state.squared_weights.sum(-1))
+        n = states.effective_number(total, state.squared_weights.sum(-1))
         error = ((share.square() * inside * several).sum(-1) + between / n).clamp(min=0).sqrt()
         middle = self.squared(state)
         return (middle - z * error).clamp(min=0).sqrt(), (middle + z * error).clamp(min=0).sqrt()
@@ -156,11 +147,13 @@ class ECEL1Debiased(
     Cost: as ece.
     """
 
-    def value(self, state: Bins) -> Tensor:
-        count = as_divisor(state.count)
+    def value(self, state: states.Bins) -> Tensor:
+        count = states.as_divisor(state.count)
         accuracy = (state.correct / count).clamp(max=1)
         gap = (state.correct - state.confidence).abs() / count
-        noise = (accuracy * (1 - accuracy) / as_divisor(effective_number(count, state.squared_weights))).sqrt()
+        noise = (
+            accuracy * (1 - accuracy) / states.as_divisor(states.effective_number(count, state.squared_weights))
+        ).sqrt()
         folded = torch.where(noise > 0, noise * folded_mean(gap / noise.clamp(min=1e-300)), gap)
         return ((2 * gap - folded) * state.count).sum(-1).clamp(min=0) / state.count.sum(-1)
 
@@ -214,12 +207,12 @@ class SCE(BinMetric, name="sce", title="Classwise calibration error", paper=_NIX
     Cost: one pass over the probabilities; the state is 3 numbers per class and bin.
     """
 
-    bins = BinnedClasswise
+    bins = states.BinnedClasswise
 
-    def value(self, state: ClassBins) -> Tensor:
+    def value(self, state: states.ClassBins) -> Tensor:
         return self.by_class(state).mean(-1)
 
-    def by_class(self, state: ClassBins) -> Tensor:  # (..., k)
+    def by_class(self, state: states.ClassBins) -> Tensor:  # (..., k)
         n = state.count[..., 0, :].sum(-1)
         return (state.probability - state.hits).abs().sum(-1) / n[..., None]
 
@@ -237,9 +230,9 @@ class TLECE(BinMetric, name="tl_ece", title="Top-label-conditional ECE", paper=_
     Cost: O(n) after the softmax; the state is 3 numbers per class and bin.
     """
 
-    bins = BinnedByPrediction
+    bins = states.BinnedByPrediction
 
-    def value(self, state: ClassBins) -> Tensor:
+    def value(self, state: states.ClassBins) -> Tensor:
         return (state.probability - state.hits).abs().sum((-1, -2)) / state.count.sum((-1, -2))
 
 

@@ -12,15 +12,7 @@ from calibrant.checks import Positive, check_at_least, check_positive
 from calibrant.errors import InputError
 from calibrant.metrics.base import DESCRIPTION, Facts, GridMetric, Metric
 from calibrant.metrics.states import Grid, Gridded, LabelStatistic, Sums, effective_number, full_predictions, weighted
-from calibrant.numerics.binning import (
-    cosine_transform,
-    damped_density,
-    gaussian_sums,
-    integrate,
-    integrate_smoothed,
-    sums_by,
-    triweight_damping,
-)
+from calibrant.numerics import binning
 from calibrant.numerics.inverse_temperature import root_of_decreasing
 from calibrant.numerics.softmax import positions, row_blocks
 from calibrant.paper import WANG_24, ZHANG, Paper
@@ -57,18 +49,18 @@ class SmECE(GridMetric, name="smece", title="Smooth calibration error", paper=_B
 
     def value(self, state: Grid) -> Tensor:
         residual = state.right - state.total * state.nodes  # correctness minus confidence
-        coefficients = cosine_transform(residual / state.total.sum(-1, keepdim=True))
+        coefficients = binning.cosine_transform(residual / state.total.sum(-1, keepdim=True))
         narrowest = state.total.new_tensor(_NARROWEST / (state.total.shape[-1] - 1))
         # The error falls with the width, so the answer lies between the error at the narrowest width and the error at
         # the width of that size. Below the narrowest one, its error there is the closest answer.
-        most = integrate_smoothed(coefficients, narrowest)
+        most = binning.integrate_smoothed(coefficients, narrowest)
         high = torch.maximum(most, narrowest)
-        least = torch.maximum(integrate_smoothed(coefficients, high), narrowest * _TINY)
+        least = torch.maximum(binning.integrate_smoothed(coefficients, high), narrowest * _TINY)
         low = torch.maximum(least, narrowest)
 
         # Its logarithm is nearly a straight line in that of the width: few steps settle it.
         def excess(log_width: Tensor) -> Tensor:
-            return integrate_smoothed(coefficients, log_width.exp()).clamp_(min=_TINY).log_() - log_width
+            return binning.integrate_smoothed(coefficients, log_width.exp()).clamp_(min=_TINY).log_() - log_width
 
         log_root = root_of_decreasing(excess, low.log(), high.log(), at_high=least.log() - high.log())
         return torch.minimum(log_root.exp(), most)
@@ -89,10 +81,12 @@ class KDEECE(GridMetric, name="kde_ece", title="Kernel-density calibration error
 
     def value(self, state: Grid) -> Tensor:
         size = state.total.shape[-1]
-        damping = triweight_damping(state.kernel_width().clamp(min=_NARROWEST / (size - 1)), size)
-        density, right = (damped_density(mass, damping) for mass in (state.total, state.right))
+        damping = binning.triweight_damping(state.kernel_width().clamp(min=_NARROWEST / (size - 1)), size)
+        density, right = (binning.damped_density(mass, damping) for mass in (state.total, state.right))
         # |t - π| p = |t p - right|, with right at most p.
-        return integrate((state.nodes * density - torch.minimum(right, density)).abs()) / integrate(density)
+        return binning.integrate((state.nodes * density - torch.minimum(right, density)).abs()) / binning.integrate(
+            density
+        )
 
 
 @final
@@ -110,7 +104,7 @@ class SECE(GridMetric, name="sece", title="Smooth ECE of meta-regularisation", p
     width: Positive = 0.01
 
     def value(self, state: Grid) -> Tensor:
-        neighbours, right = (gaussian_sums(mass, self.width) for mass in (state.total, state.right))
+        neighbours, right = (binning.gaussian_sums(mass, self.width) for mass in (state.total, state.right))
         gap = (right / neighbours.clamp(min=1e-300) - state.nodes).abs()
         return (gap * state.total).sum(-1) / state.total.sum(-1)
 
@@ -134,7 +128,7 @@ class SECEPrinted(Metric, name="sece_printed", title="Smooth ECE, equation 5 as 
     def value(self, state: Grid) -> Tensor:
         n = state.total.sum(-1, keepdim=True)
         of_weight_one = effective_number(n, state.squared_weights[..., None]) / n
-        t, neighbours = state.nodes, gaussian_sums(state.total, self.width) * of_weight_one
+        t, neighbours = state.nodes, binning.gaussian_sums(state.total, self.width) * of_weight_one
         total = state.right * (neighbours - t).abs() + (state.total - state.right) * t
         return total.sum(-1) / state.total.sum(-1)
 
@@ -263,11 +257,11 @@ class KernelFeatures(LabelStatistic):
         order, sizes = group.argsort(stable=True), members.tolist()
         pairs = zip(features[order].split(sizes), residual[order].split(sizes), strict=True)
         product = torch.stack([some.T @ other for some, other in pairs])
-        squares = sums_by(group, residual.square().sum(dim=1), len(sizes))
+        squares = binning.sums_by(group, residual.square().sum(dim=1), len(sizes))
         if samples.weights is None:
             return FeatureSums(members.double(), squares, product, members.double())
         masses = (samples.weights, samples.weights.square())
-        count, squared_weights = (sums_by(group, mass, len(sizes)) for mass in masses)
+        count, squared_weights = (binning.sums_by(group, mass, len(sizes)) for mass in masses)
         return FeatureSums(count, squares, product, squared_weights)
 
     def states_for_labels(self, samples: Predictions, labels: Tensor) -> FeatureSums:

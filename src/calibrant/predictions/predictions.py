@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, final
 import torch
 from torch import Tensor
 
-from calibrant.checks import (
-    as_tensor,
-    as_whole_numbers,
-    check_finite,
-    check_labels,
-    check_real,
-    check_rows,
-    check_same_length,
-    check_weights,
-    with_devices_of_inputs,
-)
+from calibrant import checks
 from calibrant.errors import Argument, Caveat, InputError, warn
 from calibrant.labels import as_words, class_numbers
 from calibrant.numerics.softmax import TOP_LABEL, Normalised, SoftmaxRows, Wanted, is_by_class, working_dtype
@@ -76,17 +66,17 @@ class Predictions(Samples):
     normalised: Normalised = field(default=Normalised.NO, init=False)  # whether the logits are log-probabilities
     given_as_probs: bool = field(default=False, init=False)  # built by from_probs, and unchanged since
 
-    @with_devices_of_inputs
+    @checks.with_devices_of_inputs
     def __post_init__(self) -> None:
-        logits = as_tensor(self.logits, "logits")
+        logits = checks.as_tensor(self.logits, "logits")
         if logits.ndim != 2 or logits.shape[1] < 2:
             one_column = logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1)
             hint = " For one logit a row of a two-class model, use from_binary_logits." if one_column else ""
             raise InputError(
                 f"logits must have shape (n, k) with at least two classes; got {tuple(logits.shape)}.{hint}"
             )
-        logits = check_real(logits, "logits")
-        check_rows(logits.shape[0])
+        logits = checks.check_real(logits, "logits")
+        checks.check_rows(logits.shape[0])
         span = _checked_span(logits)
         if isinstance(self.class_names, str):
             raise InputError(f"class_names must be a sequence of names; got the one name {self.class_names!r}.")
@@ -94,11 +84,11 @@ class Predictions(Samples):
         if names is not None and len(names) != logits.shape[1]:
             raise InputError(f"class_names must name all {logits.shape[1]} classes; got {len(names)} names.")
         words = None if isinstance(self.labels, Tensor) else as_words(self.labels)
-        labels = as_tensor(self.labels, "labels") if words is None else class_numbers(words, names)
+        labels = checks.as_tensor(self.labels, "labels") if words is None else class_numbers(words, names)
         check_rows_are_samples(logits, labels)
-        check_same_length(logits, "logits", labels, "labels")
-        labels = check_labels(as_whole_numbers(labels.to(logits.device)), logits.shape[1])
-        weights = None if self.weights is None else check_weights(self.weights, logits)
+        checks.check_same_length(logits, "logits", labels, "labels")
+        labels = checks.check_labels(checks.as_whole_numbers(labels.to(logits.device)), logits.shape[1])
+        weights = None if self.weights is None else checks.check_weights(self.weights, logits)
         clusters = None if self.clusters is None else check_clusters(self.clusters, logits)
         set_fields(self, labels=labels, class_names=names, weights=weights, clusters=clusters, span=span)
         del self.__dict__["logits"]
@@ -300,7 +290,7 @@ class Predictions(Samples):
         """
         if logits.shape != self.logits.shape:
             raise InputError(f"logits must keep the shape {tuple(self.logits.shape)}; got {tuple(logits.shape)}.")
-        check_finite(logits, "logits")
+        checks.check_finite(logits, "logits")
         known = None if normalised is None else Normalised(normalised)
         return self._with(logits, self.labels, self.weights, self.clusters, normalised=known)
 
@@ -349,7 +339,7 @@ class Predictions(Samples):
             start += len(block)
         return result
 
-    @with_devices_of_inputs
+    @checks.with_devices_of_inputs
     def softmax_rows(self, wanted: Wanted = TOP_LABEL, group: Tensor | None = None) -> SoftmaxRows:
         """Return per-sample softmax statistics; they are cached, and computed again only if more is wanted of them.
 
@@ -451,7 +441,7 @@ def _checked_span(logits: Tensor) -> float:
     low, high = _ends(logits)
     span = high - low
     if not (math.isfinite(low) and math.isfinite(high)):
-        check_finite(logits, "logits")
+        checks.check_finite(logits, "logits")
     if span > torch.finfo(working_dtype(logits)).max or not math.isfinite(4.0 * len(logits) * span):
         raise InputError(
             f"logits must not differ by more than {logits.dtype} can hold, added up over the samples; "

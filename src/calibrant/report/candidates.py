@@ -4,16 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from calibrant.diagnosis import (
-    CandidateVerdict,
-    Direction,
-    ShiftLevel,
-    ShiftPanel,
-    ShiftRow,
-    ShiftSummary,
-    Spread,
-    TwoSample,
-)
+from calibrant import diagnosis
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.over_seeds import RunSide
 from calibrant.diagnosis.shift import CLEAN
@@ -35,8 +26,8 @@ _OF_FILE = ("accuracy", "ece", "nll", "brier", "auroc")
 class SeedCell(NamedTuple):
     """A number, and how it compares with the baseline's: over seeds alone, and with the noise of samples too."""
 
-    spread: Spread
-    test: TwoSample | None = None
+    spread: diagnosis.Spread
+    test: diagnosis.TwoSample | None = None
     difference: Difference | None = None
 
     @property
@@ -53,7 +44,7 @@ class SeedCell(NamedTuple):
         return self.cell("–" if math.isnan(self.spread.mean) else f"{self.spread.mean:.4f}")
 
 
-def spread_text(spread: Spread, digits: int = 4) -> str:
+def spread_text(spread: diagnosis.Spread, digits: int = 4) -> str:
     """Return mean ± standard deviation over the runs, and how many have the number, if not all.
 
     Example:
@@ -89,7 +80,7 @@ def signed_text(value: float) -> str:
     return text if math.isnan(value) or text.startswith("-") else f"+{text}"
 
 
-def direction_text(direction: Direction) -> str:
+def direction_text(direction: diagnosis.Direction) -> str:
     """Return mean confidence − accuracy with its interval and its side."""
     if math.isnan(direction.gap.mean):
         return "–"
@@ -97,7 +88,7 @@ def direction_text(direction: Direction) -> str:
     return f"{direction.gap.mean:+z.4f} ({bounds_text(direction.low, direction.high)}){side}"
 
 
-def verdict_words(verdict: CandidateVerdict, candidate: str, baseline: str) -> str:
+def verdict_words(verdict: diagnosis.CandidateVerdict, candidate: str, baseline: str) -> str:
     """Return one sentence about a candidate against the baseline; a second if their accuracies differ.
 
     If both have a single run, the sentence says so: another seed may reverse it.
@@ -129,7 +120,7 @@ def baseline_words(words: str) -> str:
     return words if len(words) <= _LONGEST_NAME else "the baseline"
 
 
-def basis_words(verdict: CandidateVerdict, samples: str) -> str:
+def basis_words(verdict: diagnosis.CandidateVerdict, samples: str) -> str:
     """Return the runs, test samples and kinds of noise behind a verdict."""
     runs, others, candidates = verdict.runs, verdict.baseline_runs, verdict.n_compared
     if runs == others == 1:
@@ -193,13 +184,13 @@ def _texts(change: Difference, digits: int) -> tuple[str, str]:
     return next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
 
 
-def shift_section(panel: ShiftPanel) -> Section:
+def shift_section(panel: diagnosis.ShiftPanel) -> Section:
     """Return metrics by severity, averaged over corruptions; each corruption at its most severe; then the files."""
     tables = (*_by_severity(panel), *_by_corruption(panel), *_by_file(panel))
     return Section("Under a shift", tables, legend=_legend(panel))
 
 
-def _legend(panel: ShiftPanel) -> str:
+def _legend(panel: diagnosis.ShiftPanel) -> str:
     legend = (
         "Nothing is fitted on shifted samples: the maps are those of the clean calibration samples. Severity 3 of one "
         "corruption is not as bad as severity 3 of another."
@@ -211,7 +202,7 @@ def _legend(panel: ShiftPanel) -> str:
     return legend
 
 
-def _by_severity(panel: ShiftPanel) -> Iterator[Table]:
+def _by_severity(panel: diagnosis.ShiftPanel) -> Iterator[Table]:
     for levels in panel.levels_by_source.values():
         severities = sorted({severity for _, _, severity in levels})
         header = ["candidate", "map", *(f"severity {severity}" if severity else CLEAN for severity in severities)]
@@ -224,7 +215,7 @@ def _by_severity(panel: ShiftPanel) -> Iterator[Table]:
             yield table(header, rows, text=(0, 1), title=f"{words}, mean over {', '.join(names)}")
 
 
-def _by_corruption(panel: ShiftPanel) -> Iterator[Table]:
+def _by_corruption(panel: diagnosis.ShiftPanel) -> Iterator[Table]:
     """Yield the ECE under each corruption at the most severe level."""
     for source, levels in panel.levels_by_source.items():
         severity = max(severity for _, _, severity in levels)
@@ -239,11 +230,11 @@ def _by_corruption(panel: ShiftPanel) -> Iterator[Table]:
             yield table(header, rows, text=(0, 1), title=f"ECE at severity {severity}, by corruption")
 
 
-def _with_direction(row: ShiftRow) -> str:
+def _with_direction(row: diagnosis.ShiftRow) -> str:
     return spread_text(row.metrics["ece"]) + ("" if row.direction.side == "neither" else f", {row.direction.side}")
 
 
-def _by_file(panel: ShiftPanel) -> Iterator[Table]:
+def _by_file(panel: diagnosis.ShiftPanel) -> Iterator[Table]:
     header = ["candidate", "map", *_OF_FILE, "ece since clean", "confidence − accuracy"]
     for summary in _files(panel):
         rows, of_file = list[Row](), panel.rows_of(summary)
@@ -256,11 +247,11 @@ def _by_file(panel: ShiftPanel) -> Iterator[Table]:
         yield table(header, rows, text=(0, 1, len(header) - 1), title=title)
 
 
-def _files(panel: ShiftPanel) -> list[ShiftSummary]:
+def _files(panel: diagnosis.ShiftPanel) -> list[diagnosis.ShiftSummary]:
     return [summary for summary in panel.sets_without_severity if summary.source != CLEAN]
 
 
-def _pairs(panel: ShiftPanel, maps: Sequence[str]) -> list[tuple[str, str]]:
+def _pairs(panel: diagnosis.ShiftPanel, maps: Sequence[str]) -> list[tuple[str, str]]:
     """Return all pairs of a candidate and a map, those of the baseline first."""
     return [(candidate, name) for candidate in panel.candidates for name in maps]
 
@@ -271,7 +262,7 @@ def _pairs(panel: ShiftPanel, maps: Sequence[str]) -> list[tuple[str, str]]:
 class _ShiftLine(NamedTuple):
     """A candidate under a map: its metrics on the clean samples and under the shift."""
 
-    clean: Mapping[str, Spread]
+    clean: Mapping[str, diagnosis.Spread]
     shifted: Mapping[str, SeedCell]
 
 
@@ -282,7 +273,7 @@ class UnderShift(NamedTuple):
     lines: Mapping[tuple[str, str], _ShiftLine]  # by candidate and map
 
 
-def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
+def under_shifts(panel: diagnosis.ShiftPanel) -> list[UnderShift]:
     """Return the most severe level of corruptions made here, of those in files, and every file without severities."""
     clean = {(row.candidate, row.map): row.metrics for row in panel.rows if row.source == CLEAN}
     shifts = []
@@ -303,14 +294,14 @@ def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
     return shifts
 
 
-def _cells(row: ShiftLevel | ShiftRow) -> dict[str, SeedCell]:
+def _cells(row: diagnosis.ShiftLevel | diagnosis.ShiftRow) -> dict[str, SeedCell]:
     """Return the metrics with their tests: a level has those of runs, a file those of samples."""
-    tests = row.t_tests if isinstance(row, ShiftLevel) else {}
-    differences = row.differences if isinstance(row, ShiftRow) else {}
+    tests = row.t_tests if isinstance(row, diagnosis.ShiftLevel) else {}
+    differences = row.differences if isinstance(row, diagnosis.ShiftRow) else {}
     return {name: SeedCell(spread, tests.get(name), differences.get(name)) for name, spread in row.metrics.items()}
 
 
-def brief_shift_sections(panel: ShiftPanel) -> list[Section]:
+def brief_shift_sections(panel: diagnosis.ShiftPanel) -> list[Section]:
     """Return the metrics that matter most, on clean samples and under each shift."""
     sections = []
     for under in under_shifts(panel):
@@ -330,7 +321,7 @@ def _moved(line: _ShiftLine, metric: str) -> Cell:
     return cell.cell(f"{short_text(line.clean[metric].mean)} → {short_text(cell.spread.mean)}")
 
 
-def shift_sentences(panel: ShiftPanel, baseline: str) -> list[str]:
+def shift_sentences(panel: diagnosis.ShiftPanel, baseline: str) -> list[str]:
     """Return a sentence for each shift: what it does to the baseline and, on files, who is better or worse there."""
     sentences = []
     for under in under_shifts(panel):

@@ -11,15 +11,6 @@ from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import NOT_AN_IDENTITY, ORACLE, SEPARATION, Refinement, RefinementRow
 from calibrant.evidence import Side
 from calibrant.report import candidates, page
-from calibrant.report.candidates import (
-    RUN_TEST,
-    SeedCell,
-    brief_shift_sections,
-    shift_section,
-    shift_sentences,
-    short_text,
-    spread_text,
-)
 from calibrant.report.page import Page, Row, Section, Table, Verdict, code, sentence, table
 from calibrant.text import counted, samples_text
 
@@ -54,7 +45,7 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
         number=_number(record),
         brief=(
             Section("", (_brief(record),), legend=brief),
-            *([] if record.shift is None else brief_shift_sections(record.shift)),
+            *([] if record.shift is None else candidates.brief_shift_sections(record.shift)),
         ),
         full_hint="All metrics, decompositions, curves and tests",
         sections=(
@@ -64,7 +55,7 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
             Section("Murphy's decomposition, and the terms of equation 9", (_terms(record),), legend=_EQUATION_9),
             Section("Direction of miscalibration", (_directions(record),), legend=_DIRECTION),
             *_curves(record),
-            *([] if record.shift is None else [shift_section(record.shift)]),
+            *([] if record.shift is None else [candidates.shift_section(record.shift)]),
             *_tests(record),
             Section("Runs", (_runs(record),)),
         ),
@@ -117,13 +108,13 @@ def _rows(record: Diagnosis) -> list[tuple[Refinement, RefinementRow]]:
 # Tables.
 
 
-def _errors(record: Diagnosis, one: Calibratability, maps: Iterable[str]) -> list[SeedCell]:
+def _errors(record: Diagnosis, one: Calibratability, maps: Iterable[str]) -> list[candidates.SeedCell]:
     """Return accuracy, the ECE under each map, and the optimal ECE of a candidate."""
     accuracy = next((verdict.accuracy for verdict in record.verdicts if verdict.candidate == one.candidate), None)
     return [
-        SeedCell(one.accuracy, difference=accuracy),
-        *(SeedCell(one.ece[name], one.t_tests.get(name), one.differences.get(name)) for name in maps),
-        SeedCell(one.optimal_ece, one.t_tests.get(ORACLE)),
+        candidates.SeedCell(one.accuracy, difference=accuracy),
+        *(candidates.SeedCell(one.ece[name], one.t_tests.get(name), one.differences.get(name)) for name in maps),
+        candidates.SeedCell(one.optimal_ece, one.t_tests.get(ORACLE)),
     ]
 
 
@@ -146,16 +137,18 @@ def _calibratability(record: Diagnosis) -> Table:
         [
             code(one.candidate),
             *(cell.cell() for cell in _errors(record, one, record.maps)),
-            spread_text(one.temperature, 3),
-            spread_text(one.oracle_temperature, 3),
+            candidates.spread_text(one.temperature, 3),
+            candidates.spread_text(one.oracle_temperature, 3),
         ]
         for one in in_order(record, record.calibratability)
     ]
     return table(["candidate", "accuracy ↑", *errors, "optimal ↓", "T", "optimal T"], rows)
 
 
-def _separation(row: RefinementRow, metric: str) -> SeedCell:
-    return SeedCell(row.metrics[metric], row.t_tests.get(metric), row.auroc_difference if metric == "auroc" else None)
+def _separation(row: RefinementRow, metric: str) -> candidates.SeedCell:
+    return candidates.SeedCell(
+        row.metrics[metric], row.t_tests.get(metric), row.auroc_difference if metric == "auroc" else None
+    )
 
 
 def _refinement(record: Diagnosis) -> Table:
@@ -176,13 +169,15 @@ def _splits(record: Diagnosis) -> list[Section]:
             spreads |= {score: split.total, f"{score} calibration": split.calibration}
             spreads[f"{score} refinement"] = split.refinement
         if spreads:
-            rows.append((["candidate", *spreads], [code(one.candidate), *map(spread_text, spreads.values())]))
+            rows.append(
+                (["candidate", *spreads], [code(one.candidate), *map(candidates.spread_text, spreads.values())])
+            )
     return [Section("Log-loss and Brier score decomposed", _tables(rows), legend=_SPLITS)] if rows else []
 
 
 def _terms(record: Diagnosis) -> Table:
     rows = [
-        [code(one.candidate), row.map, *(spread_text({**row.murphy, **row.terms}[name]) for name in _TERMS)]
+        [code(one.candidate), row.map, *(candidates.spread_text({**row.murphy, **row.terms}[name]) for name in _TERMS)]
         for one, row in _rows(record)
         if row.density is not None
     ]
@@ -243,11 +238,11 @@ def _curves(record: Diagnosis) -> list[Section]:
 
 
 def _coefficient(curve: CoefficientCurve, record: Diagnosis) -> Table:
-    rows = [
-        [f"{point.value:g}", *(spread_text(point.ece[name]) for name in record.maps), spread_text(point.optimal_ece),
-         spread_text(point.temperature, 3), spread_text(point.accuracy)]
-        for point in curve.points
-    ]  # fmt: skip
+    rows: list[Row] = []
+    for point in curve.points:
+        spreads = (*(point.ece[name] for name in record.maps), point.optimal_ece)
+        texts = [*map(candidates.spread_text, spreads), candidates.spread_text(point.temperature, 3)]
+        rows.append([f"{point.value:g}", *texts, candidates.spread_text(point.accuracy)])
     return table([curve.option.rpartition(".")[2], *record.maps, "optimal", "T", "accuracy"], rows)
 
 
@@ -325,7 +320,7 @@ def _learned(record: Diagnosis) -> Table:
     rows: list[Row] = []
     for one in in_order(record, record.learned_epochs):
         texts = [f"{of.share:.2f} of samples: {of.mean:.1f} ± {of.std:.1f}" if of.rows else "–" for of in one.groups]
-        rows.append([code(one.candidate), *texts, spread_text(one.rank_correlation, 3)])
+        rows.append([code(one.candidate), *texts, candidates.spread_text(one.rank_correlation, 3)])
     header = ["candidate", *map(group_name, record.learned_epochs[0].groups), "rank correlation"]
     return table(header, rows)
 
@@ -406,7 +401,7 @@ def _marks(record: Diagnosis) -> str:
     )
     if not any(test.note is None for one in record.calibratability for test in one.t_tests.values()):
         return marks
-    return f"{marks} ▲ higher, ▼ lower than {record.baseline} by {RUN_TEST} (as in Wang et al. 2021)."
+    return f"{marks} ▲ higher, ▼ lower than {record.baseline} by {candidates.RUN_TEST} (as in Wang et al. 2021)."
 
 
 # Words.
@@ -421,7 +416,7 @@ def diagnosis_verdict(record: Diagnosis) -> Verdict:
         _baseline_words(record),
         *(stories if len(stories) > 1 else []),
         *(bases if len(bases) == 1 else []),
-        *([] if record.shift is None else shift_sentences(record.shift, _baseline(record))),
+        *([] if record.shift is None else candidates.shift_sentences(record.shift, _baseline(record))),
     ]
     return Verdict(_headline(record), findings, _next_steps(record))
 
@@ -463,11 +458,11 @@ def _baseline_words(record: Diagnosis) -> str:
     direction = next(one for one in record.directions if (one.candidate, one.map) == (record.baseline, UNCALIBRATED))
     claim = "" if direction.side == "neither" else f", {direction.side}"
     name = _full_name(record) + ("" if _full_name(record) == _baseline(record) else f", {_baseline(record)},")
-    separation = f"AUROC {short_text(auroc.mean)}"
+    separation = f"AUROC {candidates.short_text(auroc.mean)}"
     if math.isnan(auroc.mean):
         separation = "no AUROC, as every prediction is right or every one is wrong"
     accuracy, before, after = (
-        short_text(spread.mean) for spread in (mine.accuracy, mine.ece[UNCALIBRATED], mine.ece[TEMPERATURE])
+        candidates.short_text(spread.mean) for spread in (mine.accuracy, mine.ece[UNCALIBRATED], mine.ece[TEMPERATURE])
     )
     errors = f"ECE {before}{claim}, after temperature scaling {after}"
     name = name if name == record.baseline else sentence(name)

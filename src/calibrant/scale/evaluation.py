@@ -9,17 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant import evaluation
 from calibrant.errors import InputError
-from calibrant.evaluation import (
-    Evaluation,
-    Streamed,
-    WorstClass,
-    absent_classes,
-    majority_of,
-    score_splits,
-    worst_of_bins,
-    worst_of_classes,
-)
 from calibrant.evidence import by_subject
 from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.decisions import decision_curve
@@ -61,7 +52,7 @@ def evaluate_state(
     shards: int = 1,
     missing: Iterable[str] = (),
     progress: Callable[[str], None] = lambda _: None,
-) -> Evaluation:
+) -> evaluation.Evaluation:
     """Evaluate the samples behind a state, as :func:`calibrant.evaluate` does those in memory.
 
     Sums give every metric and its interval, except the kernel calibration error and what a cross-fitted temperature
@@ -85,7 +76,7 @@ def evaluate_state(
     subject, of = (state.ranked_risks(), "risk") if of_risk else (exact, "top")
     curve = corp_of_ranked(subject, floored=design.classes is None or design.given_as_probs, seed=design.seed)
     sampled = tuple(metric.name for metric in state.metrics if isinstance(metric.statistic, KernelFeatures))
-    return Evaluation(
+    return evaluation.Evaluation(
         n=state.n,
         classes=design.classes,
         n_bins=design.n_bins,
@@ -94,12 +85,14 @@ def evaluate_state(
         murphy=murphy_of_state(moments),
         refinement_terms=refinement_terms_of_state(bins, auroc=estimates["auroc"].value),
         corp={f"{of}_brier": curve.brier, f"{of}_nll": curve.nll},
-        splits=score_splits(sample, design.seed, of_all=estimates),
-        worst_bins=worst_of_bins(bins, excess=exact.excess_of_heavy),
+        splits=evaluation.score_splits(sample, design.seed, of_all=estimates),
+        worst_bins=evaluation.worst_of_bins(bins, excess=exact.excess_of_heavy),
         worst_classes=_worst_classes(state, exact.excess_of_heavy),
         zeros=state.zeros,
         effective_n=float(exact.effective_n) if design.weighted else None,
-        streamed=Streamed(*(shards, len(sample), sampled, float(state.cells.auroc_error)), missing=tuple(missing)),
+        streamed=evaluation.Streamed(
+            *(shards, len(sample), sampled, float(state.cells.auroc_error)), missing=tuple(missing)
+        ),
         operating_points=operating_points(exact, error_rates, edges=state.cells.edges) if error_rates else (),
         positive=design.class_names[1] if design.class_names and risk is not None else None,
         risk=risk,
@@ -113,8 +106,8 @@ def _of_classes(classwise: Sums | None, exact: Ranked, names: Sequence[str] | No
     if not isinstance(classwise, ClassBins):
         return {}
     observed, expected = classwise.hits.sum(-1), classwise.probability.sum(-1)
-    absent = absent_classes(observed, expected, float(exact.effective_n), names)
-    return {"majority": majority_of(observed, names), "absent_classes": absent}
+    absent = evaluation.absent_classes(observed, expected, float(exact.effective_n), names)
+    return {"majority": evaluation.majority_of(observed, names), "absent_classes": absent}
 
 
 def _risk(
@@ -247,11 +240,11 @@ def resampled_levels(state: EvaluationState, draws: Tensor) -> Iterator[Ranked]:
         yield Ranked(ranked.log_odds, ranked.confidence, right, wrong, squared_weights=drawn)
 
 
-def _worst_classes(state: EvaluationState, excess: float) -> list[WorstClass]:
+def _worst_classes(state: EvaluationState, excess: float) -> list[evaluation.WorstClass]:
     if state.design.classes is None:
         return []
     by_class = state.states()[BinnedByPrediction(state.design.n_bins)]
     assert isinstance(by_class, ClassBins)
     squares = state.sums["predicted.squares"] * excess if state.design.weighted else None
     size = state.sums["predicted.samples"]
-    return worst_of_classes(by_class, state.design.class_names, size=size, squared_weights=squares)
+    return evaluation.worst_of_classes(by_class, state.design.class_names, size=size, squared_weights=squares)

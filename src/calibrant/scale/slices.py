@@ -15,27 +15,14 @@ from torch import Tensor
 
 from calibrant.evidence.estimates import Estimate, Levels, draw_correctness, estimate_groups, estimate_ranked
 from calibrant.labels import Words
+from calibrant.metrics import states
 from calibrant.metrics.base import RankMetric
-from calibrant.metrics.states import (
-    Average,
-    Averaged,
-    BinMoments,
-    Binned,
-    BinnedMoments,
-    Cells,
-    Ranked,
-    RankedCells,
-    Statistic,
-    Sums,
-    TopStatistic,
-    full_predictions,
-)
 from calibrant.numerics.binning import bin_index
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.scale.risk import ranked_at_means
 from calibrant.slices import GapSums, GapToRest, check_few_values, gap_terms, gap_to_rest, slice_metrics
 
-_CELLS = RankedCells(4096)
+_CELLS = states.RankedCells(4096)
 _MOST_NUMBERS, _FEWEST_GROUPS = 1 << 23, 16  # in the bins by group; more slices have fewer groups
 
 
@@ -50,7 +37,7 @@ class SliceSums:
             replace(metric, ranks=_CELLS) if isinstance(metric, RankMetric) else metric
             for metric in slice_metrics(n_bins, of_all_classes=of_all_classes)
         ]
-        self.averaged = [metric.statistic for metric in self.metrics if isinstance(metric.statistic, Averaged)]
+        self.averaged = [metric.statistic for metric in self.metrics if isinstance(metric.statistic, states.Averaged)]
         self.sums = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in self._shapes().items()}
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:  # field, slice, ...
@@ -58,13 +45,13 @@ class SliceSums:
             "gap": (len(GapSums._fields), len(self.rows)),
             "level": (5 if self.weighted else 3, len(self.rows), _CELLS.cells + self._n_bins),
             "average": (len(self.averaged), len(self.rows), self.groups),
-            "moments": (len(fields(BinMoments)), len(self.rows), self.groups, self._n_bins),
+            "moments": (len(fields(states.BinMoments)), len(self.rows), self.groups, self._n_bins),
         }
 
     def add(self, samples: Predictions | TopLabel, group: Tensor, columns: Mapping[str, Words]) -> Tensor:
         """Add samples, given the group of each and the columns to slice by; return the row of each, (n, columns)."""
         top, weights = samples.top, samples.mass
-        soft = [one.per_sample(full_predictions(samples).softmax_rows(one.wanted)) for one in self.averaged]
+        soft = [one.per_sample(states.full_predictions(samples).softmax_rows(one.wanted)) for one in self.averaged]
         confidence, correct, squares = top.confidence.double(), top.correct.double(), weights.square()
         right, summed = weights * correct, weights * confidence
         numbers = {
@@ -99,7 +86,7 @@ class SliceSums:
             return
         for column, number in Counter(column for column, _ in self.rows).items():
             check_few_values(column, number)
-        size = len(self.rows) * self._n_bins * len(fields(BinMoments))
+        size = len(self.rows) * self._n_bins * len(fields(states.BinMoments))
         while groups > _FEWEST_GROUPS and groups * size > _MOST_NUMBERS:
             groups //= 2
         self._join_groups(groups)
@@ -138,14 +125,14 @@ class SliceSums:
         Rounded confidences lie on edges of bins, and a threshold there would leave open on which side.
         """
         level, cells = self.sums["level"][:, row], _CELLS.cells
-        lowest = Cells(*torch.ones(4, cells)).edges[0]
+        lowest = states.Cells(*torch.ones(4, cells)).edges[0]
         first = torch.arange(cells) + bin_index(lowest, self._n_bins)  # level of every cell
         cell = torch.searchsorted(first, torch.arange(level.shape[1]), right=True) - 1
         total, right, confidence, *squares = level.new_zeros(len(level), cells).index_add_(1, cell, level)
-        edges, seen = Cells(total, right, confidence, total).edges, total > 0
+        edges, seen = states.Cells(total, right, confidence, total).edges, total > 0
         mean = (confidence / total)[seen]
         weights = dict(zip(("squared_weights", "squared_right"), (part[seen] for part in squares), strict=False))
-        return {"ranked": Ranked(mean, mean, right[seen], (total - right)[seen], **weights), "edges": edges}
+        return {"ranked": states.Ranked(mean, mean, right[seen], (total - right)[seen], **weights), "edges": edges}
 
     def document(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs to know besides the sums."""
@@ -163,12 +150,12 @@ class SliceSums:
 
 def estimate_slice(sums: SliceSums, row: int, draws: Tensor, *, seed: int) -> dict[str, Estimate]:
     """Estimate the metrics of one slice, given how often each group is drawn, (resamples, groups)."""
-    moments = BinMoments(*sums.sums["moments"][:, row])
+    moments = states.BinMoments(*sums.sums["moments"][:, row])
     one, n_bins = moments.in_one_bin(), moments.count.shape[-1]
     averages = sums.sums["average"][:, row]
-    groups: dict[Statistic, Sums] = {
-        Binned(n_bins): moments.bins, Binned(1): one.bins, BinnedMoments(1): one,
-        **{of: Average(one.count[..., 0], total) for of, total in zip(sums.averaged, averages, strict=True)},
+    groups: dict[states.Statistic, states.Sums] = {
+        states.Binned(n_bins): moments.bins, states.Binned(1): one.bins, states.BinnedMoments(1): one,
+        **{of: states.Average(one.count[..., 0], total) for of, total in zip(sums.averaged, averages, strict=True)},
     }  # fmt: skip
     level = sums.sums["level"][:, row]
     total, right, confidence, *squares = level[:, level[0] > 0]
@@ -187,7 +174,7 @@ def estimate_slice(sums: SliceSums, row: int, draws: Tensor, *, seed: int) -> di
     null: dict[str, list[Tensor]] = {}
     for calibrated in draw_correctness(ranked, resamples, seed):
         for metric in resampled:
-            if isinstance(metric.statistic, TopStatistic) and metric.family == "calibration":
+            if isinstance(metric.statistic, states.TopStatistic) and metric.family == "calibration":
                 null.setdefault(metric.name, []).append(metric.value(metric.statistic.of_ranked(calibrated)))
     drawn = {name: torch.cat(parts) for name, parts in null.items()}
     estimates |= estimate_groups(resampled, values, groups.__getitem__, draws, n=float(ranked.effective_n), null=drawn)

@@ -10,16 +10,7 @@ from typing import Any, Literal, TypeAlias, final, get_args
 import torch
 from torch import Tensor
 
-from calibrant.checks import (
-    AtLeastOne,
-    AtLeastZero,
-    NonNegative,
-    Positive,
-    UnitInterval,
-    check_at_least,
-    check_known,
-    check_options,
-)
+from calibrant import checks
 from calibrant.datasets.dataset import Augmentation, PixelScale
 from calibrant.datasets.pictures import Pictures
 from calibrant.errors import InputError
@@ -63,25 +54,25 @@ class Recipe:
         'cosine'
     """
 
-    epochs: AtLeastOne = 100
-    batch_size: AtLeastOne = 128
-    learning_rate: Positive = 0.1
-    momentum: UnitInterval = 0.9
+    epochs: checks.AtLeastOne = 100
+    batch_size: checks.AtLeastOne = 128
+    learning_rate: checks.Positive = 0.1
+    momentum: checks.UnitInterval = 0.9
     nesterov: bool = False
-    weight_decay: NonNegative = 5e-4
+    weight_decay: checks.NonNegative = 5e-4
     schedule: Schedule = "cosine"
-    milestones: tuple[AtLeastOne, ...] = ()
-    decay: UnitInterval = 0.1
-    warmup: AtLeastZero = 0
+    milestones: tuple[checks.AtLeastOne, ...] = ()
+    decay: checks.UnitInterval = 0.1
+    warmup: checks.AtLeastZero = 0
     augmentation: Augmentation | None = None
-    mixup: NonNegative = 0.0
-    clip: Positive | None = None
+    mixup: checks.NonNegative = 0.0
+    clip: checks.Positive | None = None
     precision: Precision = "auto"
     select: Selection = "last"
-    seed: AtLeastZero = 0
+    seed: checks.AtLeastZero = 0
 
     def __post_init__(self) -> None:
-        check_options(self)
+        checks.check_options(self)
         if self.nesterov and self.momentum == 0:
             raise InputError("nesterov needs a momentum above 0; got 0.")
         if self.warmup >= self.epochs:
@@ -120,10 +111,10 @@ class Recipe:
             ()
         """
         for name in changes:
-            check_known(name, vars(self), "an option of a recipe")
-        scale = check_at_least(changes.get("epochs", self.epochs), 1, "epochs") / self.epochs
+            checks.check_known(name, vars(self), "an option of a recipe")
+        scale = checks.check_at_least(changes.get("epochs", self.epochs), 1, "epochs") / self.epochs
         schedule = changes.get("schedule", "steps" if changes.get("milestones") else self.schedule)
-        check_known(schedule, get_args(Schedule), "schedule")
+        checks.check_known(schedule, get_args(Schedule), "schedule")
         kept = self.milestones if schedule == "steps" else ()
         if "decay" in changes and schedule != "steps":
             raise InputError(f"decay must come with schedule 'steps' and its milestones; got schedule {schedule!r}.")
@@ -180,18 +171,18 @@ class RunSettings:
     dataset: str
     data_digest: str  # digest of training and held-out samples after the split
     split: str
-    split_seed: AtLeastZero
+    split_seed: checks.AtLeastZero
     model: str
     loss: dict[str, Any]
     recipe: Recipe
-    input_shape: tuple[AtLeastOne, ...]
-    n_words: AtLeastOne | None
+    input_shape: tuple[checks.AtLeastOne, ...]
+    n_words: checks.AtLeastOne | None
     class_names: tuple[str, ...]
     pixel_scale: PixelScale | None
-    train_samples: AtLeastOne | None = None  # number drawn to train on; None for all
+    train_samples: checks.AtLeastOne | None = None  # number drawn to train on; None for all
 
     def __post_init__(self) -> None:
-        check_options(self)
+        checks.check_options(self)
         if not isinstance(self.loss, dict):
             raise InputError(f"loss must be a mapping of options; got {self.loss!r}.")
         if not self.input_shape:
@@ -200,7 +191,7 @@ class RunSettings:
             raise InputError(f"class_names must be at least two; got {self.class_names!r}.")
         scale, channels = self.pixel_scale, self.input_shape[0]
         if scale is not None:
-            check_options(scale)
+            checks.check_options(scale)
             if not len(scale.mean) == len(scale.std) == channels:
                 raise InputError(f"pixel_scale must have a mean and std for each of {channels} channels; got {scale}.")
 
