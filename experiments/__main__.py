@@ -115,13 +115,13 @@ def _list(given: argparse.Namespace) -> int:
 def _cells(study: Study, given: argparse.Namespace) -> tuple[list[Cell], dict[str, Record], list[Record]]:
     """Return the grid, its records by cell, and the records of other cells; note a torn line, which is none of them."""
     records = _records(study, given)
-    cells, (found, torn) = study.cells(quick=given.quick), records.parsed()
+    cells, (parsed, torn) = study.cells(quick=given.quick), records.parsed()
     if torn:
         print(
             f"note: the last line of {records.path} is torn and not used; `run` drops it and runs its cell again",
             file=sys.stderr,
         )
-    return cells, *finished(cells, found)
+    return cells, *finished(cells, parsed)
 
 
 def _run(given: argparse.Namespace) -> int:
@@ -190,19 +190,19 @@ def _check(given: argparse.Namespace) -> int:
     cells, done, strangers = _cells(study, given)
     numbers = study.numbers(list(done.values()))
     published = study.folder / "published.toml"
-    found = findings(read_published(published), numbers) if published.exists() and not given.quick else []
+    entries = findings(read_published(published), numbers) if published.exists() and not given.quick else []
     if given.records is not None:
-        found = [each for each in found if each.number is not None]
-    for each in found:
-        print(each)
-    wrong = [each for each in found if not each.is_as_recorded]
+        entries = [entry for entry in entries if entry.number is not None]
+    for entry in entries:
+        print(entry)
+    wrong = [entry for entry in entries if not entry.is_as_recorded]
     if given.records is not None:
         # Fewer seeds may leave a claim open, which contradicts nothing.
-        wrong = [each for each in wrong if "open" not in (each.verdict, each.published.found)]
-        wrong = [each for each in wrong if each.published.found != "missing"]
+        wrong = [entry for entry in wrong if "open" not in (entry.verdict, entry.published.found)]
+        wrong = [entry for entry in wrong if entry.published.found != "missing"]
     print(
         f"{study.name}: {len(done)} of {len(cells)} cells have a record, {len(strangers)} records are of other cells; "
-        f"{len(found)} published numbers and claims, {len(wrong)} not as published.toml says"
+        f"{len(entries)} published numbers and claims, {len(wrong)} not as published.toml says"
     )
     return 1 if wrong or (given.quick and len(done) < len(cells)) else 0
 

@@ -171,10 +171,10 @@ def _losses() -> Section:
     settings = _trained()
     leaders = [
         {
-            column: _name({loss: each.mean(loss, column.row, column.metric) for loss in LOSSES}, column.best)
+            column: _name({loss: setting.mean(loss, column.row, column.metric) for loss in LOSSES}, column.best)
             for column in COLUMNS
         }
-        for each in settings
+        for setting in settings
     ]
     led = {column.title: sum(leader[column] == LOSSES[0] for leader in leaders) for column in COLUMNS}
     n, by_log_loss = len(settings), led["log-loss after it"]
@@ -184,20 +184,20 @@ def _losses() -> Section:
         f"the highest AUROC in {led['AUROC, %']}. Before the temperature it has the lowest ECE in {led['ECE, %']}."
     )
     rows = []
-    for each, leader in zip(settings, leaders, strict=True):
+    for setting, leader in zip(settings, leaders, strict=True):
         for place, loss in enumerate(LOSSES):
             cells = []
             for column in COLUMNS:
-                text = f"{column.scale * each.mean(loss, column.row, column.metric):.{column.digits}f}"
+                text = f"{column.scale * setting.mean(loss, column.row, column.metric):.{column.digits}f}"
                 cells.append(f"**{text}**" if leader[column] == loss else text)
-            rows.append(["" if place else f"[{each.title}]({each.page})", loss, *cells])
+            rows.append(["" if place else f"[{setting.title}]({setting.page})", loss, *cells])
 
     def errors(ax: "Axes", theme: "Theme") -> None:
         _by_setting(ax, theme, settings, "ECE uncalibrated (ring) and after a temperature (dot), %")
-        for place, each in enumerate(settings):
+        for place, setting in enumerate(settings):
             for loss, shift, colour in _looks(theme):
                 label = loss if place == 0 else None
-                before, after = (100 * each.mean(loss, row, "ece") for row in ("none", "TS"))
+                before, after = (100 * setting.mean(loss, row, "ece") for row in ("none", "TS"))
                 ax.plot([before, after], [place + shift] * 2, color=colour, linewidth=1.2, zorder=1)
                 ax.scatter(before, place + shift, s=26, facecolor=theme.background, edgecolor=colour, zorder=2)
                 ax.scatter(after, place + shift, s=26, color=colour, label=label, zorder=3)
@@ -207,7 +207,7 @@ def _losses() -> Section:
         _by_setting(ax, theme, settings, "Log-loss after a temperature, less cross-entropy's")
         ax.axvline(0, color=theme.ink, linewidth=1)
         for loss, shift, colour in _looks(theme)[1:]:
-            gaps = [each.mean(loss, "TS", "nll") - each.mean(LOSSES[0], "TS", "nll") for each in settings]
+            gaps = [setting.mean(loss, "TS", "nll") - setting.mean(LOSSES[0], "TS", "nll") for setting in settings]
             ax.barh([place + shift for place in range(n)], gaps, height=0.24, color=colour)
         ax.tick_params(labelleft=False)
 
@@ -223,7 +223,7 @@ def _looks(theme: "Theme") -> list[tuple[str, float, str]]:
 
 def _by_setting(ax: "Axes", theme: "Theme", settings: Sequence[Trained], title: str) -> None:
     """Give axes a row for every setting, the first on top, and a title below."""
-    ax.set_yticks(range(len(settings)), [each.title for each in settings])
+    ax.set_yticks(range(len(settings)), [setting.title for setting in settings])
     ax.set_ylim(len(settings) - 0.4, -0.6)
     ax.set_xlabel(title, color=theme.muted)
 
@@ -260,7 +260,7 @@ def _short_range(row: str) -> str:
 def _by_coefficient(numbers: Mapping[str, Any]) -> str:
     """Say what log-loss and what ECE make of the coefficients of three losses."""
     log_losses = {
-        (pool.data, method): [numbers[f"{pool.data}.{each}.TS.nll"].value for each in (method, "CE")]
+        (pool.data, method): [numbers[f"{pool.data}.{name}.TS.nll"].value for name in (method, "CE")]
         for pool in pools_of(groups_of(_records("overconfidence")), numbers)
         for method in pool.methods
         if f"{pool.data}.CE.TS.nll" in numbers
@@ -286,8 +286,8 @@ def _by_learned_epoch(numbers: Mapping[str, Any]) -> str:
         "cifar100": ("CE", "LS (0.09)", "Focal (5)"),
     }.items():
         values = [numbers[f"{data}.{method}.learned.correlation"].value for method in methods]
-        said = [f"{value:+.2f} with {loss}" for value, loss in zip(values, LOSSES, strict=True)]
-        parts.append(f"{', '.join(said)} on {title_of(data)}")
+        texts = [f"{value:+.2f} with {loss}" for value, loss in zip(values, LOSSES, strict=True)]
+        parts.append(f"{', '.join(texts)} on {title_of(data)}")
     return (
         "The rank correlation of a training sample's largest logit with the epoch since which it is right is "
         f"{'; '.join(parts)} ([study](overconfidence-study.md#logits-by-the-epoch-of-learning))."
@@ -297,11 +297,11 @@ def _by_learned_epoch(numbers: Mapping[str, Any]) -> str:
 def _maps() -> Section:
     against: dict[str, list[list[float]]] = {}
     for record in _records("posthoc", kind="board"):
-        if found := record["numbers"]["against"].get("temperature"):
-            against.setdefault(record["cell"]["method"], []).append(found["nll"])
+        if difference := record["numbers"]["against"].get("temperature"):
+            against.setdefault(record["cell"]["method"], []).append(difference["nll"])
     against.pop("temperature", None)
-    seeds = max(len(each) for each in against.values())
-    gains = {method: mean(each[0] for each in found) for method, found in against.items() if len(found) == seeds}
+    seeds = max(len(values) for values in against.values())
+    gains = {method: mean(split[0] for split in values) for method, values in against.items() if len(values) == seeds}
     wins = [method for method in gains if all(high < 0 for _, _, high, _ in against[method])]
     losses = [method for method in gains if all(low > 0 for _, low, _, _ in against[method])]
     best = sorted(gains, key=lambda method: gains[method])
@@ -353,8 +353,8 @@ def _sizes() -> Section:
         gain = record["numbers"].get("gain")
         if gain is not None and not isnan(gain):
             gains.setdefault(record["cell"]["method"], {}).setdefault(record["cell"]["size"], []).append(gain)
-    sizes = sorted({size for found in gains.values() for size in found})
-    curves = {method: {size: mean(found[size]) for size in found} for method, found in gains.items()}
+    sizes = sorted({size for by_size in gains.values() for size in by_size})
+    curves = {method: {size: mean(by_size[size]) for size in by_size} for method, by_size in gains.items()}
     few, many = sizes[0], sizes[-1]
     harm = [method for method in curves if curves[method].get(few, 0.0) < 0]
     ahead = all(curves["svs"][size] >= curves["temperature"][size] for size in sizes)
@@ -458,13 +458,13 @@ def _delta() -> Section:
     swept = [
         record["numbers"]["differences"]["TS on δ* - TS"] for record in _records("neural_clamping", method="clamping")
     ]
-    lower, higher = _beyond_noise([each["nll"][:3] for each in swept])
+    lower, higher = _beyond_noise([fit["nll"][:3] for fit in swept])
     reading = f"""
 - The library's own fit tests δ on held-out samples, and returns δ = 0 where it does not help. By the paper's protocol
 δ is always there, and can cost more than it gains.
 - Another γ does not change this behind ResNet-110: of {len(swept)} fits by the paper's protocol
 ([study](neural-clamping-study.md)), with T refitted at δ, {lower} have a lower log-loss than a temperature alone beyond
-noise, and {higher} a higher one; the accuracy changes by {100 * mean(each["accuracy"][0] for each in swept):+.2f}
+noise, and {higher} a higher one; the accuracy changes by {100 * mean(fit["accuracy"][0] for fit in swept):+.2f}
 points in the mean.
 - Where the samples that calibrate are many beside those that trained, training on them would do more. δ is for a
 network that cannot be trained any more.
@@ -517,12 +517,13 @@ def _shift() -> Section:
         cell = record["cell"]
         way = shown.setdefault(cell["map"], {}).setdefault(TITLES[cell["way"]], {})
         way[cell["severity"]] = 100 * record["numbers"]["ece"][0]
-    none, calibrated = shown["none"], next(found for name, found in shown.items() if name != "none")
+    none, calibrated = shown["none"], next(by_loss for name, by_loss in shown.items() if name != "none")
     severities = sorted(next(iter(calibrated.values())))
     clean, worst = (
-        {way: found[severity] for way, found in calibrated.items()} for severity in (severities[0], severities[-1])
+        {way: by_severity[severity] for way, by_severity in calibrated.items()}
+        for severity in (severities[0], severities[-1])
     )
-    uncalibrated = {way: found[severities[-1]] for way, found in none.items()}
+    uncalibrated = {way: by_severity[severities[-1]] for way, by_severity in none.items()}
     natural = refinement_numbers(_records("refinement", data="cifar10"))
     errors = {
         loss: [
@@ -557,10 +558,11 @@ temperature of CIFAR-10 lowers the ECE of {_named_plain(lowered)} there{raised_t
 """
 
     def draw(ax: "Axes", theme: "Theme") -> None:
-        for way, found in calibrated.items():
+        for way, by_severity in calibrated.items():
             name = {_name(worst, min): theme.under, _name(worst, max): theme.over, TITLES["ce"]: theme.ink}
             colour = name.get(way, theme.faint)
-            ax.plot(severities, [found[each] for each in severities], color=colour, label=way if way in name else None)
+            errors = [by_severity[severity] for severity in severities]
+            ax.plot(severities, errors, color=colour, label=way if way in name else None)
         ax.set_xlabel("Severity of the corruption", color=theme.muted)
         ax.set_ylabel("ECE after a temperature, %", color=theme.muted)
         ax.set_ylim(bottom=0)
@@ -575,7 +577,7 @@ def _range(values: Mapping[str, float]) -> str:
 
 
 def _name(values: Mapping[str, float], side: Callable[..., str]) -> str:
-    return side(values, key=lambda each: values[each])
+    return side(values, key=lambda name: values[name])
 
 
 def _extreme(values: Mapping[str, float], side: Callable[..., str]) -> str:
@@ -583,7 +585,7 @@ def _extreme(values: Mapping[str, float], side: Callable[..., str]) -> str:
 
 
 def _named(names: Sequence[str]) -> str:
-    return ", ".join(f"`{each}`" for each in names) or "none"
+    return ", ".join(f"`{name}`" for name in names) or "none"
 
 
 def _named_plain(names: Sequence[str]) -> str:

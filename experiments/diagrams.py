@@ -80,14 +80,14 @@ def draw_learned(panels: Mapping[str, Mapping[str, Any]], path: Path, *, columns
     theme = theme_named("light")
     figure, axes = _panels(list(panels), columns, ("Largest logit", "Training samples"), height=3.0)
     shades = ((theme.under, 1.0), (theme.under, 0.65), (theme.under, 0.4), (theme.under, 0.2))
-    for ax, found in zip(axes, panels.values(), strict=True):
-        base = [0.0] * (len(found["edges"]) - 1)
-        named = sorted(found["parts"].items(), key=lambda part: _first_epoch(part[0]))
+    for ax, values in zip(axes, panels.values(), strict=True):
+        base = [0.0] * (len(values["edges"]) - 1)
+        named = sorted(values["parts"].items(), key=lambda part: _first_epoch(part[0]))
         looks = [*shades[: len(named) - 1], (theme.over, 1.0)]
         for (name, counts), (colour, alpha) in zip(named, looks, strict=True):
             top = [low + count for low, count in zip(base, counts, strict=True)]
             words = "never" if name == "never" else f"since epoch {name}"
-            ax.stairs(top, found["edges"], baseline=base, fill=True, color=colour, alpha=alpha, label=words)
+            ax.stairs(top, values["edges"], baseline=base, fill=True, color=colour, alpha=alpha, label=words)
             base = top
         ax.legend(frameon=False, fontsize=SIZES["note"] - 2, labelcolor=theme.ink, loc="best", handlelength=1)
         ax.set_ylim(bottom=0, top=1.45 * max(base))

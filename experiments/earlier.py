@@ -43,10 +43,10 @@ def _earlier(
     folder = Path(module.__path__[0])
 
     def grid() -> list[Settings]:
-        return [each["cell"] for each in Records(folder / "records.jsonl").read()]
+        return [record["cell"] for record in Records(folder / "records.jsonl").read()]
 
     def page(records: Sequence[Record], *, images: Path | None) -> str:  # noqa: ARG001
-        return page_of([each["cell"] | each["numbers"] for each in records])
+        return page_of([record["cell"] | record["numbers"] for record in records])
 
     return Study(
         name,

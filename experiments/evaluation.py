@@ -46,7 +46,7 @@ def calibrated_rows(
     """
     calibration, test = (Predictions.from_logits(logits[part], labels[part]) for part in ("calibration", "test"))
     fitted: dict[str, Any] = {name: method.fit(calibration) for name, method in methods.items()}
-    rows = {"none": test} | {name: each.transform(test) for name, each in fitted.items()}
+    rows = {"none": test} | {name: map_.transform(test) for name, map_ in fitted.items()}
     metrics = tuple(metrics)
     return {
         "T": {
@@ -68,12 +68,15 @@ def differences_of(
     baseline: Predictions | TopLabel, other: Predictions | TopLabel, metrics: Iterable[Metric]
 ) -> dict[str, list[float]]:
     """Return value, low and high of each metric's difference that has an interval, from the same draws for both."""
-    found = difference(baseline, other, metrics, resamples=RESAMPLES, seed=0)
-    return _in_short({name: each for name, each in found.items() if not math.isnan(each.low)})
+    differences = difference(baseline, other, metrics, resamples=RESAMPLES, seed=0)
+    return _in_short({name: estimate for name, estimate in differences.items() if not math.isnan(estimate.low)})
 
 
-def _in_short(found: Mapping[str, Estimate] | Mapping[str, Difference]) -> dict[str, list[float]]:
-    return {name: [rounded(number) for number in (each.value, each.low, each.high)] for name, each in found.items()}
+def _in_short(estimates: Mapping[str, Estimate] | Mapping[str, Difference]) -> dict[str, list[float]]:
+    return {
+        name: [rounded(number) for number in (estimate.value, estimate.low, estimate.high)]
+        for name, estimate in estimates.items()
+    }
 
 
 def reliability_bins(predictions: Predictions | TopLabel, n_bins: int = 15) -> list[list[float]]:
@@ -105,15 +108,15 @@ def errors_by_size(
     """
     test, n = Predictions.from_logits(logits["test"], labels["test"]), len(labels["calibration"])
     orders = [torch.randperm(n, generator=torch.Generator().manual_seed(draw)) for draw in range(DRAWS)]
-    found: dict[str, dict[str, list[float]]] = {name: {} for name in methods}
+    results: dict[str, dict[str, list[float]]] = {name: {} for name in methods}
     for size in (size for size in sizes if size < n):
         drawn = [
-            Predictions.from_logits(*(each["calibration"][order[:size]] for each in (logits, labels)))
+            Predictions.from_logits(*(values["calibration"][order[:size]] for values in (logits, labels)))
             for order in orders
         ]
         for name, method in methods.items():
-            found[name][str(size)] = [rounded(float(ECE()(method.fit(few).transform(test)))) for few in drawn]
-    return found
+            results[name][str(size)] = [rounded(float(ECE()(method.fit(few).transform(test)))) for few in drawn]
+    return results
 
 
 def logits_by_learned_epoch(trace: LearningTrace, n_bins: int = 40) -> dict[str, Any]:
@@ -171,7 +174,7 @@ def _rank_correlation(first: Tensor, second: Tensor) -> tuple[float, float, floa
     """Return Spearman's correlation, with the interval by Fisher's z and the variance of Bonett and Wright (2000)."""
     from scipy.stats import rankdata
 
-    ranks = torch.stack([torch.from_numpy(rankdata(each.numpy())) for each in (first, second)])
+    ranks = torch.stack([torch.from_numpy(rankdata(values.numpy())) for values in (first, second)])
     r = float(ranks.corrcoef()[0, 1])
     if math.isnan(r):  # one of the two is constant
         return 0.0, -1.0, 1.0

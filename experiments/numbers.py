@@ -47,10 +47,10 @@ def pooled(estimates: Sequence[Sequence[float]]) -> Number:
     Args:
         estimates: Value, low and high of each seed; what follows them is not looked at.
     """
-    value, low, high = (mean(column) for column in zip(*(each[:3] for each in estimates), strict=True))
+    value, low, high = (mean(column) for column in zip(*(estimate[:3] for estimate in estimates), strict=True))
     if len(estimates) == 1:
         return Number(value, low, high, "test samples")
-    seeds = _half([each[0] for each in estimates])
+    seeds = _half([estimate[0] for estimate in estimates])
     about = f"{len(estimates)} seeds and the test samples"
     return Number(value, value - math.hypot(value - low, seeds), value + math.hypot(high - value, seeds), about)
 

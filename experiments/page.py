@@ -35,8 +35,8 @@ def joined(parts: Sequence[str]) -> str:
 
 def provenance(records: Sequence[Record]) -> str:
     """Return how many records there are, where they were made and by which commits."""
-    places = sorted({f"{each['device']}, torch {each['torch'].partition('+')[0]}" for each in records})
-    commits = sorted({each["commit"][:12] for each in records})
+    places = sorted({f"{record['device']}, torch {record['torch'].partition('+')[0]}" for record in records})
+    commits = sorted({record["commit"][:12] for record in records})
     return f"{len(records)} records, made on {'; '.join(places)}. Library commits: {', '.join(commits)}."
 
 
@@ -54,9 +54,9 @@ def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> st
 def claims(entries: Sequence[Finding], title: str = "What holds") -> str:
     """Return the table of the paper's claims for which there are records; an empty title leaves out the heading."""
     rows = [
-        [about.what, f"**{each.verdict}**", interval(each.number, 2, signed=True), each.number.about, about.reason]
-        for each in entries
-        if isinstance(about := each.published, Claim) and each.number is not None
+        [about.what, f"**{entry.verdict}**", interval(entry.number, 2, signed=True), entry.number.about, about.reason]
+        for entry in entries
+        if isinstance(about := entry.published, Claim) and entry.number is not None
     ]
     heads = ["claim of the paper", "verdict", "ours", "from", "why"]
     return (table(title, heads, rows) if title else plain_table(heads, rows)) if rows else ""
@@ -69,12 +69,12 @@ def number_by_number(entries: Sequence[Finding]) -> str:
             about.what,
             f"{about.value:g}",
             f"± {about.tolerance:g}",
-            interval(each.number, digits),
-            each.verdict,
+            interval(entry.number, digits),
+            entry.verdict,
             about.reason,
         ]
-        for each in entries
-        if isinstance(about := each.published, Published) and each.number is not None
+        for entry in entries
+        if isinstance(about := entry.published, Published) and entry.number is not None
         for digits in [max(2, 1 - math.floor(math.log10(about.tolerance)))]
     ]
     return table("Number by number", ["where", "paper", "tolerance", "ours", "verdict", "reason"], rows) if rows else ""
@@ -82,7 +82,7 @@ def number_by_number(entries: Sequence[Finding]) -> str:
 
 def interval(number: Number, digits: int, *, signed: bool = False) -> str:
     """Return a number with its interval, where it has one."""
-    value, low, high = (f"{each:{'+' if signed else ''}.{digits}f}" for each in number[:3])
+    value, low, high = (f"{bound:{'+' if signed else ''}.{digits}f}" for bound in number[:3])
     return value if math.isnan(number.low) else f"{value} ({low} … {high})"
 
 

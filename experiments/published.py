@@ -123,24 +123,24 @@ def read_published(path: Path) -> list[Published | Claim]:
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     entries: list[Published | Claim] = []
     try:
-        entries += [Published(**each) for each in document.pop("number", [])]
-        entries += [Claim(**each) for each in document.pop("claim", [])]
+        entries += [Published(**entry) for entry in document.pop("number", [])]
+        entries += [Claim(**entry) for entry in document.pop("claim", [])]
     except TypeError as error:
         raise InputError(f"{path}: an entry must have the fields of its kind and no others; {error}.") from None
     if document:
         raise InputError(f"{path}: entries must be under [[number]] or [[claim]]; got {', '.join(document)}.")
-    ids = [each.id for each in entries]
-    for each in entries:
-        if ids.count(each.id) > 1:
-            raise InputError(f"{path}: every id must be there once; {each.id} is there {ids.count(each.id)} times.")
-        if each.found not in get_args(Verdict) or (isinstance(each, Claim) and each.sign not in _SIGNS):
-            raise InputError(f"{path}: {each.id} must have a known verdict and sign; got {each}.")
+    ids = [entry.id for entry in entries]
+    for entry in entries:
+        if ids.count(entry.id) > 1:
+            raise InputError(f"{path}: every id must be there once; {entry.id} is there {ids.count(entry.id)} times.")
+        if entry.found not in get_args(Verdict) or (isinstance(entry, Claim) and entry.sign not in _SIGNS):
+            raise InputError(f"{path}: {entry.id} must have a known verdict and sign; got {entry}.")
     return entries
 
 
 def findings(published: Sequence[Published | Claim], numbers: Mapping[str, Number]) -> list[Finding]:
     """Return every entry with our number and the verdict."""
-    return [Finding(each, numbers.get(each.id), each.verdict(numbers.get(each.id))) for each in published]
+    return [Finding(entry, numbers.get(entry.id), entry.verdict(numbers.get(entry.id))) for entry in published]
 
 
 def _ends(number: Number) -> tuple[float, float]:

@@ -176,7 +176,7 @@ class Records:
         """Return all whole records, and what is torn at the end of the file."""
         content = self.path.read_bytes() if self.path.exists() else b""
         lines = content.splitlines(keepends=True)
-        found: list[Record] = []
+        records: list[Record] = []
         for number, line in enumerate(lines, start=1):
             record = _record_in(line)
             if record is None:
@@ -186,9 +186,9 @@ class Records:
                         f"have torn; line {number} is none. Restore the file, or delete that line to run its cell "
                         "again."
                     )
-                return found, line
-            found.append(record)
-        return found, b""
+                return records, line
+            records.append(record)
+        return records, b""
 
 
 def _record_in(line: bytes) -> Record | None:

@@ -155,7 +155,7 @@ def _section(study: Study) -> str:
     cells = study.cells(quick=False)
     done, _ = finished(cells, records)
     seconds = device_seconds(list(done.values()))
-    rows = [_row(each, cells, done, seconds) for each in study.tables]
+    rows = [_row(entry, cells, done, seconds) for entry in study.tables]
     heads = ["what", "add to `run`", "cells", "with a record", "time of these", "time of all", "device"]
     return f"""
 #{table(f"`{study.name}`", heads, rows)}

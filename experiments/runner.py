@@ -211,15 +211,15 @@ def finished(cells: Sequence[Cell], records: Sequence[Record]) -> tuple[dict[str
         records: All records.
     """
     keys = {cell.key for cell in cells}
-    found: dict[str, Record] = {}
+    done: dict[str, Record] = {}
     strangers: list[Record] = []
     for record in records:
         key = Cell(record["cell"]).key
         if key not in keys:
             strangers.append(record)
         elif "numbers" in record:
-            found[key] = record
-    return found, strangers
+            done[key] = record
+    return done, strangers
 
 
 def selected(cells: Sequence[Cell], conditions: Sequence[str]) -> list[Cell]:
@@ -344,7 +344,7 @@ class _Crew:
                 worker.pipe.send(None)
                 worker.process.join()
         finally:
-            for process in (each.process for each in (*self._busy, *idle)):
+            for process in (worker.process for worker in (*self._busy, *idle)):
                 process.terminate()
         return RunReport(done, failed, left)
 

@@ -56,7 +56,7 @@ class Network:
     @property
     def logits(self) -> dict[str, Tensor]:
         """Logits of the held-out parts by their names."""
-        return {name: each.cpu() for name, each in self.session.held_out_logits.items()}
+        return {name: part.cpu() for name, part in self.session.held_out_logits.items()}
 
     @property
     def labels(self) -> dict[str, Tensor]:

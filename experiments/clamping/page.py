@@ -215,8 +215,8 @@ def _table(part: str, records: list[dict[str, Any]]) -> str:
 
 def _runs(method: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if method in {"none", "ts"}:  # measured with every clamped network; once a seed suffices
-        found = {record["seed"]: record[method] for record in records if method in record}
-        return [{"metrics": metrics} for metrics in found.values()]
+        by_seed = {record["seed"]: record[method] for record in records if method in record}
+        return [{"metrics": metrics} for metrics in by_seed.values()]
     return [record for record in records if record["method"] == method]
 
 

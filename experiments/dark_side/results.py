@@ -25,18 +25,18 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     Args:
         records: Successful ones.
     """
-    found: dict[str, Number] = {}
+    measured: dict[str, Number] = {}
     for record in records:
         cell, numbers = record["cell"], record["numbers"]
         if cell["what"] == "bins":
-            found[f"bins.{cell['map']}"] = _plain(100 * numbers["overconfident_bins"], "bins with samples")
+            measured[f"bins.{cell['map']}"] = _plain(100 * numbers["overconfident_bins"], "bins with samples")
         elif cell["what"] == "hypothetical":
-            found[f"hypothetical.{cell['panel']}.ece"] = _plain(numbers["ece"], "1 draw")
-            found[f"hypothetical.{cell['panel']}.auroc"] = _plain(100 * numbers["auroc"], "1 draw")
+            measured[f"hypothetical.{cell['panel']}.ece"] = _plain(numbers["ece"], "1 draw")
+            measured[f"hypothetical.{cell['panel']}.auroc"] = _plain(100 * numbers["auroc"], "1 draw")
     for (inputs, samples), heads in _heads(records).items():
         differences = [minus(_percent(one["auroc"]), _percent(one["softmax"])) for one in heads]
-        found[f"confidnet.{inputs}.{samples} - softmax"] = pooled(differences)
-    return found
+        measured[f"confidnet.{inputs}.{samples} - softmax"] = pooled(differences)
+    return measured
 
 
 def page_of(records: Sequence[Record], *, images: Path | None) -> str:
@@ -117,11 +117,11 @@ def _learned(records: Sequence[Record]) -> str:
 
 def _heads(records: Sequence[Record]) -> dict[tuple[str, int], list[Any]]:
     """Return the numbers of ConfidNet's heads, by what they learn from and from how many samples."""
-    found = defaultdict[tuple[str, int], list[Any]](list)
+    by_head = defaultdict[tuple[str, int], list[Any]](list)
     for record in records:
         if (cell := record["cell"])["what"] == "confidnet":
-            found[cell["inputs"], cell["samples"]].append(record["numbers"])
-    return dict(sorted(found.items()))
+            by_head[cell["inputs"], cell["samples"]].append(record["numbers"])
+    return dict(sorted(by_head.items()))
 
 
 def _percent(estimate: Sequence[float]) -> Estimate:

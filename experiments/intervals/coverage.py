@@ -121,9 +121,9 @@ def differences_of_twins(
         baseline, candidate = (
             Predictions.from_binary_logits(torch.from_numpy(scale * log_odds), labels) for scale in (unsure, sure)
         )
-        found = difference(baseline, candidate, [NLL()], seed=seed)["nll"]
-        better = found.is_significant * math.copysign(1, found.value)
-        shown += (better < 0, better > 0, not found.low <= 0 <= found.high)
+        change = difference(baseline, candidate, [NLL()], seed=seed)["nll"]
+        better = change.is_significant * math.copysign(1, change.value)
+        shown += (better < 0, better > 0, not change.low <= 0 <= change.high)
     of_sure, of_unsure, outside = (shown / simulations).tolist()
     return of_sure, of_unsure, outside
 
@@ -150,9 +150,9 @@ def differences_of_ranks(
         common, *own = rng.standard_normal((3, n))
         pair = (shift + math.sqrt(correlation) * common + math.sqrt(1 - correlation) * noise for noise in own)
         baseline, candidate = (TopLabel(torch.from_numpy(one).sigmoid(), torch.from_numpy(correct)) for one in pair)
-        found = difference(baseline, candidate, metrics, resamples=300, seed=seed)
+        changes = difference(baseline, candidate, metrics, resamples=300, seed=seed)
         for name in shown:
-            shown[name] += found[name].is_significant
+            shown[name] += changes[name].is_significant
     return {name: count / simulations for name, count in shown.items()}
 
 
@@ -163,11 +163,11 @@ def coverage(setting: Setting, simulations: int, *, seed: int = 0) -> dict[str, 
     truth = {metric.name: metric(population) for metric in METRICS}
     above, below, made = (dict.fromkeys(truth, 0) for _ in range(3))
     for _ in range(simulations):
-        found = estimate(setting.draw(setting.n, rng), METRICS, resamples=2)
+        estimates = estimate(setting.draw(setting.n, rng), METRICS, resamples=2)
         for name, value in truth.items():
-            made[name] += not math.isnan(found[name].low)
-            above[name] += found[name].low > value
-            below[name] += found[name].high < value
+            made[name] += not math.isnan(estimates[name].low)
+            above[name] += estimates[name].low > value
+            below[name] += estimates[name].high < value
     return {
         name: (1 - (above[name] + below[name]) / made[name], above[name] / made[name], below[name] / made[name])
         for name in truth
@@ -195,8 +195,8 @@ def main() -> None:
     print(f"| setting | {' | '.join(metric.name for metric in METRICS)} |")
     print("|---|" + "---:|" * len(METRICS))
     for setting in SETTINGS:
-        found = coverage(setting, simulations)
-        cells = (f"{held:.3f} ({above:.3f}, {below:.3f})" for held, above, below in found.values())
+        shares = coverage(setting, simulations)
+        cells = (f"{held:.3f} ({above:.3f}, {below:.3f})" for held, above, below in shares.values())
         print(f"| {setting} | {' | '.join(cells)} |", flush=True)
 
 

@@ -34,15 +34,15 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     Args:
         records: Successful ones.
     """
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     for data, runs in _groups(records).items():
-        found[f"{data}.accuracy"] = over_seeds([100 * run["accuracy"] for run in runs.values()])
+        numbers[f"{data}.accuracy"] = over_seeds([100 * run["accuracy"] for run in runs.values()])
         for kind, ending, rows in (("rows", "", ROWS), ("differences", " - Baseline", ROWS[1:])):
             for row in rows:
                 for metric in METRICS:
                     number = pooled([[100 * end for end in run[kind][row][metric]] for run in runs.values()])
-                    found[f"{data}.{row}{ending}.{metric}"] = number
-    return found
+                    numbers[f"{data}.{row}{ending}.{metric}"] = number
+    return numbers
 
 
 def page_of(records: Sequence[Record], *, images: Path | None) -> str:
@@ -84,7 +84,7 @@ def _table(data: str, runs: Runs, numbers: Mapping[str, Number]) -> str:
     for row in ROWS:
         cells = [row, *(interval(numbers[f"{data}.{row}.{metric}"], 2) for metric in METRICS)]
         differences = [numbers.get(f"{data}.{row} - Baseline.{metric}") for metric in METRICS]
-        rows.append([*cells, *(interval(each, 2, signed=True) if each else "" for each in differences)])
+        rows.append([*cells, *(interval(number, 2, signed=True) if number else "" for number in differences)])
     wrong = {part: [run["wrong"][part] for run in runs.values()] for part in ("training", "calibration")}
     seen, held_out = (", ".join(f"{count:,}" for count in counts) for counts in wrong.values())
     epochs = ", ".join(str(run["epoch"]["CFN"]) for run in runs.values())

@@ -123,7 +123,7 @@ def random_moves(data: TrainingData, *, seed: int) -> Callable[[Tensor], Tensor]
         framed = black.to(images).expand(n, -1, height + 2 * PADDING, width + 2 * PADDING).clone()
         framed[:, :, PADDING:-PADDING, PADDING:-PADDING] = images
         at = (torch.arange(n)[:, None, None], down[:, :, None], right[:, None, :])
-        pixels: Tensor = framed.permute(0, 2, 3, 1)[tuple(each.to(images.device) for each in at)]
+        pixels: Tensor = framed.permute(0, 2, 3, 1)[tuple(axis.to(images.device) for axis in at)]
         return pixels.permute(0, 3, 1, 2)
 
     return moved

@@ -155,7 +155,8 @@ here.
 def page_of(records: list[dict[str, Any]]) -> str:
     """Return the whole page, as far as there are records."""
     kinds = {
-        kind: [each for each in records if each["about"] == kind] for kind in ("run", "way", "shift", "confidence")
+        kind: [record for record in records if record["about"] == kind]
+        for kind in ("run", "way", "shift", "confidence")
     }
     parts = [INTRODUCTION]
     if kinds["run"]:
@@ -186,7 +187,9 @@ def _table(runs: list[dict[str, Any]]) -> str:
         if not mine:
             continue
         measured = [record["ts" if name == "ce (ts)" else "none"] for record in mine]
-        cells = [_over([_number(each, column) for each in measured], digits) for column, digits in COLUMNS.items()]
+        cells = [
+            _over([_number(numbers, column) for numbers in measured], digits) for column, digits in COLUMNS.items()
+        ]
         temperature = "" if name == "ce (ts)" else _over([record["T"] for record in mine], 2)
         lines.append(f"| {title} | {' | '.join(cells)} | {temperature} | {PUBLISHED.get(name, '')} |")
     return "\n".join(lines)
@@ -203,32 +206,32 @@ def _ways(ways: list[dict[str, Any]]) -> str:
 
 def _gammas(runs: list[dict[str, Any]]) -> str:
     """γ of every run, where it was looked at."""
-    told = [run for run in runs if any("gamma_mean" in each for each in run["learned"])]
-    epochs = [each["epoch"] for each in told[0]["learned"]]
+    tracked = [run for run in runs if any("gamma_mean" in entry for entry in run["learned"])]
+    epochs = [entry["epoch"] for entry in tracked[0]["learned"]]
     lines = _heading(["way", "seed", *(f"epoch {epoch}" for epoch in epochs), "error", "ECE"])
-    for run in told:
-        cells = [f"{each['gamma_mean']:.2f} ± {each['gamma_std']:.2f}" for each in run["learned"]]
+    for run in tracked:
+        cells = [f"{entry['gamma_mean']:.2f} ± {entry['gamma_std']:.2f}" for entry in run["learned"]]
         result = f"{_number(run['none'], 'error'):.2f} | {_number(run['none'], 'ece'):.2f}"
         lines.append(f"| {TITLES[run['way']]} | {run['seed']} | {' | '.join(cells)} | {result} |")
     return GAMMAS + "\n".join(lines)
 
 
 def _shifts(lines_of: list[dict[str, Any]]) -> str:
-    severities = sorted({each["severity"] for each in lines_of})
+    severities = sorted({line["severity"] for line in lines_of})
     worst = severities[-1]
     headings = [f"ECE at {severity}" for severity in severities[1:]]
-    lines = _heading(["way", f"accuracy at {worst}", *headings, *(f"{each}, after T" for each in headings),
+    lines = _heading(["way", f"accuracy at {worst}", *headings, *(f"{heading}, after T" for heading in headings),
                       f"gap at {worst}, after T", f"AUROC at {worst}"])  # fmt: skip
-    found = {(each["way"], each["map"], each["severity"]): each for each in lines_of}
+    by_setting = {(line["way"], line["map"], line["severity"]): line for line in lines_of}
     for way, title in TITLES.items():
-        if (way, "none", worst) not in found:
+        if (way, "none", worst) not in by_setting:
             continue
-        cells = [_pair(found[way, "none", worst]["accuracy"], 100)]
+        cells = [_pair(by_setting[way, "none", worst]["accuracy"], 100)]
         for name in ("none", "temperature"):
-            cells += [_marked(found[way, name, severity], "ece") for severity in severities[1:]]
+            cells += [_marked(by_setting[way, name, severity], "ece") for severity in severities[1:]]
         cells += [
-            f"{100 * found[way, 'temperature', worst]['gap'][0]:+.1f}",
-            _marked(found[way, "none", worst], "auroc"),
+            f"{100 * by_setting[way, 'temperature', worst]['gap'][0]:+.1f}",
+            _marked(by_setting[way, "none", worst], "auroc"),
         ]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -238,9 +241,9 @@ def _confidences(lines_of: list[dict[str, Any]]) -> str:
     methods = {"softmax": "softmax", "trust_score": "TrustScore", "confidnet": "ConfidNet"}
     rows = {"none": "", "train": "training samples", "meta": "unseen samples"}
     lines = []
-    for key in dict.fromkeys((each["method"], each["rows"]) for each in lines_of):
-        mine = [each for each in lines_of if (each["method"], each["rows"]) == key]
-        cells = [_over([100 * each[name] for each in mine], 2) for name in ("auroc", "aupr_error", "aurc")]
+    for key in dict.fromkeys((line["method"], line["rows"]) for line in lines_of):
+        mine = [line for line in lines_of if (line["method"], line["rows"]) == key]
+        cells = [_over([100 * record[name] for record in mine], 2) for name in ("auroc", "aupr_error", "aurc")]
         lines.append(f"| {methods[key[0]]} | {rows[key[1]]} | {len(mine)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -275,11 +278,11 @@ def _run_facts(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _way_facts(ways: list[dict[str, Any]], runs: list[dict[str, Any]]) -> dict[str, Any]:
-    found = {way["way"]: way for way in ways}
+    by_way = {way["way"]: way for way in ways}
     others = [way for way in ways if way["way"] != "ce"]
 
     def place(name: str, of: Callable[[dict[str, Any]], float]) -> int:
-        return 1 + sum(of(way) < of(found[name]) for way in ways)
+        return 1 + sum(of(way) < of(by_way[name]) for way in ways)
 
     def sides(name: str, side: str) -> int:
         return sum(way["sides"][name] == side for way in others)
@@ -300,14 +303,14 @@ def _way_facts(ways: list[dict[str, Any]], runs: list[dict[str, Any]]) -> dict[s
         "worse_ts": sides("temperature", "worse"),
         "ls_place": place("ls-05", lambda way: way["ece"]["none"][0]),
         "ls_place_ts": place("ls-05", lambda way: way["ece"]["temperature"][0]),
-        "ts_ce": f"{100 * found['ce']['ece']['temperature'][0]:.2f}",
-        "oracle_ce": f"{100 * found['ce']['optimal_ece'][0]:.2f}",
-        "auroc_ce": f"{100 * found['ce']['auroc'][0]:.2f}",
-        "inverse_ts": f"{100 * found['inverse-focal']['ece']['temperature'][0]:.2f}",
-        "inverse_oracle": f"{100 * found['inverse-focal']['optimal_ece'][0]:.2f}",
-        "inverse_auroc": f"{100 * found['inverse-focal']['auroc'][0]:.2f}",
+        "ts_ce": f"{100 * by_way['ce']['ece']['temperature'][0]:.2f}",
+        "oracle_ce": f"{100 * by_way['ce']['optimal_ece'][0]:.2f}",
+        "auroc_ce": f"{100 * by_way['ce']['auroc'][0]:.2f}",
+        "inverse_ts": f"{100 * by_way['inverse-focal']['ece']['temperature'][0]:.2f}",
+        "inverse_oracle": f"{100 * by_way['inverse-focal']['optimal_ece'][0]:.2f}",
+        "inverse_auroc": f"{100 * by_way['inverse-focal']['auroc'][0]:.2f}",
         "inverse_p": ttest_ind(*aurocs, equal_var=False).pvalue,
-        "mmce_ts": f"{100 * found['mmce']['ece']['temperature'][0]:.2f}",
+        "mmce_ts": f"{100 * by_way['mmce']['ece']['temperature'][0]:.2f}",
         "mmce_place_ts": place("mmce", lambda way: way["ece"]["temperature"][0]),
         "mmce_place_auroc": place("mmce", lambda way: -way["auroc"][0]),
         "mmce_accuracy": error("mmce") - error("ce"),
@@ -335,17 +338,17 @@ def _gamma_facts(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _shift_facts(lines_of: list[dict[str, Any]]) -> dict[str, Any]:
-    worst = max(each["severity"] for each in lines_of)
-    at_worst = [each for each in lines_of if (each["map"], each["severity"]) == ("temperature", worst)]
-    by_ece = sorted(at_worst, key=lambda each: each["ece"][0])
-    gaps = [100 * each["gap"][0] for each in at_worst]
+    worst = max(line["severity"] for line in lines_of)
+    at_worst = [line for line in lines_of if (line["map"], line["severity"]) == ("temperature", worst)]
+    by_ece = sorted(at_worst, key=lambda line: line["ece"][0])
+    gaps = [100 * line["gap"][0] for line in at_worst]
     return {
         "severity": worst,
         "shift_least": 100 * by_ece[0]["ece"][0],
         "shift_most": 100 * by_ece[-1]["ece"][0],
         "shift_best": TITLES[by_ece[0]["way"]],
         "shift_worst": TITLES[by_ece[-1]["way"]],
-        "shift_auroc": TITLES[max(at_worst, key=lambda each: each["auroc"][0])["way"]],
+        "shift_auroc": TITLES[max(at_worst, key=lambda line: line["auroc"][0])["way"]],
         "gap_least": min(gaps),
         "gap_most": max(gaps),
     }
@@ -353,7 +356,7 @@ def _shift_facts(lines_of: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _confidence_facts(lines_of: list[dict[str, Any]]) -> dict[str, Any]:
     def auroc(method: str) -> float:
-        return mean(100 * each["auroc"] for each in lines_of if each["method"] == method)
+        return mean(100 * line["auroc"] for line in lines_of if line["method"] == method)
 
     return {name: auroc("softmax") - auroc(method) for name, method in
             (("trust_below", "trust_score"), ("confidnet_below", "confidnet"))}  # fmt: skip

@@ -53,7 +53,7 @@ def epochs_section(records: Sequence[Record], title: str, data: str, images: Pat
 
 def bins_section(records: Sequence[Record], title: str, data: str, images: Path | None) -> str:
     """Return the section of ECE and MCE by the number of bins, of records that have them, and draw its figure."""
-    records = [each for each in records if "bins" in each["numbers"]]
+    records = [record for record in records if "bins" in record["numbers"]]
     if not records:
         return ""
     name = f"meta-regularization-bins-{data}.png"
@@ -69,7 +69,7 @@ def bins_section(records: Sequence[Record], title: str, data: str, images: Path 
 
 def reliability_section(records: Sequence[Record], title: str, data: str, images: Path | None) -> str:
     """Return the section of reliability in 15, 20, 50 and 100 bins, of the last seed that has it, with its figure."""
-    last = {each["cell"]["method"]: each for each in records if "diagrams" in each["numbers"]}
+    last = {record["cell"]["method"]: record for record in records if "diagrams" in record["numbers"]}
     if not last:
         return ""
     name = f"meta-regularization-reliability-{data}.png"
@@ -97,15 +97,15 @@ def merged(bins: Sequence[Sequence[float]], width: int) -> list[list[float]]:
         width: How many of the hundred become one.
     """
     parts = defaultdict[int, list[Sequence[float]]](list)
-    for each in bins:
+    for bin_ in bins:
         # A mean lies inside its bin, which is open below and closed above; a mean of 0 is in the first.
-        place = max(ceil(100 * each[1] - 1e-7), 1) - 1
-        parts[place // width].append(each)
-    found = []
+        place = max(ceil(100 * bin_[1] - 1e-7), 1) - 1
+        parts[place // width].append(bin_)
+    merged_bins = []
     for _, inside in sorted(parts.items()):
         n = sum(count for count, _, _ in inside)
-        found.append([n, *(sum(each[0] * each[column] for each in inside) / n for column in (1, 2))])
-    return found
+        merged_bins.append([n, *(sum(bin_[0] * bin_[column] for bin_ in inside) / n for column in (1, 2))])
+    return merged_bins
 
 
 def _draw_epochs(records: Sequence[Record], path: Path) -> None:
@@ -117,7 +117,7 @@ def _draw_epochs(records: Sequence[Record], path: Path) -> None:
         curves = [
             (
                 record["cell"]["method"],
-                {each["epoch"]: scale * each[name] for each in record["numbers"]["epochs"] if name in each},
+                {entry["epoch"]: scale * entry[name] for entry in record["numbers"]["epochs"] if name in entry},
             )
             for record in records
         ]

@@ -37,7 +37,7 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     Args:
         records: Successful ones.
     """
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}  # by data and method, then by seed
     for record in records:
         cell = record["cell"]
@@ -45,7 +45,7 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     for (data, method), runs in groups.items():
         for rule, row, metric in product(RULES, ("none", "TS", "TS (grid)"), COLUMNS):
             estimates = [_estimate(run[rule]["rows"][row], metric) for run in runs.values()]
-            found[f"{data}.{method}.{rule}.{row}.{metric}"] = _within(pooled(estimates), 0.0, metric)
+            numbers[f"{data}.{method}.{rule}.{row}.{metric}"] = _within(pooled(estimates), 0.0, metric)
         for other, rule, metric in product(_others(method), RULES, COLUMNS):
             others = groups.get((data, other), {})
             differences = [
@@ -55,8 +55,8 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
             if differences:
                 number = _within(pooled(differences), -MOST[metric], metric)
                 about = "1 seed, test samples" if len(differences) == 1 else number.about
-                found[f"{data}.{method} - {other}.{rule}.{metric}"] = number._replace(about=about)
-    return found | _bin_numbers(records)
+                numbers[f"{data}.{method} - {other}.{rule}.{metric}"] = number._replace(about=about)
+    return numbers | _bin_numbers(records)
 
 
 def _others(method: str) -> list[str]:
@@ -65,7 +65,7 @@ def _others(method: str) -> list[str]:
 
 def _bin_numbers(records: Sequence[Record]) -> dict[str, Number]:
     """Return differences of ECE and MCE with each number of bins, in percent, over the seeds that both methods have."""
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     groups: dict[tuple[str, str], dict[int, dict[str, list[float]]]] = {}
     for record in records:
         if "bins" in record["numbers"]:
@@ -77,8 +77,8 @@ def _bin_numbers(records: Sequence[Record]) -> dict[str, Number]:
             shared = sorted(runs.keys() & others.keys())
             for n_bins, (place, metric) in product(runs[shared[0]] if shared else (), enumerate(("ece", "mce"))):
                 differences = [100 * (runs[seed][n_bins][place] - others[seed][n_bins][place]) for seed in shared]
-                found[f"{data}.{method} - {other}.{n_bins} bins.{metric}"] = over_seeds(differences)
-    return found
+                numbers[f"{data}.{method} - {other}.{n_bins} bins.{metric}"] = over_seeds(differences)
+    return numbers
 
 
 def _within(number: Number, least: float, metric: str) -> Number:
@@ -94,10 +94,10 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
         images: Folder of the figures; None draws none.
     """
     methods = _methods(records)
-    records = sorted(records, key=lambda each: (methods.index(each["cell"]["method"]), each["cell"]["seed"]))
+    records = sorted(records, key=lambda record: (methods.index(record["cell"]["method"]), record["cell"]["seed"]))
     numbers = numbers_of(records)
     entries = findings(read_published(PUBLISHED), numbers)
-    lengths = sorted({(each["cell"]["epochs"], each["cell"]["batch_size"]) for each in records})
+    lengths = sorted({(record["cell"]["epochs"], record["cell"]["batch_size"]) for record in records})
     recipe = "; ".join(f"{epochs} epochs, batch {batch}" for epochs, batch in lengths)
     introduction = f"""
 ResNet-18, data divided 8:1:1, {recipe}; the paper's recipe is 350 epochs, batch 128. A tenth of the training
@@ -111,9 +111,9 @@ Trained: {_times(records)}.
 """
     parts = [claims(entries)]
     for data, title in DATA.items():
-        own = [each for each in records if each["cell"]["data"] == data]
+        own = [record for record in records if record["cell"]["data"] == data]
         if own:
-            published = {each.published.id: each.published for each in entries}
+            published = {entry.published.id: entry.published for entry in entries}
             parts += [_outcome(data, own, numbers, published), _table(data, own, numbers), _gammas(own)]
             parts += [
                 section(own, title, data, images) for section in (epochs_section, bins_section, reliability_section)
@@ -137,18 +137,18 @@ def _outcome(
             by_seed = "; ".join(f"{first:.2f} against {second:.2f}" for first, second in pairs)
             difference = numbers[f"{data}.{method} - Focal.{rule}.ece"]
             parts.append(f"  - {words}: {by_seed}; mean difference {interval(difference, 2, signed=True)}.")
-        theirs = [published.get(f"{data}.{each}.best.none.ece") for each in (method, "Focal")]
+        theirs = [published.get(f"{data}.{name}.best.none.ece") for name in (method, "Focal")]
         if isinstance(theirs[0], Published) and isinstance(theirs[1], Published):
             gain = theirs[0].value - theirs[1].value
             ours = [numbers[f"{data}.{method} - Focal.{rule}.ece"] for rule in RULES]
-            outside = sum(not each.low <= gain <= each.high for each in ours)
+            outside = sum(not difference.low <= gain <= difference.high for difference in ours)
             parts.append(
                 f"  - The paper's difference, {gain:+.2f}, lies outside {outside} of these {len(ours)} intervals."
             )
         is_lower = [first < second for first, second in _pairs(records, (method, "Focal"), "best")]
         gammas = ", ".join(f"{run['epochs'][-1]['gamma_mean']:.2f}" for run in runs)
         log_losses = " against ".join(
-            f"{numbers[f'{data}.{each}.best.TS.nll'].value:.4f}" for each in (method, "Focal")
+            f"{numbers[f'{data}.{name}.best.TS.nll'].value:.4f}" for name in (method, "Focal")
         )
         lines.append(
             f"- {method} has a lower ECE than focal loss with γ = 1 in {sum(is_lower)} of {len(is_lower)} pairs of "
@@ -157,12 +157,12 @@ def _outcome(
         )
     if len(lines) == 2:
         return ""
-    told = " and ".join(
-        f"in {sum(found)} of {len(found)} pairs of networks {words}"
+    counts = " and ".join(
+        f"in {sum(is_below)} of {len(is_below)} pairs of networks {words}"
         for is_constant, words in ((False, "where its rate falls with the network's"), (True, "at a constant rate"))
-        if (found := lower_than_focal(records, constant_rate=is_constant))
+        if (is_below := lower_than_focal(records, constant_rate=is_constant))
     )
-    lines.insert(2, f"A learned γ has a lower ECE than γ = 1, by best error, {told}.\n")
+    lines.insert(2, f"A learned γ has a lower ECE than γ = 1, by best error, {counts}.\n")
     return "\n".join(lines)
 
 
@@ -174,25 +174,25 @@ def lower_than_focal(records: Sequence[Record], *, constant_rate: bool) -> list[
         constant_rate: Whether γ-Net's rate is constant, or falls with the network's.
     """
     learned = _methods(
-        each
-        for each in records
-        if "gamma_mean" in each["numbers"]["epochs"][-1]
-        and ("constant rate" in each["cell"]["method"]) == constant_rate
+        record
+        for record in records
+        if "gamma_mean" in record["numbers"]["epochs"][-1]
+        and ("constant rate" in record["cell"]["method"]) == constant_rate
     )
     return [first < second for method in learned for first, second in _pairs(records, (method, "Focal"), "best")]
 
 
 def _methods(records: Iterable[Record]) -> list[str]:
-    return list(dict.fromkeys(each["cell"]["method"] for each in records))
+    return list(dict.fromkeys(record["cell"]["method"] for record in records))
 
 
 def _pairs(records: Sequence[Record], methods: tuple[str, str], rule: str) -> list[tuple[float, float]]:
     """Return the uncalibrated ECE in percent of two methods with each seed that both have."""
     first, second = (
         {
-            each["cell"]["seed"]: 100 * each["numbers"]["rules"][rule]["rows"]["none"]["ece"][0]
-            for each in records
-            if each["cell"]["method"] == method
+            record["cell"]["seed"]: 100 * record["numbers"]["rules"][rule]["rows"]["none"]["ece"][0]
+            for record in records
+            if record["cell"]["method"] == method
         }
         for method in methods
     )
@@ -205,8 +205,8 @@ def _times(records: Sequence[Record]) -> str:
     for record in records:
         minutes.setdefault(record["together"], []).append(record["seconds"] / 60)
     return "; ".join(
-        f"{n} networks together, the first done after {min(each):.0f} minutes, the last after {max(each):.0f}"
-        for n, each in sorted(minutes.items())
+        f"{n} networks together, the first done after {min(entry):.0f} minutes, the last after {max(entry):.0f}"
+        for n, entry in sorted(minutes.items())
     )
 
 
@@ -229,23 +229,23 @@ def _table(data: str, records: Sequence[Record], numbers: dict[str, Number]) -> 
 def _gammas(records: Sequence[Record]) -> str:
     lines = ["### γ over the epochs", "", "Mean ± standard deviation over the samples named.", ""]
     for record in records:
-        described = [each for each in record["numbers"]["epochs"] if "gamma_mean" in each]
+        described = [entry for entry in record["numbers"]["epochs"] if "gamma_mean" in entry]
         if described:
             picked = described[:: max(1, len(described) // 8)]
             cell = record["cell"]
             for part, prefix in (("calibration", ""), ("test", "test_")):
                 if f"{prefix}gamma_mean" in picked[0]:
                     words = "; ".join(
-                        f"{each['epoch']}: {each[f'{prefix}gamma_mean']:.2f} ± {each[f'{prefix}gamma_std']:.2f}"
-                        for each in picked
+                        f"{entry['epoch']}: {entry[f'{prefix}gamma_mean']:.2f} ± {entry[f'{prefix}gamma_std']:.2f}"
+                        for entry in picked
                     )
                     lines.append(f"- {cell['method']}, seed {cell['seed']}, {part}: {words}.")
     return "\n".join(lines) if len(lines) > 4 else ""
 
 
 def _runs(records: Sequence[Record], method: str) -> list[dict[str, Any]]:
-    own = [each for each in records if each["cell"]["method"] == method]
-    return [each["numbers"] for each in sorted(own, key=lambda each: each["cell"]["seed"])]
+    own = [record for record in records if record["cell"]["method"] == method]
+    return [record["numbers"] for record in sorted(own, key=lambda one: one["cell"]["seed"])]
 
 
 def _estimate(row: Mapping[str, Sequence[float]], metric: str) -> Estimate:

@@ -112,17 +112,17 @@ def _gammas(session: Session) -> dict[str, float]:
     """Return how a learned loss lies on the test samples; nothing for other losses."""
     if not isinstance(session.loss, MetaLoss):
         return {}
-    found = session.loss.describe(features_of(session.model, session.data.held_out["test"]))
-    return {f"test_{name}": rounded(value) for name, value in found.items()}
+    results = session.loss.describe(features_of(session.model, session.data.held_out["test"]))
+    return {f"test_{name}": rounded(value) for name, value in results.items()}
 
 
 def _in_short(record: EpochRecord) -> dict[str, Any]:
-    told = {
+    described = {
         f"{part}_{name}": getattr(held, name)
         for part, held in record.held_out.items()
         for name in ("accuracy", "nll", "ece")
     }
-    numbers = {"loss": record.loss, "training_accuracy": record.accuracy, "rate": record.learning_rate} | told
+    numbers = {"loss": record.loss, "training_accuracy": record.accuracy, "rate": record.learning_rate} | described
     return {"epoch": record.epoch} | {name: rounded(value) for name, value in (numbers | dict(record.learned)).items()}
 
 

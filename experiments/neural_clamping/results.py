@@ -50,35 +50,35 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     Args:
         records: Successful ones of one network.
     """
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     for one in _only(records, method="baselines"):
         for name, scale in SCALES.items():
             for row, entry in one["rows"].items():
-                found[f"table4.{row}.{name}"] = _pooled([entry["metrics"][name]], scale)
-            found[f"table4.TS (focal) - TS.{name}"] = _difference([one], "TS (focal) - TS", name)
+                numbers[f"table4.{row}.{name}"] = _pooled([entry["metrics"][name]], scale)
+            numbers[f"table4.TS (focal) - TS.{name}"] = _difference([one], "TS (focal) - TS", name)
     ce, chosen = _fits(records, 0.0), _chosen(records)
     for prefix, some in (("table4", _fits(records, 1.0)), ("ce", ce), ("chosen", chosen)):
-        found |= _numbers_of_fits(prefix, some)
+        numbers |= _numbers_of_fits(prefix, some)
     for name in HEADINGS:
-        found |= _paired(f"fig2.chosen - ce.{name}", ce, chosen, name)
-        found |= _paired(f"fig2.focal - ce.{name}", ce, _fits(records, 1.0), name)
-        found |= _numbers_of_starts(_fits(records, 1.0), _fits(records, 1.0, start="data-driven"), name)
+        numbers |= _paired(f"fig2.chosen - ce.{name}", ce, chosen, name)
+        numbers |= _paired(f"fig2.focal - ce.{name}", ce, _fits(records, 1.0), name)
+        numbers |= _numbers_of_starts(_fits(records, 1.0), _fits(records, 1.0, start="data-driven"), name)
         for one in _only(records, method="efficient"):
             label = f"efficient.{one['eta']}.{one['images']}"
-            found[f"{label}.{name}"] = _difference([one], "efficient - TS", name)
-    return found
+            numbers[f"{label}.{name}"] = _difference([one], "efficient - TS", name)
+    return numbers
 
 
 def _numbers_of_fits(prefix: str, fits: Sequence[dict[str, Any]]) -> dict[str, Number]:
     if not fits:
         return {}
-    found = {f"{prefix}.{name}": over_seeds([fit[name] for fit in fits]) for name in ("T", "norm")}
+    numbers = {f"{prefix}.{name}": over_seeds([fit[name] for fit in fits]) for name in ("T", "norm")}
     for name, scale in SCALES.items():
         for row in fits[0]["rows"]:
-            found[f"{prefix}.{row}.{name}"] = _pooled([fit["rows"][row]["metrics"][name] for fit in fits], scale)
+            numbers[f"{prefix}.{row}.{name}"] = _pooled([fit["rows"][row]["metrics"][name] for fit in fits], scale)
         for pair in fits[0]["differences"]:
-            found[f"{prefix}.{pair}.{name}"] = _difference(fits, pair, name)
-    return found
+            numbers[f"{prefix}.{pair}.{name}"] = _difference(fits, pair, name)
+    return numbers
 
 
 def _numbers_of_starts(
@@ -154,7 +154,7 @@ images (paired bootstrap) in its interval. A fit took {typical} s beside others.
 
 
 def _ablation(numbers: dict[str, Number], entries: Sequence[Finding]) -> str:
-    theirs = {each.published.id: each.published.value for each in entries if isinstance(each.published, Published)}
+    theirs = {entry.published.id: entry.published.value for entry in entries if isinstance(entry.published, Published)}
     lines = [
         "## Table 4: which part does it",
         "",
@@ -211,13 +211,13 @@ def _sweep(records: Sequence[Record], images: Path | None) -> str:
     for gamma, fits in by_gamma.items():
         joint = [fit["rows"]["joint"]["metrics"] for fit in fits]
         cells = [
-            _plain_spread([100 * each["ece"][0] for each in joint], 2),
+            _plain_spread([100 * entry["ece"][0] for entry in joint], 2),
             _plain_spread([100 * fit["rows"]["TS on δ*"]["metrics"]["ece"][0] for fit in fits], 2),
             _plain_spread([100 * fit["calibration"]["ece"] for fit in fits], 2),
             _plain_spread([fit["objective"] for fit in fits], 4),
-            _plain_spread([each["entropy"][0] for each in joint], 3),
-            _plain_spread([each["nll"][0] for each in joint], 4),
-            _plain_spread([100 * each["accuracy"][0] for each in joint], 2),
+            _plain_spread([entry["entropy"][0] for entry in joint], 3),
+            _plain_spread([entry["nll"][0] for entry in joint], 4),
+            _plain_spread([100 * entry["accuracy"][0] for entry in joint], 2),
             _plain_spread([fit["T"] for fit in fits], 3),
             _plain_spread([fit["norm"] for fit in fits], 2),
         ]
@@ -302,8 +302,8 @@ def _reliability(records: Sequence[Record], images: Path | None) -> str:
 
 
 def _efficient(records: Sequence[Record], numbers: dict[str, Number]) -> str:
-    found = _only(records, method="efficient")
-    if not found:
+    results = _only(records, method="efficient")
+    if not results:
         return ""
     baselines = _only(records, method="baselines")
     lines = [
@@ -316,7 +316,7 @@ def _efficient(records: Sequence[Record], numbers: dict[str, Number]) -> str:
         "| η | images | share of δ̃ not 0 | ‖δ̃‖ | T | accuracy | Δ accuracy | Δ ECE | Δ log-loss | seconds |",
         "|---" * 10 + "|",
     ]
-    for one in found:
+    for one in results:
         row, label = one["rows"]["efficient"], f"efficient.{one['eta']}.{one['images']}"
         lines.append(
             f"| {one['eta']} | {one['images']:,} | {100 * one['moved']:.1f} % | {one['norm']:.3f} | {row['T']:.3f} | "
@@ -345,28 +345,28 @@ def _only(records: Iterable[Record], **settings: object) -> list[dict[str, Any]]
 
 def _fits(records: Sequence[Record], gamma: float, *, start: str = "random") -> list[dict[str, Any]]:
     """Return the fits of a γ that ended with a model, by seed."""
-    found = [fit for fit in _only(records, method="clamping", gamma=gamma, start=start) if "rows" in fit]
-    return sorted(found, key=lambda fit: fit["seed"])
+    results = [fit for fit in _only(records, method="clamping", gamma=gamma, start=start) if "rows" in fit]
+    return sorted(results, key=lambda fit: fit["seed"])
 
 
 def _chosen(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return, for each seed whose whole pool of γ was fitted, the fit that the paper's rule chooses."""
     fits = [fit for fit in _only(records, method="clamping", start="random") if "rows" in fit]
-    found = []
+    results = []
     for seed in sorted({fit["seed"] for fit in fits}):
         own = [fit for fit in fits if fit["seed"] == seed]
         if {fit["gamma"] for fit in own} >= set(GAMMA_POOL):
-            found.append(min(own, key=lambda fit: (fit["calibration"]["ece"], fit["gamma"])))
-    return found
+            results.append(min(own, key=lambda fit: (fit["calibration"]["ece"], fit["gamma"])))
+    return results
 
 
 def _rows_by_name(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
     """Return each row of Table 4 with its entries, one per seed where it has seeds."""
     baselines, fits = _only(records, method="baselines"), _fits(records, 1.0)
-    found = {name: [entry] for name, entry in baselines[0]["rows"].items()} if baselines else {}
+    rows = {name: [entry] for name, entry in baselines[0]["rows"].items()} if baselines else {}
     for name in fits[0]["rows"] if fits else ():
-        found[name] = [fit["rows"][name] for fit in fits]
-    return found
+        rows[name] = [fit["rows"][name] for fit in fits]
+    return rows
 
 
 def _difference(fits: Sequence[dict[str, Any]], pair: str, name: str) -> Number:
@@ -374,7 +374,7 @@ def _difference(fits: Sequence[dict[str, Any]], pair: str, name: str) -> Number:
 
 
 def _pooled(estimates: Sequence[Sequence[float]], scale: float) -> Number:
-    return pooled([[scale * each for each in one[:3]] for one in estimates])
+    return pooled([[scale * value for value in one[:3]] for one in estimates])
 
 
 def _ratio_of_spreads(first: float, second: float, n_first: int, n_second: int) -> Number:
@@ -454,7 +454,7 @@ def _draw_bins(rows: dict[str, list[dict[str, Any]]], bins: Sequence[str], path:
     from calibrant.plots.layout import SIZES, name_axes, open_axes, title
 
     ax, theme = open_axes(None, "light", width=6.6, height=4.3)
-    x = [int(each) for each in bins]
+    x = [int(bin_) for bin_ in bins]
     looks = {
         "TS": (theme.muted, "s", "temperature scaling"),
         "T* only": (theme.over, "^", "T* without δ*"),

@@ -142,24 +142,24 @@ class _Bench:
         calibration = self._calibration.at_zero()
         forward = time.perf_counter() - began
         test = self._test.at_zero()
-        found: dict[str, Any] = {"rows": {"none": self._row(test, 1.0)}, "seconds": {}, "differences": {}}
+        results: dict[str, Any] = {"rows": {"none": self._row(test, 1.0)}, "seconds": {}, "differences": {}}
         after = {}
         for name, method in methods.items():
             began = time.perf_counter()
             fitted: Any = method.fit(calibration)
-            found["seconds"][name] = _rounded(time.perf_counter() - began + forward)
+            results["seconds"][name] = _rounded(time.perf_counter() - began + forward)
             after[name] = fitted.transform(test)
-            found["rows"][name] = self._row(after[name], float(fitted.temperature))
+            results["rows"][name] = self._row(after[name], float(fitted.temperature))
         for name in ("TS (focal)", "TS (grid)"):
-            found["differences"][f"{name} - TS"] = _differences(
+            results["differences"][f"{name} - TS"] = _differences(
                 difference(after["TS"], after[name], MEASURED, resamples=self._resamples, seed=0)
             )
-        found["images"] = {"calibration": len(self._calibration), "test": len(self._test)}
-        return found
+        results["images"] = {"calibration": len(self._calibration), "test": len(self._test)}
+        return results
 
     def _efficient(self, eta: str, images: int) -> dict[str, Any]:
         network = self._network
-        few = tuple(each[:images] for each in network.calibration)
+        few = tuple(part[:images] for part in network.calibration)
         _synchronise()
         began = time.perf_counter()
         clamped = efficient_clamping(network.model, few, space=network.space, start=EFFICIENT[eta])
@@ -207,9 +207,9 @@ class _Bench:
             "notes": list(fitted.summary.all_notes),
             "rows": self._parts(parts),
             "differences": {
-                f"{each.row} - {each.baseline}": _differences(each.differences)
-                for each in parts.comparisons
-                if each.is_planned
+                f"{comparison.row} - {comparison.baseline}": _differences(comparison.differences)
+                for comparison in parts.comparisons
+                if comparison.is_planned
             },
         }
 
@@ -229,8 +229,8 @@ class _Bench:
         return {
             "T": None if temperature is None else _rounded(temperature),
             "metrics": {
-                name: [_rounded(each.value), _rounded(each.low), _rounded(each.high)]
-                for name, each in estimates.items()
+                name: [_rounded(estimate.value), _rounded(estimate.low), _rounded(estimate.high)]
+                for name, estimate in estimates.items()
             },
             "bins": {
                 str(bins): [
@@ -244,9 +244,10 @@ class _Bench:
         }
 
 
-def _differences(found: Mapping[str, Difference]) -> dict[str, list[float | None]]:
+def _differences(differences: Mapping[str, Difference]) -> dict[str, list[float | None]]:
     return {
-        name: [_rounded(value) for value in (each.value, each.low, each.high, each.p)] for name, each in found.items()
+        name: [_rounded(value) for value in (difference.value, difference.low, difference.high, difference.p)]
+        for name, difference in differences.items()
     }
 
 
@@ -292,7 +293,7 @@ def resnet110_on_cifar100(place: Place) -> Network:
             images, labels = torch.from_numpy(archive["images"]), torch.from_numpy(archive["labels"])
     model = build_model("resnet110", n_classes=100)
     model.load_state_dict(
-        {name: each.float() if each.is_floating_point() else each for name, each in load_file(WEIGHTS).items()}
+        {name: values.float() if values.is_floating_point() else values for name, values in load_file(WEIGHTS).items()}
     )
     return _network(model, CIFAR_SCALE, images.float(), labels.long(), CALIBRATION, place.device)
 

@@ -50,27 +50,27 @@ def figure_numbers(groups: Groups) -> dict[str, Number]:
     Args:
         groups: Numbers of the records.
     """
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     for (data, method), runs in groups.items():
         plain = groups.get((data, "CE"), {}) if method != "CE" else {}
         for row in ROWS:
             if gaps := [_gap_below_half(run["diagrams"][row]) for run in runs.values() if "diagrams" in run]:
-                found[f"{data}.{method}.{row}.gap below half"] = pooled(gaps)
-        found |= _size_numbers(data, method, runs, plain)
+                numbers[f"{data}.{method}.{row}.gap below half"] = pooled(gaps)
+        numbers |= _size_numbers(data, method, runs, plain)
         for what in ("correlation", "spread"):
-            ours, theirs = (_learned(each, what) for each in (runs, plain))
+            ours, theirs = (_learned(group, what) for group in (runs, plain))
             if ours:
-                found[f"{data}.{method}.learned.{what}"] = pooled(list(ours.values()))
+                numbers[f"{data}.{method}.learned.{what}"] = pooled(list(ours.values()))
             if shared := sorted(ours.keys() & theirs.keys()):
                 number = pooled([minus(ours[seed], theirs[seed]) for seed in shared])
                 about = "1 seed, training samples" if len(shared) == 1 else f"{len(shared)} seeds"
-                found[f"{data}.{method} - CE.learned.{what}"] = number._replace(about=about)
-    return found
+                numbers[f"{data}.{method} - CE.learned.{what}"] = number._replace(about=about)
+    return numbers
 
 
 def _gap_below_half(bins: Sequence[Sequence[float]]) -> Estimate:
     """Return by how much confidence exceeds accuracy in bins below one half, in percent, with a binomial interval."""
-    low = [each for each in bins if each[1] < 0.5]
+    low = [bin_ for bin_ in bins if bin_[1] < 0.5]
     n = sum(count for count, _, _ in low)
     if not n:
         return 0.0, -100.0, 100.0
@@ -81,23 +81,23 @@ def _gap_below_half(bins: Sequence[Sequence[float]]) -> Estimate:
 
 def _size_numbers(data: str, method: str, runs: Runs, plain: Runs) -> dict[str, Number]:
     """Return the ECE by number of calibration samples beside the cross-entropy's, and of HB beside TS, in percent."""
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     for name in MAPS:
         for size in dict.fromkeys(size for run in runs.values() for size in _sizes(run, name)):
             ours = {seed: _draws(run, name, size) for seed, run in runs.items() if size in _sizes(run, name)}
             theirs = {seed: _draws(run, name, size) for seed, run in plain.items() if size in _sizes(run, name)}
             place = f"{size} samples.ece"
-            found[f"{data}.{method}.{name}.{place}"] = _pooled(list(ours.values()))
+            numbers[f"{data}.{method}.{name}.{place}"] = _pooled(list(ours.values()))
             if shared := sorted(ours.keys() & theirs.keys()):
-                found[f"{data}.{method} - CE.{name}.{place}"] = _pooled(
+                numbers[f"{data}.{method} - CE.{name}.{place}"] = _pooled(
                     [[minus(*pair) for pair in zip(ours[seed], theirs[seed], strict=True)] for seed in shared]
                 )
             if name == "HB":
                 others = {seed: _draws(runs[seed], "TS (grid)", size) for seed in ours}
-                found[f"{data}.{method}.HB - TS (grid).{place}"] = _pooled(
+                numbers[f"{data}.{method}.HB - TS (grid).{place}"] = _pooled(
                     [[minus(*pair) for pair in zip(ours[seed], others[seed], strict=True)] for seed in ours]
                 )
-    return found
+    return numbers
 
 
 def _sizes(run: Mapping[str, Any], name: str) -> Mapping[str, list[float]]:
@@ -108,7 +108,7 @@ def _sizes(run: Mapping[str, Any], name: str) -> Mapping[str, list[float]]:
 def _draws(run: Mapping[str, Any], name: str, size: str) -> list[Estimate]:
     """Return the ECE of each draw in percent, with the error that the test samples give that of all samples."""
     value, low, high = (100 * end for end in run["rows"][name]["ece"])
-    return [(100 * each, 100 * each + low - value, 100 * each + high - value) for each in _sizes(run, name)[size]]
+    return [(100 * error, 100 * error + low - value, 100 * error + high - value) for error in _sizes(run, name)[size]]
 
 
 def _pooled(draws: Sequence[Sequence[Estimate]]) -> Number:
@@ -145,7 +145,7 @@ def figure_sections(groups: Groups, entries: Sequence[Finding], images: Path | N
             if images is not None:
                 runs = {method: next(iter(runs.values()))[kind] for (at, method), runs in own.items() if at == data}
                 _draw_of_data(kind, runs, images / name)
-        verdicts = claims([each for each in entries if each.published.id.endswith(ends[kind])], "")
+        verdicts = claims([entry for entry in entries if entry.published.id.endswith(ends[kind])], "")
         sections.append("\n\n".join(part for part in (text.strip("\n"), *lines, verdicts) if part))
     return sections
 
@@ -161,15 +161,16 @@ def _draw_of_data(kind: str, runs: Mapping[str, Any], path: Path) -> None:
 
 def _having(groups: Groups, kind: str) -> dict[tuple[str, str], Runs]:
     """Return the runs that have something, by data set and loss; not losses of pools, which have seed 0 alone."""
-    found = {
+    results = {
         place: {seed: run for seed, run in sorted(runs.items()) if kind in run}
         for place, runs in groups.items()
         if place[0] in DATA
     }
-    most = {data: max(len(runs) for (name, _), runs in groups.items() if name == data) for data, _ in found}
-    chosen = [place for place, runs in found.items() if runs and (any(groups[place]) or most[place[0]] == 1)]
+    most = {data: max(len(runs) for (name, _), runs in groups.items() if name == data) for data, _ in results}
+    chosen = [place for place, runs in results.items() if runs and (any(groups[place]) or most[place[0]] == 1)]
     return {
-        place: found[place] for place in sorted(chosen, key=lambda place: (list(DATA).index(place[0]), order(place[1])))
+        place: results[place]
+        for place in sorted(chosen, key=lambda place: (list(DATA).index(place[0]), order(place[1])))
     }
 
 
@@ -187,10 +188,10 @@ def _draw_sizes(groups: Groups, path: Path) -> None:
             for method in (method for where, method in groups if where == data):
                 points = _points(groups[data, method], name)
                 colour, dash = _look(method, theme)
-                means = [fmean(each) for each in points.values()]
+                means = [fmean(values) for values in points.values()]
                 (line_of_mean,) = ax.plot(list(points), means, color=colour, linestyle=dash, linewidth=1.6)
                 handles[re.sub(r" \([\d.]+\)", "", method)] = line_of_mean
-                low, high = ([end(each) for each in points.values()] for end in (min, max))
+                low, high = ([end(values) for values in points.values()] for end in (min, max))
                 ax.fill_between(list(points), low, high, color=colour, alpha=0.1, linewidth=0)
             ax.set_xscale("log")
             ticks = sorted(
@@ -222,7 +223,7 @@ def _points(runs: Runs, name: str) -> dict[int, list[float]]:
     points: dict[int, list[float]] = {}
     for run in runs.values():
         for size, errors in _sizes(run, name).items():
-            points.setdefault(int(size), []).extend(100 * each for each in errors)
+            points.setdefault(int(size), []).extend(100 * error for error in errors)
         if _sizes(run, name):
             points.setdefault(run["calibration_samples"], []).append(100 * run["rows"][name]["ece"][0])
     return dict(sorted(points.items()))

@@ -99,14 +99,14 @@ def pool_numbers(groups: Groups, numbers: Mapping[str, Number]) -> dict[str, Num
         groups: Numbers of the records.
         numbers: Those of each method.
     """
-    found: dict[str, Number] = {}
+    measured: dict[str, Number] = {}
 
     def subtract(name: str, data: str, first: str, second: str, rows: Sequence[str]) -> None:
         for row in rows:
             ends = [numbers.get(f"{data}.{method}.{row}.ece") for method in (first, second)]
             if ends[0] is not None and ends[1] is not None:
                 about = _seeds(groups, data, row, first, second)
-                found[f"{data}.{name}.{row}.ece"] = Number(*minus(ends[0][:3], ends[1][:3]), about)
+                measured[f"{data}.{name}.{row}.ece"] = Number(*minus(ends[0][:3], ends[1][:3]), about)
 
     for data, family, methods, learned in pools_of(groups, numbers):
         for method in methods if (data, "CE") in groups else ():
@@ -115,17 +115,17 @@ def pool_numbers(groups: Groups, numbers: Mapping[str, Number]) -> dict[str, Num
                 minus(accuracy[:3], (value / 2, low / 2, high / 2)),
                 _seeds(groups, data, "none", method, "CE"),
             )
-            found[f"{data}.{method} - half of CE.none.accuracy"] = Number(*half, about)
+            measured[f"{data}.{method} - half of CE.none.accuracy"] = Number(*half, about)
         if len(learned) < 2:
             continue
         best = lowest(data, learned, numbers, "none.ece")
         place = learned.index(best)
-        beside = [learned[each] for each in (place - 1, place + 1) if 0 <= each < len(learned)]
+        beside = [learned[neighbour] for neighbour in (place - 1, place + 1) if 0 <= neighbour < len(learned)]
         steep = max(beside, key=lambda method: numbers[f"{data}.{method}.none.ece"].value)
         subtract(f"{family} best - CE", data, best, "CE", ("none", "TS (grid)", "TS", "HB"))
         subtract(f"{family} next - best", data, steep, best, ("none",))
         subtract(f"{family} largest - smallest", data, learned[-1], learned[0], ("none", "TS (grid)", "TS"))
-    return found | _epoch_numbers(groups)
+    return measured | _epoch_numbers(groups)
 
 
 def _seeds(groups: Groups, data: str, row: str, first: str, second: str) -> str:
@@ -135,22 +135,22 @@ def _seeds(groups: Groups, data: str, row: str, first: str, second: str) -> str:
 
 
 def _epoch_numbers(groups: Groups) -> dict[str, Number]:
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     for data, method in groups:
         curves, plain = (_curves(groups.get((data, name), {})) for name in (method, "CE"))
         if rises := [curve[max(curve)] - curve[RISES[data]] for curve in curves.values() if RISES.get(data) in curve]:
-            found[f"{data}.{method}.rise.optimal_ece"] = over_seeds(rises)
+            numbers[f"{data}.{method}.rise.optimal_ece"] = over_seeds(rises)
         shared = sorted(curves.keys() & plain.keys())
         last = [curves[seed][max(curves[seed])] - plain[seed][max(plain[seed])] for seed in shared]
         if last and method != "CE":
-            found[f"{data}.{method} - CE.last.optimal_ece"] = over_seeds(last)
-    return found
+            numbers[f"{data}.{method} - CE.last.optimal_ece"] = over_seeds(last)
+    return numbers
 
 
 def _curves(runs: Runs) -> dict[int, dict[int, float]]:
     """Return the optimal ECE in percent by seed and epoch; networks without epochs are left out."""
     return {
-        seed: {each["epoch"]: 100 * each["optimal_ece"] for each in run["epochs"]}
+        seed: {entry["epoch"]: 100 * entry["optimal_ece"] for entry in run["epochs"]}
         for seed, run in runs.items()
         if run.get("epochs")
     }
@@ -278,9 +278,11 @@ def draw_pools(groups: Groups, numbers: Mapping[str, Number], path: Path) -> Non
             methods = ["CE"] * ((data, "CE") in groups) + pool.methods
             for row, colour, marker, shift, words in looks:
                 shown = [(x, numbers.get(f"{data}.{method}.{row}.ece")) for x, method in enumerate(methods)]
-                places, known = zip(*((x + shift, each) for x, each in shown if each is not None), strict=True)
-                values = [each.value for each in known]
-                ax.vlines(places, [each.low for each in known], [each.high for each in known], color=colour, lw=1.3)
+                places, known = zip(*((x + shift, number) for x, number in shown if number is not None), strict=True)
+                values = [number.value for number in known]
+                ax.vlines(
+                    places, [number.low for number in known], [number.high for number in known], color=colour, lw=1.3
+                )
                 ax.plot(places, values, color=colour, lw=0.8, alpha=0.5)
                 fills = [theme.background if failed(data, methods[round(x)], numbers) else colour for x in places]
                 ax.scatter(places, values, s=24, marker=marker, color=fills, edgecolor=colour, label=words, zorder=3)

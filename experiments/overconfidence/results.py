@@ -90,19 +90,19 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     Args:
         records: Successful ones.
     """
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     groups = groups_of(records)
     for (data, method), runs in groups.items():
         for name in ("TS (grid)", "TS"):
             if temperatures := [run["T"][name] for run in runs.values() if name in run["T"]]:
-                found[f"{data}.{method}.{name}.T"] = over_seeds(temperatures)
+                numbers[f"{data}.{method}.{name}.T"] = over_seeds(temperatures)
         for row in ROWS:
             for metric in METRICS:
                 ours = {seed: _estimate(run, row, metric) for seed, run in runs.items() if row in run["rows"]}
                 if not ours:
                     continue
                 number = pooled(list(ours.values()))
-                found[f"{data}.{method}.{row}.{metric}"] = number._replace(low=max(number.low, 0.0))
+                numbers[f"{data}.{method}.{row}.{metric}"] = number._replace(low=max(number.low, 0.0))
                 baseline = groups.get((data, "CE"), {}) if method != "CE" else {}
                 differences = [
                     minus(ours[seed], _estimate(baseline[seed], row, metric))
@@ -112,8 +112,8 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
                 if differences:
                     number = pooled(differences)
                     about = "1 seed, test samples" if len(differences) == 1 else number.about
-                    found[f"{data}.{method} - CE.{row}.{metric}"] = number._replace(about=about)
-    return found | pool_numbers(groups, found) | figure_numbers(groups)
+                    numbers[f"{data}.{method} - CE.{row}.{metric}"] = number._replace(about=about)
+    return numbers | pool_numbers(groups, numbers) | figure_numbers(groups)
 
 
 def page_of(records: Sequence[Record], *, images: Path | None) -> str:
@@ -138,9 +138,9 @@ authors' code takes no gradient through the weight of focal loss, which "weight 
     groups = groups_of(records)
     of_pools, of_figures, of_tables = list[Finding](), list[Finding](), list[Finding]()
     pooled_ids, figure_ids = pool_numbers(groups, numbers), figure_numbers(groups)
-    for each in entries:
-        is_of_pool, is_of_figure = each.published.id in pooled_ids, each.published.id in figure_ids
-        (of_pools if is_of_pool else of_figures if is_of_figure else of_tables).append(each)
+    for entry in entries:
+        is_of_pool, is_of_figure = entry.published.id in pooled_ids, entry.published.id in figure_ids
+        (of_pools if is_of_pool else of_figures if is_of_figure else of_tables).append(entry)
     has_pools, has_epochs = any(pool.data in DATA for pool in pools_of(groups, numbers)), has_curves(groups)
     if images is not None:
         draw_losses(images / "overconfidence-losses.png")
@@ -160,7 +160,7 @@ authors' code takes no gradient through the weight of focal loss, which "weight 
 
 
 def _earlier(records: Sequence[Record]) -> str:
-    n = sum("TS (grid)" not in each["numbers"]["rows"] for each in records)
+    n = sum("TS (grid)" not in record["numbers"]["rows"] for record in records)
     return (
         f" {n} of the networks are those of [an earlier study](training-study.md), without the paper's maps "
         "and their ECE on calibration samples, for which their other seeds stand."
@@ -196,7 +196,7 @@ def _table(data: str, all_groups: Groups, numbers: Mapping[str, Number]) -> str:
         cells = [method, str(len(runs)), interval(numbers[f"{data}.{method}.none.accuracy"], 2)]
         for row in rows:
             number = numbers.get(f"{data}.{method}.{row}.ece")
-            mark = MARKS[two_sample(*(_errors(each, row) for each in (groups.get("CE", {}), runs))).side]
+            mark = MARKS[two_sample(*(_errors(group, row) for group in (groups.get("CE", {}), runs))).side]
             cells.append(interval(number, 2) + mark if number else "")
         temperature = numbers.get(f"{data}.{method}.TS (grid).T") or numbers[f"{data}.{method}.TS.T"]
         lines.append([*cells, interval(temperature, 2)])
@@ -211,9 +211,13 @@ def _about_texts(entries: Sequence[Finding], numbers: Mapping[str, Number]) -> s
         f"\nOf {len(best)} losses with the best coefficient of our own pools {lower} have a lower ECE than the "
         "cross-entropy beyond noise."
     )
-    for each in entries:
-        if each.published.id == "newsgroups.CE.TS (grid).T" and each.number and isinstance(each.published, Published):
-            ours, theirs = each.number.value, each.published.value
+    for entry in entries:
+        if (
+            entry.published.id == "newsgroups.CE.TS (grid).T"
+            and entry.number
+            and isinstance(entry.published, Published)
+        ):
+            ours, theirs = entry.number.value, entry.published.value
             return TEXTS.format(ours=ours, theirs=theirs, pools=pools if best else "")
     return ""
 
@@ -245,8 +249,10 @@ def _draw_errors(groups: Groups, numbers: Mapping[str, Number], path: Path) -> N
         ):
             shown = [numbers[f"{data}.{method}.{row}.ece"] for method in order]
             places = [place + shift for place in range(len(order))]
-            ax.hlines(places, [each.low for each in shown], [each.high for each in shown], color=colour, linewidth=1.4)
-            ax.scatter([each.value for each in shown], places, color=colour, s=26, label=words, zorder=2)
+            ax.hlines(
+                places, [number.low for number in shown], [number.high for number in shown], color=colour, linewidth=1.4
+            )
+            ax.scatter([number.value for number in shown], places, color=colour, s=26, label=words, zorder=2)
         ax.set_yticks(range(len(order)), order)
         ax.set_ylim(-0.6, len(order) - 0.4)
         ax.set_xlim(left=0)

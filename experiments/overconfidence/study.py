@@ -114,13 +114,13 @@ def _divided(dataset: Dataset, cell: Settings, _folder: Path) -> TrainingData:
 def _evaluated(network: Network) -> dict[str, Any]:
     logits, labels = network.logits, network.labels
     calibration = Predictions.from_logits(logits["calibration"], labels["calibration"])
-    epochs = [_in_short(each) for each in network.session.records if each.held_out]
-    found = {"calibration_ece": rounded(ECE()(calibration))} | calibrated_rows(logits, labels, METHODS, MEASURED)
-    found |= {"calibration_samples": len(calibration), "epochs": epochs, "diagrams": _diagrams(logits, labels)}
-    found["sizes"] = errors_by_size(logits, labels, SIZED, CALIBRATION_SIZES)
+    epochs = [_in_short(record) for record in network.session.records if record.held_out]
+    results = {"calibration_ece": rounded(ECE()(calibration))} | calibrated_rows(logits, labels, METHODS, MEASURED)
+    results |= {"calibration_samples": len(calibration), "epochs": epochs, "diagrams": _diagrams(logits, labels)}
+    results["sizes"] = errors_by_size(logits, labels, SIZED, CALIBRATION_SIZES)
     if network.session.trace is not None:
-        found["learned"] = logits_by_learned_epoch(network.session.trace)
-    return found
+        results["learned"] = logits_by_learned_epoch(network.session.trace)
+    return results
 
 
 def _diagrams(logits: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> dict[str, list[list[float]]]:

@@ -75,10 +75,10 @@ def _pick(cell: dict[str, Any]) -> str:
 
 
 def _by_method(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    by_method: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for record in records:
-        found[record["method"]].append(record)
-    return found
+        by_method[record["method"]].append(record)
+    return by_method
 
 
 def _mean(cells: list[dict[str, Any]], metric: str) -> float:

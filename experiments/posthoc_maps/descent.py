@@ -101,14 +101,14 @@ def descend_odir(
     Raises:
         FitError: If the descent diverges at every strength.
     """
-    found: list[tuple[float, Affine]] = []
+    fits: list[tuple[float, Affine]] = []
     for strength in strengths:
         try:
             fitted = descend(calibration, "matrix", reduction, epochs=epochs, strength=strength)
         except FitError as error:
             failure = error
         else:
-            found.append((nll(fitted.transform(calibration)), fitted))
-    if not found:
+            fits.append((nll(fitted.transform(calibration)), fitted))
+    if not fits:
         raise failure
-    return min(found, key=lambda each: each[0])[1]
+    return min(fits, key=lambda fit: fit[0])[1]

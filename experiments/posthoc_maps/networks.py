@@ -104,21 +104,21 @@ class Bench:
         device = next(model.parameters()).device
         predictions = {}
         for part in PARTS:
-            said = NetworkPredictions(model, images[part]).at_zero()
-            predictions[part] = Predictions.from_logits(said.logits.to(device), said.labels.to(device))
+            output = NetworkPredictions(model, images[part]).at_zero()
+            predictions[part] = Predictions.from_logits(output.logits.to(device), output.labels.to(device))
         return cls(predictions, images, model, space, folder)
 
     @cached_property
     def features(self) -> dict[str, Tensor]:
         """What the last layer takes, of both parts."""
         assert self.model is not None
-        found = {}
+        by_part = {}
         with frozen(self.model), torch.no_grad():
             device = next(self.model.parameters()).device
             for part in PARTS:
                 batches = LabelledInputs.of(self.images[part]).batches(device=device)
-                found[part] = torch.cat([features_of(self.model, inputs) for inputs, _ in batches])
-        return found
+                by_part[part] = torch.cat([features_of(self.model, inputs) for inputs, _ in batches])
+        return by_part
 
     @cached_property
     def for_gradients(self) -> nn.Module:
@@ -129,9 +129,9 @@ class Bench:
     def clamped(self, clamped: Any) -> Predictions:
         """Return what a clamped network says of the test images."""
         assert self.model is not None
-        said = NetworkPredictions(self.model, self.images["test"], space=self.space).predictions_of(clamped)
+        output = NetworkPredictions(self.model, self.images["test"], space=self.space).predictions_of(clamped)
         device = self.predictions["test"].logits.device
-        return Predictions.from_logits(said.logits.to(device), said.labels.to(device))
+        return Predictions.from_logits(output.logits.to(device), output.labels.to(device))
 
 
 def check_files(place: Place, cells: Iterable[Cell]) -> None:
@@ -194,7 +194,7 @@ def recipe_of(cell: Settings) -> Recipe:
 def _name(cell: Settings) -> str:
     few = f"{cell['train_samples']}-images-{cell['train_epochs']}-epochs" if "train_samples" in cell else None
     named = (cell.get("data"), cell.get("division"), cell["network"], few, cell.get("network_seed"))
-    return "-".join(str(each) for each in named if each is not None)
+    return "-".join(str(part) for part in named if part is not None)
 
 
 def _fits(place: Place, cell: Settings) -> Path | None:

@@ -138,19 +138,19 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     Args:
         records: Successful ones.
     """
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     plain: list[str] = []
     for network, groups in _by_network(records).items():
         prefix = "" if network == "resnet110" else f"{network}."
         for label, group in _labelled(groups):
             for metric, (_, scale, _) in COLUMNS.items():
                 plain.append(f"{prefix}{label}.{metric}")
-                found[plain[-1]] = _pooled(group, scale, metric, "metrics")
-                found[f"to TS.{prefix}{label}.{metric}"] = _pooled(group, scale, metric, "to_temperature")
-            found |= _paired(prefix, label, group)
+                numbers[plain[-1]] = _pooled(group, scale, metric, "metrics")
+                numbers[f"to TS.{prefix}{label}.{metric}"] = _pooled(group, scale, metric, "to_temperature")
+            numbers |= _paired(prefix, label, group)
         for metric in ("ece", "ace"):
-            found |= _gains(prefix, metric, found)
-    return found | {name: _not_below_0(found[name]) for name in plain}  # only now, as differences have been taken
+            numbers |= _gains(prefix, metric, numbers)
+    return numbers | {name: _not_below_0(numbers[name]) for name in plain}  # only now, as differences have been taken
 
 
 def _not_below_0(number: Number) -> Number:
@@ -165,7 +165,7 @@ def _paired(prefix: str, label: str, group: Sequence[Record]) -> dict[str, Numbe
         f"to {baseline}.{prefix}{label}.{metric}": _pooled(group, COLUMNS[metric][1], metric, "differences", baseline)
         for baseline, metrics in compared[0].items()
         for metric in metrics
-        if all(baseline in each for each in compared)
+        if all(baseline in comparison for comparison in compared)
     }
 
 
@@ -174,27 +174,27 @@ def _gains(prefix: str, metric: str, numbers: Mapping[str, Number]) -> dict[str,
     own = f"{prefix}NC (FL).paper"
     labels = [name.removesuffix(f".{metric}") for name in numbers if name.endswith(f".{metric}")]
     known = [
-        each
-        for each in labels
-        if each.startswith(prefix) and each.removeprefix(prefix).partition(".")[0] in BASELINES and prefix
+        label
+        for label in labels
+        if label.startswith(prefix) and label.removeprefix(prefix).partition(".")[0] in BASELINES and prefix
     ]
     if f"{own}.{metric}" not in numbers or not known:
         return {}
-    best = min(known, key=lambda each: numbers[f"{each}.{metric}"].value)
+    best = min(known, key=lambda label: numbers[f"{label}.{metric}"].value)
     name = best.removeprefix(prefix)
     lowest, difference = numbers[f"{best}.{metric}"], numbers.get(f"to {name}.{own}.{metric}")
     if difference is None:
         difference = _unpaired(numbers[f"{own}.{metric}"], lowest)
     about = f"{difference.about}; the best is {name.replace('.', ', ')}"
-    ends = [-100 * each / lowest.value for each in difference[:3]]
-    found = {
+    ends = [-100 * bound / lowest.value for bound in difference[:3]]
+    measured = {
         f"to best.{own}.{metric}": difference._replace(about=about),
         f"gain.{own}.{metric}": Number(ends[0], ends[2], ends[1], about),
     }
     if f"{prefix}NC (CE).paper.{metric}" in numbers:
         others = numbers[f"{prefix}NC (CE).paper.{metric}"]
-        found[f"to NC (CE).{own}.{metric}"] = _unpaired(numbers[f"{own}.{metric}"], others)
-    return found
+        measured[f"to NC (CE).{own}.{metric}"] = _unpaired(numbers[f"{own}.{metric}"], others)
+    return measured
 
 
 def _unpaired(first: Number, second: Number) -> Number:
@@ -218,12 +218,12 @@ def _by_network(records: Sequence[Record]) -> dict[str, dict[Label, list[Record]
     """Return the records by network and method, in the order of the tables; of BloodMNIST, those of one division."""
     own = [record for record in records if record["cell"]["fit"] != "pilot"]
     official = {_network(record) for record in own if record["cell"].get("division") == "official"}
-    found: dict[str, dict[Label, list[Record]]] = {name: {} for name in NETWORKS}
+    by_network: dict[str, dict[Label, list[Record]]] = {name: {} for name in NETWORKS}
     for record in own:
         cell, network = record["cell"], _network(record)
         if not (cell.get("division") == "other" and network in official):
-            found[network].setdefault((cell["method"], cell["fit"]), []).append(record)
-    return {name: groups for name, groups in found.items() if groups}
+            by_network[network].setdefault((cell["method"], cell["fit"]), []).append(record)
+    return {name: groups for name, groups in by_network.items() if groups}
 
 
 def _network(record: Record) -> str:
@@ -355,12 +355,12 @@ def _absent(by_network: Mapping[str, object]) -> str:
 def _agreement(entries: Sequence[Finding]) -> str:
     """Return which way of fitting gives the paper's numbers of each method."""
     counts: dict[tuple[str, str, str], list[bool]] = {}
-    for each in entries:
-        if isinstance(each.published, Published) and each.number is not None:
-            *network, method, fit, _ = each.published.id.split(".")
+    for entry in entries:
+        if isinstance(entry.published, Published) and entry.number is not None:
+            *network, method, fit, _ = entry.published.id.split(".")
             if not network or network[0] in NETWORKS:
                 named = NETWORKS[network[0] if network else "resnet110"].title.partition(":")[2].strip()
-                counts.setdefault((named, method, fit), []).append(each.verdict == "agrees")
+                counts.setdefault((named, method, fit), []).append(entry.verdict == "agrees")
     rows = [[*label, f"{sum(agree)} of {len(agree)}"] for label, agree in counts.items()]
     heads = ["network", "method", "fitted by", "numbers that agree"]
     return table("Which fit gives the paper's numbers", heads, rows) if rows else ""
@@ -406,16 +406,16 @@ def _clamping(groups: Mapping[Label, Sequence[Record]], numbers: Mapping[str, Nu
     rows = []
     for (method, fit), group in groups.items():
         for record in sorted(
-            group, key=lambda each: (each["cell"].get("network_seed", 0), each["cell"].get("seed", 0))
+            group, key=lambda name: (name["cell"].get("network_seed", 0), name["cell"].get("seed", 0))
         ):
-            said, cell = record["numbers"], record["cell"]
-            if "norm" in said:
+            measured, cell = record["numbers"], record["cell"]
+            if "norm" in measured:
                 ece, nll = (
-                    f"{scale * said['to_temperature'][metric][0]:+.{digits}f}"
+                    f"{scale * measured['to_temperature'][metric][0]:+.{digits}f}"
                     for metric, scale, digits in (("ece", 100, 2), ("nll", 1, 4))
                 )
                 seeds = [str(cell.get("network_seed", "")), str(cell.get("seed", ""))]
-                sizes = [f"{said['T']:.3f}", f"{said['norm']:.3f}", f"{said['seconds']:.0f}"]
+                sizes = [f"{measured['T']:.3f}", f"{measured['norm']:.3f}", f"{measured['seconds']:.0f}"]
                 rows.append([method, fit, *seeds, *sizes, ece, nll])
     if not rows:
         return ""
@@ -445,7 +445,7 @@ def _draw(network: str, groups: Mapping[Label, Sequence[Record]], numbers: Mappi
     from calibrant.plots.layout import SIZES, bare_axes, new_figure, theme_named, title
 
     theme, prefix = theme_named("light"), "" if network == "resnet110" else f"{network}."
-    paper = {each.id: each.value for each in read_published(PUBLISHED) if isinstance(each, Published)}
+    paper = {entry.id: entry.value for entry in read_published(PUBLISHED) if isinstance(entry, Published)}
     labels = [label for label, _ in _labelled(groups)][::-1]
     figure = new_figure(theme, width=7.2, height=1.3 + 0.24 * len(labels))
     ax = figure.add_subplot()
@@ -461,8 +461,8 @@ def _draw(network: str, groups: Mapping[Label, Sequence[Record]], numbers: Mappi
     named = ["uncalibrated" if label == "none.none" else label.replace(".", ", ", 1) for label in labels]
     ax.set_yticks(range(len(labels)), named, fontsize=SIZES["note"])
     ax.set_xscale("symlog", linthresh=5)
-    ticks = [each for each in (0, 1, 2, 3, 4, 5, 10, 20, 40) if each <= 1.3 * ax.get_xlim()[1]]
-    ax.set_xticks(ticks, [str(each) for each in ticks])
+    ticks = [value for value in (0, 1, 2, 3, 4, 5, 10, 20, 40) if value <= 1.3 * ax.get_xlim()[1]]
+    ax.set_xticks(ticks, [str(tick) for tick in ticks])
     ax.set_xlim(left=0)
     ax.set_xlabel("ECE, %, with 95 % interval; even steps to 5", color=theme.muted)
     title(ax, theme, NETWORKS[network].title, "Dots: our records; diamonds: the paper's numbers")

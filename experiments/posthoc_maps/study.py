@@ -215,11 +215,11 @@ class _Runner:
 
     def _differences(self, bench: Bench, after: Predictions) -> dict[str, dict[str, list[float]]]:
         """Return the differences to all baselines that can be fitted, by their names in the tables."""
-        found = {}
+        differences = {}
         for baseline in QUICK_COMPARED if self._quick else COMPARED:
             with suppress(FitError):
-                found[".".join(baseline)] = self._difference(bench, baseline, after, COMPARED_BY)
-        return found
+                differences[".".join(baseline)] = self._difference(bench, baseline, after, COMPARED_BY)
+        return differences
 
     def _clamped(self, cell: Settings, bench: Bench) -> tuple[Predictions, dict[str, Any]]:
         assert bench.model is not None
@@ -257,14 +257,17 @@ def _mapped(cell: Settings, bench: Bench) -> Predictions:
     epochs = int(cell["epochs"])
     if method in ODIR:
         if method == "Dir-ODIR":
-            calibration, test = (each.with_logits(each.log_probs) for each in (calibration, test))
+            calibration, test = (part.with_logits(part.log_probs) for part in (calibration, test))
         return descend_odir(calibration, reduction, epochs=epochs).transform(test)
     kind: Kind = DESCENDED[method]  # type: ignore[assignment]
     return descend(calibration, kind, reduction, epochs=epochs).transform(test)
 
 
-def _values(found: Any) -> dict[str, list[float]]:
-    return {name: [_rounded(value) for value in (each.value, each.low, each.high)] for name, each in found.items()}
+def _values(estimates: Any) -> dict[str, list[float]]:
+    return {
+        name: [_rounded(value) for value in (estimate.value, estimate.low, estimate.high)]
+        for name, estimate in estimates.items()
+    }
 
 
 def _rounded(value: float) -> float:

@@ -60,7 +60,7 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     Args:
         records: Successful ones.
     """
-    found: dict[str, Number] = {}
+    numbers: dict[str, Number] = {}
     groups, paired = _groups(records), _groups(records, "differences")
     for (data, network, method), runs in groups.items():
         baseline = groups.get((data, network, "Baseline"), {})
@@ -69,24 +69,24 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
                 ours = {seed: _estimate(rows, row, metric) for seed, rows in runs.items()}
                 place = f"{data}.{network}.{method}"
                 number = pooled(list(ours.values()))
-                found[f"{place}.{row}.{metric}"] = number._replace(low=max(number.low, 0.0))
+                numbers[f"{place}.{row}.{metric}"] = number._replace(low=max(number.low, 0.0))
                 if row != "none":
                     drawn = paired.get((data, network, method), {})
                     own = [
                         _estimate(drawn[seed], row, metric)
                         if seed in drawn
-                        else minus(each, _estimate(runs[seed], "none", metric))
-                        for seed, each in ours.items()
+                        else minus(number, _estimate(runs[seed], "none", metric))
+                        for seed, number in ours.items()
                     ]
-                    found[f"{place}.{row} - none.{metric}"] = pooled(own)
+                    numbers[f"{place}.{row} - none.{metric}"] = pooled(own)
                 others = [
                     minus(ours[seed], _estimate(baseline[seed], row, metric))
                     for seed in sorted(ours.keys() & baseline.keys())
                     if method != "Baseline"
                 ]
                 if others:
-                    found[f"{place} - Baseline.{row}.{metric}"] = pooled(others)
-    return found
+                    numbers[f"{place} - Baseline.{row}.{metric}"] = pooled(others)
+    return numbers
 
 
 def page_of(records: Sequence[Record], *, images: Path | None) -> str:
@@ -98,7 +98,7 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
     """
     groups, numbers = _groups(records), numbers_of(records)
     entries = findings(read_published(PUBLISHED), numbers)
-    epochs = " and ".join(sorted({str(each["cell"]["epochs"]) for each in records}))
+    epochs = " and ".join(sorted({str(record["cell"]["epochs"]) for record in records}))
     introduction = f"""
 Singh et al. (2021), Tables 1 to 3: label smoothing (LS, .05; .1 on ImageNet), focal loss (FL, γ = 3), an entropy term
 (ERL, .1) and mixup (MX, α = .2) beside the cross-entropy. They lower the calibration error; does the confidence still
@@ -149,7 +149,7 @@ def _densities(records: Sequence[Record]) -> dict[str, Mapping[str, Sequence[int
     return {
         f"{NETWORKS[network]}, {DATA[data]}\n{method}": runs[min(runs)]
         for (data, network, method), runs in _groups(records, "densities").items()
-        if any(each["cell"]["data"] == data for each in records)
+        if any(record["cell"]["data"] == data for record in records)
     }
 
 
@@ -168,7 +168,7 @@ def _draw(numbers: Mapping[str, Number], groups: Mapping[tuple[str, str, str], R
 
     theme = theme_named("light")
     panels = list(dict.fromkeys((data, network) for data, network, _ in groups))
-    rows, columns = (list(dict.fromkeys(each)) for each in zip(*panels, strict=True))
+    rows, columns = (list(dict.fromkeys(column)) for column in zip(*panels, strict=True))
     figure = new_figure(theme, width=max(6.4, 3.6 * len(columns)), height=0.4 + 3.2 * len(rows))
     for data, network in panels:
         down, right = rows.index(data), columns.index(network)

@@ -121,7 +121,7 @@ def _rows(
     logits: Mapping[str, Tensor], labels: Mapping[str, Tensor], maps: Mapping[str, Calibrator] = MAPS
 ) -> dict[str, Any]:
     """Return the rows of each set of test samples, by maps that are fitted on the calibration samples."""
-    found = {
+    evaluated = {
         name: calibrated_rows(
             {"calibration": logits["calibration"], "test": logits[name]},
             {"calibration": labels["calibration"], "test": labels[name]},
@@ -131,8 +131,8 @@ def _rows(
         for name in logits
         if name != "calibration"
     }
-    parts = {kind: {name: each[kind] for name, each in found.items()} for kind in ("rows", "differences")}
-    return {"T": found["test"]["T"]} | parts
+    parts = {kind: {name: rows[kind] for name, rows in evaluated.items()} for kind in ("rows", "differences")}
+    return {"T": evaluated["test"]["T"]} | parts
 
 
 REFINEMENT_STUDY = Study(

@@ -129,16 +129,16 @@ def _against(records: list[dict[str, Any]]) -> str:
     for record in records:
         if record["run"] == "ce":
             continue
-        found = record["to_ce"]
+        differences = record["to_ce"]
         names = ("accuracy", "nll", "ece", "brier", "auroc")
-        lines.append(f"| {_title(record)} | {' | '.join(_difference(found[name], name) for name in names)} |")
+        lines.append(f"| {_title(record)} | {' | '.join(_difference(differences[name], name) for name in names)} |")
     return "\n".join(lines)
 
 
 def _title(record: dict[str, Any]) -> str:
     loss, recipe = record["loss"], record["recipe"]
-    told = {"gamma": "γ", "smoothing": "ε"}
-    options = [f"{sign} = {loss[name]:g}" for name, sign in told.items() if name in loss]
+    signs = {"gamma": "γ", "smoothing": "ε"}
+    options = [f"{sign} = {loss[name]:g}" for name, sign in signs.items() if name in loss]
     options += [f"α = {recipe['mixup']:g}"] * (recipe["mixup"] > 0)
     return TITLES[record["run"]] + (f", {', '.join(options)}" if options else "")
 
@@ -148,8 +148,8 @@ def _percent(estimate: list[float]) -> str:
     return f"{value:.2f} ({low:.2f} … {high:.2f})"
 
 
-def _difference(found: list[float], name: str) -> str:
-    value, low, high, p = found
+def _difference(numbers: list[float], name: str) -> str:
+    value, low, high, p = numbers
     scale, digits = (1, 4) if name == "nll" else (100, 2)
     chance = "p < .002" if p < 0.002 else f"p = {p:.3f}".replace("0.", ".")
     return f"{scale * value:+.{digits}f} ({scale * low:+.{digits}f} … {scale * high:+.{digits}f}), {chance}"
