@@ -84,8 +84,7 @@ def as_tensor(values: object, name: str) -> Tensor:
         if values.is_nested or values.layout != torch.strided or values.is_quantized:
             kind = "nested" if values.is_nested else "quantized" if values.is_quantized else "sparse"
             raise InputError(
-                f"{name} must be a plain tensor, rows of one shape; got a {kind} one. Pad it, or pass to_dense() or "
-                "dequantize()."
+                f"{name} must be a plain tensor; got a {kind} one. Pad it, or pass to_dense() or dequantize()."
             )
         return where_float64_is(values.detach())
     if np.ma.is_masked(values):
@@ -213,8 +212,7 @@ def as_features(values: object, *, rows: int | None = None, name: str = "feature
         )
     if rows is not None and len(features) != rows:
         raise InputError(
-            f"{name} must have as many rows as the predictions, {rows}; got {len(features)}. "
-            "Take both from one pass over the same data."
+            f"{name} must have as many rows as the predictions, {rows}; got {len(features)}. Take both from one pass."
         )
     if (place := first_not_finite(features)) is not None:
         raise InputError(
@@ -231,9 +229,7 @@ def check_weights(weights: object, samples: Tensor) -> Tensor:
     """Return weights of the samples, (n,), as float64 on their device: finite, at least 0, not all of them 0."""
     values = check_real(as_tensor(weights, "weights"), "weights").to(samples.device, torch.float64)
     if values.shape != samples.shape[:1]:
-        raise InputError(
-            f"weights must be one number a sample, shape ({samples.shape[0]},); got shape {tuple(values.shape)}."
-        )
+        raise InputError(f"weights must have shape ({samples.shape[0]},), one a sample; got {tuple(values.shape)}.")
     allowed = (values == 0) | ((values >= _LEAST_WEIGHT) & (values <= _MOST_WEIGHT))
     if not allowed.all():
         row = int((~allowed).nonzero()[0])

@@ -85,8 +85,7 @@ def check_classes(calibration: tuple[int, ClassNames], test: tuple[int, ClassNam
     (k, names), (other_k, others) = calibration, test
     if k != other_k:
         raise InputError(
-            f"calibration and test samples must have the same classes; got {k} and {other_k}. Take both from the same "
-            "model."
+            f"calibration and test samples must have the same classes; got {k} and {other_k}. Take both from one model."
         )
     if names is not None and others is not None and names != others:
         index = next(i for i, pair in enumerate(zip(names, others, strict=True)) if pair[0] != pair[1])

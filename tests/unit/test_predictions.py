@@ -64,7 +64,7 @@ class TestBadLogits:
 
     @pytest.mark.parametrize("shape", [(3,), (3, 1)])
     def test_one_class_is_refused_with_what_to_do_for_two_class_models(self, shape):
-        with refused(r"logits must have shape \(n, k\) with at least two classes; got", "use from_binary_logits"):
+        with refused(r"logits must have shape \(n, k\) of two or more classes; got", "use from_binary_logits"):
             Predictions.from_logits(np.zeros(shape), LABELS)
 
     @pytest.mark.parametrize("shape", [(), (3, 2, 2)])

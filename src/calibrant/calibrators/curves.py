@@ -169,9 +169,7 @@ def venn_abers_interval(calibration: Predictions, predictions: Predictions) -> V
     for given in (calibration, predictions):
         check_predictions(given, "venn_abers_interval")
     if calibration.n_classes != predictions.n_classes:
-        raise InputError(
-            f"both must have the same classes; got {calibration.n_classes} to calibrate and {predictions.n_classes}."
-        )
+        raise InputError(f"both must have the same classes; got {calibration.n_classes} and {predictions.n_classes}.")
     scores = one_vs_rest_log_odds(predictions)[0].cpu()
     lower, upper = (torch.empty_like(scores, dtype=torch.float64) for _ in range(2))
     for column, (cells, line) in enumerate(zip(_class_cells(calibration.with_positive_weights()), scores, strict=True)):

@@ -199,8 +199,7 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
     cautions = check_held_out(calibration, before)
     if isinstance(clamped.head, Scale) != isinstance(head, TemperatureScaling):
         raise InputError(
-            f"head must be the method that fitted the clamped model's head, {type(clamped.head).__name__}; got "
-            f"{head.name}."
+            f"head must be the method of the clamped model's head, {type(clamped.head).__name__}; got {head.name}."
         )
     delta, head_name = clamped.delta.detach().double(), head.expression
     has_delta, is_refitted = bool(delta.any()), needs_refit(clamped)

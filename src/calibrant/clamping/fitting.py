@@ -310,8 +310,7 @@ def fit_cross_validated(run: FitRun, gamma: float, strengths: Sequence[float] | 
     """Choose one of the strengths (None for the default path) or δ = 0 on folds, and fit all samples with it."""
     if len(run.passes) < folds:
         raise InputError(
-            f"data must have at least one sample for each of {folds} folds; got {len(run.passes)}. Give more "
-            "samples, or a strength."
+            f"data must have {folds} samples or more, one a fold; got {len(run.passes)}. Give more, or a strength."
         )
     try:
         validation = StrengthCrossValidation(run, gamma, folds=folds)
@@ -364,9 +363,7 @@ def _outcome_note(chosen: ChosenStrength) -> str:
             f"δ does not help here: of {n} strengths the best, λ = {best.strength:.3g} per sample, changes {change} "
             "The result is δ = 0, the head alone."
         )
-    optimistic = (
-        f" That is the best of {n} strengths on the same folds, and so optimistic: evaluate it on other samples."
-    )
+    optimistic = f" That is the best of {n} strengths on the same folds, so optimistic: evaluate it on other samples."
     return f"δ helps: at λ = {best.strength:.3g} per sample it changes {change}{optimistic if n > 1 else ''}"
 
 

@@ -94,8 +94,7 @@ class InputSpace:
         """Undo the normalisation of a batch; (n, c, ...) -> the same, in float32 or float64, not clipped."""
         if inputs.ndim < 2:  # samples and channels
             raise InputError(
-                f"inputs must be a batch, (n, c, ...); got shape {tuple(inputs.shape)}. For one input, pass "
-                "inputs[None]."
+                f"inputs must be a batch, (n, c, ...); got shape {tuple(inputs.shape)}. For one, pass inputs[None]."
             )
         precise = to_working_precision(inputs)
         mean, std = (values.to(precise) for values in self._broadcast(inputs, axis=1))

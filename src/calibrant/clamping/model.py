@@ -189,10 +189,7 @@ class ClampedModel(nn.Module):
     def temperature(self) -> float:
         """T, where the head is a division by it; an InputError for another head."""
         if not isinstance(self.head, Scale):
-            raise InputError(
-                f"only a head that divides by a temperature (Scale) has one; this one is {type(self.head).__name__}. "
-                "Look at its own buffers."
-            )
+            raise InputError(f"the head must be a temperature (Scale) to have one; it is {type(self.head).__name__}.")
         return float(self.head.temperature)
 
     def perturbed(self, inputs: Tensor) -> Tensor:
@@ -313,8 +310,7 @@ def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -
     if given != fitted_for and weights is None:
         raise InputError(
             f"{problem}: the weights are not those of the model given ({fitted_for[:_SHOWN]}… against "
-            f"{given[:_SHOWN]}…). Load its weights into the model first; cast it to another type, if at all, "
-            "after this."
+            f"{given[:_SHOWN]}…). Load its weights into the model first; cast it only afterwards."
         )
     if given != fitted_for and weights is not None:
         try:

@@ -147,9 +147,7 @@ def _apply_to_many(
     for name in applied.missing:
         console.print(f"missing: {terminal_text(name)}", style="yellow")
     if applied.skipped:
-        console.print(
-            f"Left as they were, from an earlier run of this command: {counted(len(applied.skipped), 'file')}."
-        )
+        console.print(f"Left as they were, from an earlier run: {counted(len(applied.skipped), 'file')}.")
     console.print(f"Wrote {terminal_text(out)}", style="dim")
 
 

@@ -133,8 +133,7 @@ class Method:
         given = {name: text for name, text in vars(self).items() if text is not None and name != "preset"}
         if preset != "default" and given.keys() & {"head", "delta_shape"}:
             raise InputError(
-                f"--head and --delta-shape must be left out with --preset {preset}, which learns every entry of δ and "
-                "a temperature."
+                f"--head and --delta-shape must be left out with --preset {preset}, which learns δ and a temperature."
             )
         if preset != "default" and self.strength == "path":
             raise InputError(
@@ -273,8 +272,7 @@ def _strength(text: str) -> float | tuple[float, ...] | str:
         return _one_or_several(text, "--strength")
     except InputError as error:
         raise InputError(
-            f"--strength must be a number, several with commas between them, inf, {', '.join(rules[:-1])} or "
-            f"{rules[-1]}; got {text!r}."
+            f"--strength must be comma-separated numbers, inf, {', '.join(rules[:-1])} or {rules[-1]}; got {text!r}."
         ) from error
 
 

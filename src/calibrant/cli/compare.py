@@ -32,17 +32,13 @@ calibrant compare cal.npz test.npz --metric ks --metric smece
 calibrant compare cal.csv test.csv --positive p_fraud --threshold 0.05
 calibrant compare 'cal/*.parquet' 'test/*.parquet' --workers 4"""
 
-_CALIBRATION = (
-    "Predictions to fit on, for samples that the model was not trained on: a file, a folder, a quoted pattern."
-)
+_CALIBRATION = "Predictions to fit on, of samples the model was not trained on: a file, a folder or a quoted pattern."
 _TEST = (
     "Predictions of the same model for other samples, to evaluate on, likewise. Without it, and without --split, "
     "methods are cross-validated."
 )
 _FOLDS = "Number of folds of the cross-validation, where there is one file.  [default: 5; x>=2]"
-_METHODS = (
-    "default (by the numbers of samples and classes), all, or names as for `calibrant fit`, with commas between them."
-)
+_METHODS = "default (by the numbers of samples and classes), all, or comma-separated names as for `calibrant fit`."
 _METRIC = "One more metric of the tables, such as ks, or one of your own. May be repeated."
 
 

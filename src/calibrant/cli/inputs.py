@@ -124,9 +124,7 @@ class Source:
         if self.are_states:
             return self
         if len(self.shards) != len(other.shards):
-            raise InputError(
-                f"--baseline must have a file for each of the {len(other.shards)} others; got {len(self.shards)}."
-            )
+            raise InputError(f"--baseline must have as many files, {len(other.shards)}; got {len(self.shards)}.")
         pairs = zip(self.shards, other.shards, strict=True)
         return Source(self.paths, [replace(mine, name=theirs.name) for mine, theirs in pairs])
 

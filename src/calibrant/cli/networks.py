@@ -96,8 +96,7 @@ def network_factory(text: str) -> Callable[[], nn.Module]:
     named, arguments, options = _named(text)
     if isinstance(named, nn.Module):
         raise InputError(
-            f"--model must name a function that makes a new network for every run; {text} is a network. Write a "
-            "function that returns one."
+            f"--model must name a function that makes a new network for every run; {text} is itself a network."
         )
     return partial(_made, text, named, arguments, options)
 
@@ -116,9 +115,7 @@ def _named(text: str) -> tuple[object, list[Any], dict[str, Any]]:
             arguments = [ast.literal_eval(value) for value in tree.args]
             options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in tree.keywords}
         except (ValueError, SyntaxError, AttributeError) as error:
-            raise InputError(
-                f"the arguments of --model must be plain values, as in nets:build(width=64); got {text!r}."
-            ) from error
+            raise InputError(f"--model must have plain arguments, as in nets:build(width=64); got {text!r}.") from error
     return _imported(module_name, name), arguments, options
 
 
@@ -167,9 +164,7 @@ def _load_weights(model: nn.Module, path: Path) -> None:
     """
     suffix = path.suffix.lower()
     if suffix not in {".safetensors", ".pt", ".pth"}:
-        advice = (
-            "Write them with safetensors.torch.save_model(network, path), or torch.save(network.state_dict(), path)."
-        )
+        advice = "Use safetensors.torch.save_model(network, path), or torch.save(network.state_dict(), path)."
         raise FileError(f"--weights must end in .safetensors, .pt or .pth; got {path}. {advice}")
     file = existing_file(path, holding="a network's weights")
     is_safe = suffix == ".safetensors"

@@ -127,9 +127,7 @@ class ScaleOptions:
     ) -> "StreamedFit":
         """Fit a calibrator on shards that are streamed; processes of ``torchrun`` but the first end here."""
         if source.are_states:
-            raise InputError(
-                "a map must be fitted on predictions; got states, which hold sums. Name the files themselves."
-            )
+            raise InputError("a map must be fitted on predictions; got states, which hold sums. Name the files.")
         from calibrant.calibrators import Calibrator
         from calibrant.scale import fit_streamed
         from calibrant.scale.fits import check_streams

@@ -94,7 +94,7 @@ class RecipeChanges:
                 given["milestones"] = tuple(int(part) for part in self.milestones.split(","))
             except ValueError as error:
                 raise InputError(
-                    f"--milestones must be whole numbers with commas between them; got {self.milestones!r}."
+                    f"--milestones must be whole numbers, as in 60,80; got {self.milestones!r}."
                 ) from error
         return recipe.changed(given)
 
@@ -123,9 +123,7 @@ class DataOptions:
         of_own = ("test", "validation", "inputs", "labels", "layout")
         if self.dataset is not None:
             if any(getattr(self, name) != getattr(DataOptions, name) for name in of_own):
-                raise InputError(
-                    f"--{', --'.join(of_own)} must be left out with --dataset, whose files have all parts."
-                )
+                raise InputError(f"--{', --'.join(of_own)} must be left out with --dataset, which has all parts.")
         elif self.data is None or self.data.suffix.lower() != ".npz" or self.download or self.unchecked:
             raise InputError(
                 "--dataset must name a data set, or --data a file of your own (.npz), without --download and "
@@ -160,7 +158,7 @@ class DataOptions:
         reader = catalogue.datasets.parse(self.dataset)
         if self.data is None and not reader.is_embedded:
             raise FileError(
-                f"--data must name the folder of {reader.title}. Download the files from {reader.homepage}."
+                f"--data must name the folder of {reader.title}. Download its files from {reader.homepage}."
             )
         stage(f"reading {reader.title}")
         return reader.read(self.data or Path(), checked=not self.unchecked)
@@ -215,8 +213,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     if gamma is not None:
         if len(losses) > 1 or "(" in losses[0]:
             raise InputError(
-                "--gamma must be given with a single --loss without options; got "
-                f"{' and '.join(losses)}. Write it as 'focal(gamma=3)'."
+                f"--gamma must come with one plain --loss; got {' and '.join(losses)}. Write it as 'focal(gamma=3)'."
             )
         losses = [f"{losses[0]}(gamma={gamma})"]
     runs = _runs(out, models, losses, seeds, changes.applied_to(RECIPES[recipe]))

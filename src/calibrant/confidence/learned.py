@@ -179,9 +179,7 @@ def check_head_sizes(weights: Mapping[str, Tensor], *, n_features: int, layers: 
     for place, (a, b) in enumerate(pairwise([n_features, *[units] * min(layers - 1, len(weights)), 1])):
         wanted |= {f"layers.{place}.weight": (b, a), f"layers.{place}.bias": (b,)}
     if len(weights) != 2 * layers or {name: tuple(tensor.shape) for name, tensor in weights.items()} != wanted:
-        raise InputError(
-            f"the weights must be those of {layers} layers of {units} units on {n_features} features; got others."
-        )
+        raise InputError(f"weights must be of {layers} layers of {units} units on {n_features} features; got others.")
 
 
 @final

@@ -95,8 +95,8 @@ class NeighbourConfidence(FeatureConfidence):
         given = checks.as_features(features).to(self.reference.device)
         if given.shape[1] != self.reference.shape[1]:
             raise InputError(
-                f"features must have {self.reference.shape[1]} columns, as in the fit; got {given.shape[1]}. Take them "
-                "from the same layer."
+                f"features must have {self.reference.shape[1]} columns, from the layer of the fit; got "
+                f"{given.shape[1]}."
             )
         points = given.double()
         distances = points.new_full((len(points), self.n_classes), torch.inf)

@@ -56,8 +56,7 @@ def as_labels(labels: np.ndarray, n: int, *, where: str, n_classes: int | None =
     """Return the labels of n images as (n,) int64; ``n_classes`` is None if it is not known."""
     if labels.dtype.kind not in "iu" or labels.shape != (n,):
         raise FileError(
-            f"{where} must be a whole number for each of {n:,} images, one axis; got {labels.dtype} "
-            f"of shape {labels.shape}."
+            f"{where} must be {n:,} whole numbers, one an image; got {labels.dtype} of shape {labels.shape}."
         )
     numbers = labels.astype(np.int64)
     outside = (numbers < 0) | (False if n_classes is None else numbers >= n_classes)

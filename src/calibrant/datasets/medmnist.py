@@ -208,7 +208,7 @@ class MedMNIST(DatasetReader):
             raise FileError(
                 f"flag must be given for a folder with several parts; {folder} holds "
                 f"{', '.join(path.name for path in files)}. Write medmnist(flag={_named_flag(files[0])}), or name the "
-                "file itself."
+                "file."
             )
         return files[0]
 

@@ -129,9 +129,7 @@ def _from_matlab(member: Member) -> ImageArrays:
     wrong = (digits != labels[:, 0]) | (digits < 1) | (digits > 10)
     if wrong.any():
         row = int(wrong.argmax())
-        raise FileError(
-            f"{member.where} must have labels in 1..10, where 10 is the digit zero; got {labels[row, 0]} at {row}."
-        )
+        raise FileError(f"{member.where} must have labels in 1..10, where 10 is zero; got {labels[row, 0]} at {row}.")
     return {"images": np.ascontiguousarray(images.transpose(3, 2, 0, 1)), "labels": digits % 10}
 
 

@@ -83,15 +83,13 @@ def download(reader: DatasetReader, folder: Path) -> list[Path]:
         return []
     if not reader.remote:
         raise InputError(
-            f"{reader.name} cannot be fetched: {reader.why_no_remote}. Download its files from "
-            f"{reader.homepage}, and put them into {folder}."
+            f"{reader.name} cannot be fetched: {reader.why_no_remote}. Put the files of {reader.homepage} into "
+            f"{folder}."
         )
     try:
         pooch = import_module("pooch")
     except ImportError as error:
-        raise InputError(
-            "fetching data sets needs the package pooch, which is not installed. Run: pip install calibrant[download]"
-        ) from error
+        raise InputError("fetching data sets needs the package pooch: pip install calibrant[download]") from error
     folder.mkdir(parents=True, exist_ok=True)
     for file in reader.remote:
         path = folder / file.name
@@ -145,8 +143,7 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
         tops = sorted({PurePosixPath(entry.filename).parts[0] for entry in entries})
         if present := [top for top in tops if (folder / top).exists()]:
             raise FileError(
-                f"{folder} must not hold {present[0]} already, or unpacking {archive} would overwrite it. Remove it "
-                "first, or use it."
+                f"{folder} must not hold {present[0]}, which unpacking {archive} would overwrite. Remove it, or use it."
             )
         with temporary_folder(folder) as unfinished:
             for entry in entries:
@@ -366,9 +363,7 @@ class PublishedImages(DatasetReader):
         held = ([arrays[key] for arrays in files if key in arrays] for key in ("images", "labels"))
         images, labels = (part[0] if len(part) == 1 else np.concatenate(part) for part in held)
         if len(images) != len(labels) or not len(images):
-            raise FileError(
-                f"{where} must have a label for every image; got {len(images):,} images and {len(labels):,} labels."
-            )
+            raise FileError(f"{where} must have as many labels as images; got {len(labels):,} and {len(images):,}.")
         if digest:
             check_digest(where, digest, content_digest(labels, images))
         return Samples(torch.from_numpy(images), torch.from_numpy(labels).long())

@@ -129,7 +129,7 @@ def read_runs(
     runs = tuple(run for path in paths for run in _read(Path(path), options or LoadOptions()))
     if len({run.trained is None for run in runs}) > 1:
         raise InputError(
-            "runs that are diagnosed together must all be of calibrant train or all of other training loops; got both. "
+            "runs diagnosed together must all be of calibrant train or all of other training loops; got both. "
             "Write a table (.csv) that names the predictions of all of them."
         )
     _check_different(runs)
@@ -149,7 +149,7 @@ def read_runs(
             difference = f"{first.path} and {run.path} give them other weights"
         if difference:
             raise InputError(
-                "runs that are diagnosed together must be evaluated on the same test samples, in the same order; "
+                "runs diagnosed together must be evaluated on the same test samples, in the same order; "
                 f"{difference}. Diagnose them separately, or train them on the same data and split."
             )
     return runs
@@ -175,8 +175,7 @@ def _read(path: Path, options: LoadOptions) -> Iterator[DiagnosedRun]:
     settings = folder.settings()
     if not folder.has_answers:
         raise FileError(
-            f"{path} must hold a finished run; this one was stopped before its end. Repeat its calibrant train, which "
-            "resumes where it stopped."
+            f"{path} must hold a finished run; this one was stopped. Repeat its calibrant train, which resumes it."
         )
     for part, use in (("test", "evaluate"), ("calibration", "fit the maps on")):
         if not (path / f"{part}.npz").exists():
@@ -210,8 +209,7 @@ def _check_classes(first: DiagnosedRun, other: DiagnosedRun) -> None:
         place = next(i for i, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
         differs = f"class {place} is {ours[place]!r} in {first.path} and {theirs[place]!r} in {other.path}"
     raise InputError(
-        "runs that are diagnosed together must have the same classes, in the same order; "
-        f"{differs}. Diagnose them separately."
+        f"runs diagnosed together must have the same classes, in the same order; {differs}. Diagnose them separately."
     )
 
 

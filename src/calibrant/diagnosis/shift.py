@@ -154,9 +154,7 @@ def held_out_samples(run: DiagnosedRun, dataset: Dataset) -> tuple[Samples, Samp
         if not difference and data_digest(TrainingData.of(dataset, used)) != settings.data_digest:
             difference = f"the test labels of {dataset.name} are the same, but its images or its other samples are not"
     if difference:
-        raise InputError(
-            f"the data must be those that {run.path} was trained on; {difference}. Name the folder of those data."
-        )
+        raise InputError(f"the data must be those that {run.path} was trained on; {difference}. Name their folder.")
     return split.calibration, split.test
 
 

@@ -412,8 +412,7 @@ def load_features(path: str | os.PathLike[str], *, name: str = "features", rows:
     suffix = file.suffix.lower()
     if suffix not in {".npz", ".safetensors"}:
         raise FileError(
-            f"a file of features must end in .npz or .safetensors; {file} ends in {suffix!r}. "
-            f"Save it with numpy.savez(path, {name}=array)."
+            f"features must be in a .npz or .safetensors file; got {file}. Use numpy.savez(path, {name}=array)."
         )
     content = OPENERS[suffix](file)
     if name not in content.names:

@@ -81,9 +81,7 @@ class Container:
             form, _, stated = str(document["format"]).partition("/")
             ours = f"{self.name}/{self.number}"
             if form != self.name or not stated.isdecimal():
-                raise FileError(
-                    f"{path} must be {self.content} ({ours}); it says it is {document['format']!r}. {self.advice}"
-                )
+                raise FileError(f"{path} must be {self.content} ({ours}); it is {document['format']!r}. {self.advice}")
             if int(stated) > self.number:
                 raise FileError(
                     f"{path} was written by a newer calibrant ({document.get('calibrant')}): its format is "
@@ -316,9 +314,7 @@ def _about_samples(
         raise InputError(f"fitted_on must have the map's {fitted.n_classes} classes; got {fitted_on.n_classes}.")
     fitted_on = fitted_on.with_positive_weights() if isinstance(fitted, Map) else fitted_on
     if not is_sample and fitted.summary is not None and fitted.summary.rows != len(fitted_on):
-        raise InputError(
-            f"fitted_on must be the {fitted.summary.rows:,} rows that the map was fitted on; got {len(fitted_on):,}."
-        )
+        raise InputError(f"fitted_on must be the {fitted.summary.rows:,} rows of the fit; got {len(fitted_on):,}.")
     if isinstance(fitted, Map):
         seen, calibrated = None, fitted.transform(fitted_on)
     else:

@@ -405,9 +405,7 @@ def _class_names(metadata: dict[bytes, bytes]) -> tuple[str, ...] | None:
     try:
         return source.as_class_names(None if listed is None else json.loads(listed))
     except ValueError as error:  # also an InputError
-        raise InputError(
-            "the table's metadata 'class_names' must be a JSON list of text, one name a class; got something else."
-        ) from error
+        raise InputError("the metadata 'class_names' must be a JSON list of a name per class; it is not.") from error
 
 
 def _pandas_index(metadata: dict[bytes, bytes]) -> tuple[str, ...]:

@@ -457,8 +457,7 @@ def _check_alike(inputs: Tensor, shape: tuple[int, ...], dtype: torch.dtype, sam
         )
     if inputs.dtype != dtype:
         raise InputError(
-            f"inputs must all have one type; got {dtype} first, and {inputs.dtype} at {Row(sample)}. Convert "
-            "them to one type."
+            f"inputs must all have one type; got {dtype}, and {inputs.dtype} at {Row(sample)}. Convert them."
         )
 
 

@@ -321,9 +321,7 @@ def _library() -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise InputError(
-            'ONNX files and Python modules must be written with the package onnx: pip install "calibrant[onnx]".'
-        ) from error
+        raise InputError('ONNX files and Python modules need onnx: pip install "calibrant[onnx]".') from error
     return onnx
 
 
@@ -454,8 +452,7 @@ def _scores(graph: "onnx.GraphProto", output: str | None, made: _Deployed, where
     if scores.type.tensor_type.HasField("shape") and (len(sizes) != 2 or sizes[1] not in (0, k)):
         shown = ", ".join(str(size) if size else "n" for size in sizes)
         raise InputError(
-            f"the output {chosen!r} of {where} must have shape (n, {k}), the classes that the map was fitted for; it "
-            f"has ({shown})."
+            f"the output {chosen!r} of {where} must have shape (n, {k}), the map's classes; it has ({shown})."
         )
     made_by = next((node.op_type for node in graph.node if chosen in node.output), None)
     if made_by is None:

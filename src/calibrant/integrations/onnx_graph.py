@@ -147,9 +147,7 @@ class GraphWriter:
             dtype = result.dtype if isinstance(result, Tensor) else torch.int64
             return _TRANSLATIONS[operator](self, dtype, *args, **kwargs)
         except (AttributeError, KeyError, TypeError, ValueError) as error:  # another operator, option or type
-            raise InputError(
-                f"a map for ONNX must be made of operators that can be written; {target} cannot. Export it as .pt2."
-            ) from error
+            raise InputError(f"a map for ONNX must have known operators; got {target}. Export it as .pt2.") from error
 
 
 def _name(node: torch.fx.Node) -> str:

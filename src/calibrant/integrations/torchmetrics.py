@@ -169,10 +169,7 @@ class CalibrantMetric(torchmetrics.Metric):
         if self.num_classes is not None and scores.shape[1] != self.num_classes:
             raise InputError(f"scores must have num_classes={self.num_classes} classes; got {scores.shape[1]}.")
         if weights is not None and (weights.shape != labels.shape or weights.is_complex()):
-            raise InputError(
-                f"weights must be one number a sample, in the labels' shape {tuple(labels.shape)}; got "
-                f"{tuple(weights.shape)}."
-            )
+            raise InputError(f"weights must have the labels' shape {tuple(labels.shape)}; got {tuple(weights.shape)}.")
         k, scores, labels = scores.shape[1], where_float64_is(scores), where_float64_is(labels)
         rows = scores.detach() if scores.ndim == 2 else scores.detach().movedim(1, -1).reshape(-1, k)
         classes = labels.reshape(-1).long()

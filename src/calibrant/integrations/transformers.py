@@ -147,8 +147,7 @@ def attach_map(model: nn.Module, fitted: Map) -> Any:
             return outputs
         if not isinstance(outputs, Mapping) or not isinstance(outputs.get("logits"), Tensor):
             raise InputError(
-                f"the model must return a ModelOutput with logits; it returned {type(outputs).__name__}. Call it with "
-                "return_dict=True."
+                f"the model must return a ModelOutput with logits; got {type(outputs).__name__}. Pass return_dict=True."
             )
         outputs["logits"] = fitted(outputs["logits"])  # type: ignore[index]
         return outputs

@@ -110,14 +110,11 @@ def _check_shapes(logits: Tensor, labels: Tensor, *, owner: str, soft: bool, ign
                 "For labels mixed by mixup, take the weighted sum of two losses, as Mixup does."
             )
         if ignore_index is not None:
-            raise InputError(
-                "ignore_index must be None with soft labels, of which none can equal it; drop those samples instead."
-            )
+            raise InputError("ignore_index must be None with soft labels, which cannot equal it; drop samples instead.")
     expected = logits.shape if labels.is_floating_point() else (logits.shape[0], *logits.shape[2:])
     if labels.shape != expected:
         raise InputError(
-            f"labels must have shape {tuple(expected)} for logits of shape {tuple(logits.shape)}; "
-            f"got {tuple(labels.shape)}."
+            f"labels must have shape {tuple(expected)} for logits of {tuple(logits.shape)}; got {tuple(labels.shape)}."
         )
 
 
@@ -282,8 +279,7 @@ class RowLoss(NamedLoss, nn.Module, ABC):
             return batch.reduced(losses, reduction)
         if len(self.class_weights) != batch.logits.shape[1]:
             raise InputError(
-                f"class_weights must have a weight for each of {batch.logits.shape[1]} classes; got "
-                f"{len(self.class_weights)}."
+                f"class_weights must have {batch.logits.shape[1]} numbers, one a class; got {len(self.class_weights)}."
             )
         of_classes = torch.as_tensor(self._weights).to(losses)
         weights = batch.labels @ of_classes if batch.labels.is_floating_point() else of_classes[batch.labels]

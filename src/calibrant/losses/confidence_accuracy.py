@@ -309,8 +309,7 @@ class CorrectnessRankingLoss(PenalisedLoss, name="crl", title="Correctness ranki
                 position = int(outside[0])
                 raise InputError(
                     f"samples must lie in 0..{len(history) - 1}, as remember({len(history)}) allocated; got "
-                    f"{int(samples[position])} at {position}. Call remember(n_samples) with the number of all training "
-                    "samples."
+                    f"{int(samples[position])} at {position}. Call remember with the number of all training samples."
                 )
         return history, samples
 

@@ -166,10 +166,7 @@ class ScheduledFocalLoss(RowLoss, name="focal_schedule", title="Focal loss with 
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.gammas) != len(self.starts):
-            raise InputError(
-                f"gammas and starts must be as many, one start for each γ; got {len(self.gammas)} gammas and "
-                f"{len(self.starts)} starts."
-            )
+            raise InputError(f"gammas and starts must be as many; got {len(self.gammas)} and {len(self.starts)}.")
         if not self.starts or self.starts[0] != 0 or list(self.starts) != sorted(set(self.starts)):
             raise InputError(f"starts must begin with 0 and rise; got {self.starts!r}.")
         self.register_buffer("gamma", torch.tensor(float(self.gammas[0])))

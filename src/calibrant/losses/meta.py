@@ -63,8 +63,7 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
         super().__post_init__()
         if objective == "ce" and self.cross_entropy != _CROSS_ENTROPY:
             raise InputError(
-                "cross_entropy must be left out with objective ce, which is the cross-entropy alone; got "
-                f"{self.cross_entropy}."
+                f"cross_entropy must be left out with objective ce, itself the cross-entropy; got {self.cross_entropy}."
             )
         self._n_features = 0
         self.is_initialised = False  # saved with φ
@@ -114,8 +113,7 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
         self.check_built(features)
         if features.shape[:1] != logits.shape[:1]:
             raise InputError(
-                f"features and logits must be of the same samples; got {len(features)} and {len(logits)}. Take both "
-                "from one batch."
+                f"features and logits must be of one batch; got {len(features)} and {len(logits)} samples."
             )
         batch = Batch.of(logits, labels, owner=self.name)
         with full_precision(logits):
@@ -139,9 +137,7 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
         if features.ndim != 2:
             raise InputError(f"{name} must have shape (n, d); got {tuple(features.shape)}. Pool or flatten them.")
         if features.shape[1] != self._n_features:
-            raise InputError(
-                f"{name} must have the {self._n_features} columns that the last layer takes; got {features.shape[1]}."
-            )
+            raise InputError(f"{name} must have the last layer's {self._n_features} columns; got {features.shape[1]}.")
 
     def get_extra_state(self) -> Tensor:
         return torch.tensor(self.is_initialised)

@@ -72,9 +72,7 @@ class Predictions(Samples):
         if logits.ndim != 2 or logits.shape[1] < 2:
             one_column = logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1)
             hint = " For one logit a row of a two-class model, use from_binary_logits." if one_column else ""
-            raise InputError(
-                f"logits must have shape (n, k) with at least two classes; got {tuple(logits.shape)}.{hint}"
-            )
+            raise InputError(f"logits must have shape (n, k) of two or more classes; got {tuple(logits.shape)}.{hint}")
         logits = checks.check_real(logits, "logits")
         checks.check_rows(logits.shape[0])
         span = _checked_span(logits)
@@ -498,8 +496,7 @@ def check_predictions(given: object, caller: str) -> None:
     """Check that the function ``caller``, which needs the scores of all classes, received Predictions."""
     if not isinstance(given, Predictions):
         raise InputError(
-            f"{caller} must be given Predictions; got {type(given).__name__}. Predictions.from_logits(z, y) makes them "
-            "of arrays."
+            f"{caller} must be given Predictions; got {type(given).__name__}. Make them: Predictions.from_logits(z, y)."
         )
 
 

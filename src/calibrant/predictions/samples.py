@@ -149,8 +149,8 @@ class TopLabel(Samples):
         correct = as_tensor(self.correct, "correct").to(confidence.device)
         if confidence.ndim != 1 or correct.ndim != 1:
             raise InputError(
-                "confidence and correct must be one number a row, shape (n,); "
-                f"got shapes {tuple(confidence.shape)} and {tuple(correct.shape)}."
+                f"confidence and correct must have shape (n,); got {tuple(confidence.shape)} and "
+                f"{tuple(correct.shape)}."
             )
         check_same_length(confidence, "confidence", correct, "correct")
         check_rows(confidence.shape[0])

@@ -196,9 +196,7 @@ def run_torchrun(work: "Work[T]", tasks: Sequence[T]) -> Iterator[Answer]:
     import torch.distributed as dist
 
     if "RANK" not in os.environ:
-        raise InputError(
-            "--engine torchrun must run under torchrun; got none. Use: torchrun --nproc-per-node 2 -m calibrant ..."
-        )
+        raise InputError("--engine torchrun must run under torchrun: torchrun --nproc-per-node 2 -m calibrant ...")
     started = not dist.is_initialized()
     if started:
         dist.init_process_group("gloo")

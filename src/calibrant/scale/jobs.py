@@ -252,9 +252,7 @@ class _Checkpoint:
                 "gone. Name another folder, or remove this one to begin again."
             )
         if known["job"] != self._description["job"]:
-            raise FileError(
-                f"{self.folder} must be the checkpoint of the same command; options or columns differ. Name another."
-            )
+            raise FileError(f"{self.folder} must be this job's checkpoint; options or columns differ. Name another.")
         if state.is_file():
             self.state, notes = EvaluationState.load(state)
             self.done, self.missing = notes["done"], notes["missing"]

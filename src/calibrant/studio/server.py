@@ -231,9 +231,7 @@ class Studio:
 
     def _too_large(self, path: Path) -> Response:
         path.unlink(missing_ok=True)
-        return _error(
-            413, f"The file must have at most {self.most_bytes:,} bytes; start calibrant serve with --max-upload."
-        )
+        return _error(413, f"The file must have at most {self.most_bytes:,} bytes; see calibrant serve --max-upload.")
 
     async def forget(self, request: Request) -> Response:
         """Delete an upload."""

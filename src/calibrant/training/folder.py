@@ -110,8 +110,8 @@ class RunFolder:
             session.restore(state, [EpochRecord.from_dict(record) for record in document["records"]])
         except DAMAGED as error:
             raise FileError(
-                f"{path} must be a checkpoint of this run; it is damaged or another's ({error}). "
-                "Delete it to restart the run."
+                f"{path} must be a checkpoint of this run; it is damaged or another's ({error}). Delete it to start "
+                "anew."
             ) from error
 
     def finish(self, session: Session, class_names: Sequence[str]) -> None:

@@ -81,8 +81,7 @@ class Recipe:
             raise InputError(f"milestones must rise; got {self.milestones}.")
         if (self.schedule == "steps") != bool(self.milestones):
             raise InputError(
-                f"milestones must be given with schedule='steps', and only then; got {self.milestones} "
-                f"with {self.schedule!r}."
+                f"milestones must be given with schedule='steps' alone; got {self.milestones} with {self.schedule!r}."
             )
 
     def multiplies_in(self, device_type: str) -> Literal["float32", "bfloat16"]:

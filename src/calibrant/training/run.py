@@ -293,9 +293,7 @@ def load_network(folder: str | os.PathLike[str], model: nn.Module | None = None)
     except (InputError, RuntimeError, ArithmeticError) as error:
         raise FileError(f"{folder} must hold the weights of a {settings.model}; it holds others ({error}).") from error
     if model is None:
-        raise FileError(
-            f"{folder} must hold the weights of a {settings.model}; it holds others: names or sizes differ."
-        )
+        raise FileError(f"{folder} must hold the weights of a {settings.model}; names or sizes differ.")
     model.load_state_dict(weights)
     return _from_stored(model, settings)
 

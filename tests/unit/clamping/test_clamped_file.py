@@ -217,13 +217,13 @@ def test_files_of_something_else_are_refused_with_what_they_are(tmp_path, saved)
     for name, message in (
         ("text", "not a safetensors file"),
         ("weights", r"something else \(found 'weight'\)"),
-        ("map", r"says it is 'calibrant\.map/2'"),
+        ("map", r"; it is 'calibrant\.map/2'"),
         ("empty", "a clamped model; it is empty"),
         ("none", "existing file"),
     ):
         with pytest.raises(FileError, match=message):
             load_clamped(tmp_path / f"{name}.safetensors")
-    with pytest.raises(FileError, match=r"says it is 'calibrant\.clamped/3'"):
+    with pytest.raises(FileError, match=r"; it is 'calibrant\.clamped/3'"):
         load_map(saved[0])
 
 

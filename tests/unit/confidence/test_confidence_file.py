@@ -176,7 +176,7 @@ def test_files_of_other_things_are_reported(path, tmp_path):
     with pytest.raises(FileError, match="safetensors file of something else"):
         load_confidence(path)
     save_map(Scale(torch.tensor(2.0), n_classes=2), tmp_path / "map.safetensors")
-    with pytest.raises(FileError, match=r"it says it is 'calibrant.map/2'"):
+    with pytest.raises(FileError, match=r"; it is 'calibrant.map/2'"):
         load_confidence(tmp_path / "map.safetensors")
 
 

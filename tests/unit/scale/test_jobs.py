@@ -345,7 +345,7 @@ def test_two_jobs_with_one_checkpoint_are_refused(folder, tmp_path):
             gathered(folder, checkpoint=tmp_path / "job")
 
     gathered(folder, checkpoint=tmp_path / "job", progress=second)
-    with pytest.raises(FileError, match="same command"):
+    with pytest.raises(FileError, match="must be this job's checkpoint; options or columns differ"):
         gathered(folder, checkpoint=tmp_path / "job", seed=1)
 
 
