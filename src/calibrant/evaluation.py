@@ -233,9 +233,7 @@ class Evaluation(HasReport):
     def frame_rows(self) -> list[dict[str, Any]]:
         """Return a row per metric: name, family, value, interval; for calibration errors noise floor and p-value."""
         families = {name: catalogue.metrics[name].family for name in self.metrics}
-        return [
-            {"metric": name, "family": families[name], **vars(estimated)} for name, estimated in self.metrics.items()
-        ]
+        return [{"metric": name, "family": families[name], **vars(one)} for name, one in self.metrics.items()]
 
 
 def metrics_for(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> list[Metric]:

@@ -262,9 +262,8 @@ class _Results:
         estimates = estimate(samples, bootstrap.metrics, resamples=self._resamples, seed=self._seed)
         drawn = bootstrap.values(samples, estimates)
         self.predictions[result.name], self._drawn[result.name] = samples, drawn
-        differences = {
-            name: bootstrap.differences(self._drawn[name], drawn) for name in baselines if name in self.known
-        }
+        drawn_of = self._drawn
+        differences = {name: bootstrap.differences(drawn_of[name], drawn) for name in baselines if name in self.known}
         self.known[result.name] = replace(
             result,
             metrics=estimates,

@@ -324,7 +324,7 @@ def _of_run(paths: Sequence[Path], data: Path | None) -> "tuple[Path, Path, Samp
         if isinstance(error, FileError):
             raise
         raise InputError(
-            f"--data and --test must name inputs and labels (npz): {name} of {folder} is yours."
+            f"--data and --test must be npz files of inputs and labels; {name} of {folder} is yours."
         ) from error
     return Path(f"{name} calibration"), Path(f"{name} test"), *held_out_samples(run, dataset)
 

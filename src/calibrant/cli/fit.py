@@ -94,9 +94,7 @@ def fit(
     for name, before in document["before"].items():
         table.add_row(name, f"{before:.4f}", f"{document['after'][name]:.4f}")
     console.print(table)
-    console.print(
-        "The map was fitted on these samples, so the numbers are optimistic. Evaluate it on others:", style="dim"
-    )
+    console.print("It was fitted on these samples, so the numbers are optimistic. Evaluate it on others:", style="dim")
     for command in (
         f"apply {out} TEST{given.as_arguments(missing='keep')} -o CALIBRATED",
         f"evaluate CALIBRATED{reading}",

@@ -96,7 +96,7 @@ def network_factory(text: str) -> Callable[[], nn.Module]:
     named, arguments, options = _named(text)
     if isinstance(named, nn.Module):
         raise InputError(
-            f"--model must name a function that makes a new network for every run; {text} is itself a network."
+            f"--model must name a function that makes a network for every run; {text} is itself a network."
         )
     return partial(_made, text, named, arguments, options)
 

@@ -93,9 +93,7 @@ class RecipeChanges:
             try:
                 given["milestones"] = tuple(int(part) for part in self.milestones.split(","))
             except ValueError as error:
-                raise InputError(
-                    f"--milestones must be whole numbers, as in 60,80; got {self.milestones!r}."
-                ) from error
+                raise InputError(f"--milestones must be whole numbers, as 60,80; got {self.milestones!r}.") from error
         return recipe.changed(given)
 
 
@@ -157,9 +155,7 @@ class DataOptions:
             return read_arrays(self.data, self.test, self.validation, **arrays, layout=layout)
         reader = catalogue.datasets.parse(self.dataset)
         if self.data is None and not reader.is_embedded:
-            raise FileError(
-                f"--data must name the folder of {reader.title}. Download its files from {reader.homepage}."
-            )
+            raise FileError(f"--data must name the folder of {reader.title}. Get its files from {reader.homepage}.")
         stage(f"reading {reader.title}")
         return reader.read(self.data or Path(), checked=not self.unchecked)
 

@@ -92,11 +92,9 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
     if fail_if_worse:
         *earlier, (last, worse) = [(period.name, measured.worse(period)) for period in measured.periods]
         mark, style = ("✗", "bold red") if worse else ("✓", "green")
-        before = "; ".join(f"{', '.join(names)} in {name}" for name, names in earlier if names)
-        before = f" (before: {before})" if before else ""
-        out.print(
-            f"{mark} --fail-if-worse: {', '.join(worse) or 'nothing'} became worse in {last}{before}", style=style
-        )
+        known = "; ".join(f"{', '.join(names)} in {name}" for name, names in earlier if names)
+        known = f" (before: {known})" if known else ""
+        out.print(f"{mark} --fail-if-worse: {', '.join(worse) or 'nothing'} became worse in {last}{known}", style=style)
         if worse:
             raise typer.Exit(1)
     return page

@@ -174,9 +174,7 @@ def _read(path: Path, options: LoadOptions) -> Iterator[DiagnosedRun]:
         )
     settings = folder.settings()
     if not folder.has_answers:
-        raise FileError(
-            f"{path} must hold a finished run; this one was stopped. Repeat its calibrant train, which resumes it."
-        )
+        raise FileError(f"{path} must hold a finished run; this one was stopped. Run its calibrant train again.")
     for part, use in (("test", "evaluate"), ("calibration", "fit the maps on")):
         if not (path / f"{part}.npz").exists():
             raise FileError(

@@ -412,7 +412,7 @@ def load_features(path: str | os.PathLike[str], *, name: str = "features", rows:
     suffix = file.suffix.lower()
     if suffix not in {".npz", ".safetensors"}:
         raise FileError(
-            f"features must be in a .npz or .safetensors file; got {file}. Use numpy.savez(path, {name}=array)."
+            f"features must be in an .npz or .safetensors file; got {file}. Use numpy.savez(path, {name}=x)."
         )
     content = OPENERS[suffix](file)
     if name not in content.names:

@@ -456,9 +456,7 @@ def _check_alike(inputs: Tensor, shape: tuple[int, ...], dtype: torch.dtype, sam
             f"{tuple(inputs.shape[1:])} at {Row(sample)}. Resize, crop or pad them alike."
         )
     if inputs.dtype != dtype:
-        raise InputError(
-            f"inputs must all have one type; got {dtype}, and {inputs.dtype} at {Row(sample)}. Convert them."
-        )
+        raise InputError(f"inputs must have one type; got {dtype}, and {inputs.dtype} at {Row(sample)}. Convert them.")
 
 
 def _check_inputs(inputs: Tensor, sample: int) -> None:

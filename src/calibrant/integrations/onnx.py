@@ -451,9 +451,7 @@ def _scores(graph: "onnx.GraphProto", output: str | None, made: _Deployed, where
     k = made.fitted.n_classes
     if scores.type.tensor_type.HasField("shape") and (len(sizes) != 2 or sizes[1] not in (0, k)):
         shown = ", ".join(str(size) if size else "n" for size in sizes)
-        raise InputError(
-            f"the output {chosen!r} of {where} must have shape (n, {k}), the map's classes; it has ({shown})."
-        )
+        raise InputError(f"the output {chosen!r} of {where} must have shape (n, {k}), as the map; it has ({shown}).")
     made_by = next((node.op_type for node in graph.node if chosen in node.output), None)
     if made_by is None:
         raise InputError(f"the output {chosen!r} of {where} must be computed by the graph; it is an input or constant.")

@@ -432,7 +432,5 @@ def _positions(y: Labels, classes: Labels) -> NDArray[np.int64]:
     unknown = np.flatnonzero(classes[positions] != y)
     if len(unknown):
         shown = ", ".join(map(repr, classes[:5].tolist())) + (", …" if len(classes) > 5 else "")
-        raise InputError(
-            f"labels must be among the classes {shown}; got {y.tolist()[unknown[0]]!r} at {Row(unknown[0])}."
-        )
+        raise InputError(f"labels must be one of {shown}; got {y.tolist()[unknown[0]]!r} at {Row(unknown[0])}.")
     return positions.astype(np.int64)

@@ -61,7 +61,7 @@ def proximity(
     least = neighbours + (reference is None)
     if len(others) < least:
         raise InputError(
-            f"at least {least} rows are needed for {neighbours} neighbours; got {len(others)}. Ask for fewer."
+            f"{least} rows or more are needed for {neighbours} neighbours; got {len(others)}. Ask for fewer."
         )
     parts = []
     for rows in blocks_of(len(points), others, neighbours):

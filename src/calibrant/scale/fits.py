@@ -94,7 +94,7 @@ def check_streams(calibrator: Any) -> None:
             )
         if getattr(step, "criterion", "nll") != "nll" or getattr(step, "value", None) is not None:
             raise InputError(
-                f"a streamed {step.name} must minimise the log-loss; got {step.expression}. Fit it in memory."
+                f"{step.name} must minimise the log-loss if streamed; got {step.expression}. Fit it in memory."
             )
 
 

@@ -68,9 +68,8 @@ _RESAMPLES = 1000  # as on the command line
 def preview(source: Source, *, progress: Progress) -> dict[str, Any]:
     """Return the columns of a file and its first rows, and what would be read with these options, or why nothing."""
     progress("training a small network on digits" if source["path"] == SMALL else "reading", None)
-    deciding = {
-        name: source[name] for name in ("path", "name", "written", "separator", "labels_file") if name in source
-    }
+    names = ("path", "name", "written", "separator", "labels_file")
+    deciding = {name: source[name] for name in names if name in source}
     suffix, is_example = Path(source["path"]).suffix, source["path"] in EXAMPLES
     shown: dict[str, Any] = {"name": source["name"], "is_split": is_example, "suffix": suffix, "controls": CONTROLS}
     shown |= {"names": [], "noun": "column", "columns": [], "error": ""}
