@@ -162,12 +162,8 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     out: Annotated[Path, option("FOLDER", _OUT, names=("--out", "-o"))],
     data: Annotated[Path | None, option("FILE", _DATA)] = None,
     test: Annotated[Path | None, option("FILE", _TEST)] = None,
-    weights: Annotated[
-        Path | None, option("FILE", "Weights (.safetensors, .pt or .pth) for the network that the factory makes.")
-    ] = None,
-    with_weights: Annotated[
-        bool, flag("--with-weights", "Put the weights of the network into clamped.safetensors too.")
-    ] = False,
+    weights: Annotated[Path | None, option("FILE", "Weights (.safetensors, .pt, .pth) of a factory's network.")] = None,
+    with_weights: Annotated[bool, flag("--with-weights", "Save the network's weights in clamped.safetensors.")] = False,
     given: Inputs = Inputs(),
     clip: Annotated[bool, flag("--clip", "Clip x + δ to the range of a pixel.", _INPUTS)] = False,
     chosen: Method = Method(),
@@ -254,7 +250,7 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError as error:
-        raise InputError(f"{option} must be a number, or numbers with commas between them; got {text!r}.") from error
+        raise InputError(f"{option} must be a number, or comma-separated numbers; got {text!r}.") from error
 
 
 def _one_or_several(text: str, option: str) -> float | tuple[float, ...]:

@@ -101,10 +101,8 @@ def confidence(  # noqa: PLR0913, PLR0917  # a command line has many options
             return read_samples(path, network, **names, space=given.space(network))
 
         test_samples = read(test)
-        fitted: dict[str, LearnedConfidence] = {}
-        for path in chosen.fitted or ():
-            loaded = cast("LearnedConfidence", load_confidence(path, network.model))
-            fitted[path.stem] = loaded
+        saved = {path.stem: load_confidence(path, network.model) for path in chosen.fitted or ()}
+        fitted = cast("dict[str, LearnedConfidence]", saved)
         if data is not None:
             samples = read(data)
             training = samples if chosen.training is None else read(chosen.training)

@@ -30,10 +30,7 @@ _MOST_NAMED = 3  # folders in a title
 
 
 _RUNS = "Folders written by `calibrant train` or save_run, a folder of several, or tables of runs (csv, json)."
-_MAPS = (
-    "Calibrators to fit on calibration samples: names with commas between them, temperature among them; or paper, as "
-    "in Wang et al. 2021."
-)
+_MAPS = "Calibrators to fit: comma-separated names, temperature among them; or paper, as in Wang et al. (2021)."
 _DRAWS = "Random subsets of the calibration samples behind the curves over their number; 0 for no curves."
 _FILES = (
     "Shifted images of the same classes: npz, npy with its labels beside it, or a folder of these or of pictures, in a "
@@ -42,7 +39,7 @@ _FILES = (
 _CORRUPT = (
     "Corruptions of the test images: common (noise, blur, contrast, brightness, JPEG), all, or names with commas."
 )
-_SEVERITY = "Severities of the corruptions, 1 to 5, with commas between them."
+_SEVERITY = "Severities of the corruptions, 1 to 5, comma-separated."
 
 
 def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
@@ -62,9 +59,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     corrupt: Annotated[str | None, option("NAMES", _CORRUPT, _SHIFT)] = None,
     severity: Annotated[str | None, option("NUMBERS", _SEVERITY, _SHIFT, show_default="all five")] = None,
     data: Annotated[Path | None, option("FOLDER", "Data set of the runs, for --corrupt.", _SHIFT)] = None,
-    unchecked: Annotated[
-        bool, flag("--unchecked", "Accept data files that differ from the published ones.", _SHIFT)
-    ] = False,
+    unchecked: Annotated[bool, flag("--unchecked", "Accept files that differ from published ones.", _SHIFT)] = False,
     device: options.Device = None,
     reports: options.ReportOptions = options.ReportOptions(),
 ) -> None:
@@ -188,7 +183,7 @@ def _corruptions(
         return names, SEVERITIES
     chosen = {text.strip() for text in severity.split(",")}
     if not chosen <= set(map(str, SEVERITIES)):
-        raise InputError(f"--severity must be 1 to 5, with commas between them; got {severity!r}.")
+        raise InputError(f"--severity must be 1 to 5, comma-separated; got {severity!r}.")
     return names, tuple(sorted(map(int, chosen)))
 
 

@@ -78,9 +78,7 @@ _ERROR_RATE = "Find the confidence above which at most this share, such as 0.05,
 
 def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     files: Files,
-    baseline: Annotated[
-        Path | None, option("FILE", "Predictions of another model for the same samples, to compare with.")
-    ] = None,
+    baseline: Annotated[Path | None, option("FILE", "Predictions of another model for the same samples.")] = None,
     slicing: Slicing = Slicing(),
     error_rate: Annotated[list[float] | None, option("SHARE", _ERROR_RATE)] = None,
     threshold: options.Thresholds = None,

@@ -27,9 +27,7 @@ _MODEL = "Network of a clamped folder, as for `calibrant clamp`, to write whole 
 
 def export(
     source: Annotated[Path, argument("MAP", _SOURCE)],
-    out: Annotated[
-        Path, option("FILE", "File to write: .onnx, .py (NumPy) or .pt2 (torch.export).", names=("--out", "-o"))
-    ],
+    out: Annotated[Path, option("FILE", "File to write: .onnx, .py (NumPy) or .pt2 (torch).", names=("--out", "-o"))],
     onto: Annotated[Path | None, option("FILE", "Graft the map onto the ONNX graph of the network.")] = None,
     output: Annotated[str | None, option("NAME", "Output of that graph that has the scores.")] = None,
     model: Annotated[str | None, option("NETWORK", _MODEL)] = None,

@@ -111,25 +111,17 @@ class ScoreOptions:
     logits: Annotated[bool, flag("--logits", "The scores are logits.", INPUT)] = False
     probs: Annotated[bool, flag("--probs", "The scores are probabilities.", INPUT)] = False
     scores: Annotated[str | None, option("NAMES", _SCORES, INPUT)] = None
-    labels: Annotated[
-        str | None, option("NAME", "Column or array of the labels; for .npy scores, a .npy file.", INPUT)
-    ] = None
-    positive: Annotated[
-        str | None, option("COLUMN", "The one column of scores of two classes: that of the positive class.", INPUT)
-    ] = None
+    labels: Annotated[str | None, option("NAME", "Column or array of labels (.npy scores: a .npy file).", INPUT)] = None
+    positive: Annotated[str | None, option("COLUMN", "Score column of the positive one of two classes.", INPUT)] = None
     positive_class: Annotated[
         str | None,
         option("LABEL", "Label of the positive class, or of correct, unless they are 0/1 or true/false.", INPUT),
     ] = None
-    class_names: Annotated[
-        str | None, option("NAMES", "Class names in the order of the scores, with commas between them.", INPUT)
-    ] = None
-    normalise: Annotated[
-        bool, flag("--normalise", "Divide rows of probabilities by their sums: counts, rounded numbers.", INPUT)
-    ] = False
-    percent: Annotated[
-        bool, flag("--percent", "Probabilities or confidences are percentages, with or without a % sign.", INPUT)
-    ] = False
+    class_names: Annotated[str | None, option("NAMES", "Comma-separated class names, in score order.", INPUT)] = None
+    normalise: Annotated[bool, flag("--normalise", "Divide rows by their sums: counts, rounded numbers.", INPUT)] = (
+        False
+    )
+    percent: Annotated[bool, flag("--percent", "Scores are percentages, with or without a % sign.", INPUT)] = False
     separator: Annotated[
         str | None,
         option("CHARACTER", "Between the columns of a csv file: ';', '|', tab; csv2: ';' and decimal commas.", INPUT),
@@ -179,9 +171,7 @@ class ConfidenceOptions:
 
     top_label: Annotated[bool, flag("--top-label", _TOP_LABEL, INPUT)] = False
     confidence: Annotated[str | None, option("NAME", "Column of the confidence, with --top-label.", INPUT)] = None
-    correct: Annotated[
-        str | None, option("NAME", "Column of whether the prediction is correct, with --top-label.", INPUT)
-    ] = None
+    correct: Annotated[str | None, option("NAME", "Column of correctness, with --top-label.", INPUT)] = None
 
     def as_options(self, given: ScoreOptions) -> "LoadOptions":
         """Return the options for :func:`calibrant.files.load.load_detailed`, with those of all scores."""
@@ -351,7 +341,7 @@ def split_names(text: str, option: str, alternatives: str) -> list[str]:
 
     names = split_list(text)
     if not all(names):
-        raise InputError(f"{option} must be {alternatives}, or names with commas between them; got {text!r}.")
+        raise InputError(f"{option} must be {alternatives}, or comma-separated names; got {text!r}.")
     return names
 
 

@@ -35,12 +35,8 @@ _MOST_NUMBERS = 1 << 26
 class ScaleOptions:
     """Options for files that are too many or too large for memory."""
 
-    stream: Annotated[
-        bool, flag("--stream", "Read in batches, in bounded memory; large files are without it, too.", SCALE)
-    ] = False
-    engine: Annotated[str, option("NAME", "Where shards are read: local, torchrun, dask, ray or spark.", SCALE)] = (
-        "local"
-    )
+    stream: Annotated[bool, flag("--stream", "Read in batches, in bounded memory, as large files are.", SCALE)] = False
+    engine: Annotated[str, option("NAME", "Where to read: local, torchrun, dask, ray or spark.", SCALE)] = "local"
     workers: Annotated[int, option("N", "Processes of the engine on this machine.", SCALE, min=1, max=1024)] = 1
     address: Annotated[str | None, option("URL", "Address of a Dask, Ray or Spark cluster.", SCALE)] = None
     checkpoint: Annotated[Path | None, option("FOLDER", _CHECKPOINT, SCALE)] = None

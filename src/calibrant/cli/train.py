@@ -68,9 +68,7 @@ _TRACE = "Evaluate all training samples after each epoch, to record when each wa
 class RecipeChanges:
     """Settings that differ from those of the recipe; None keeps the recipe's."""
 
-    epochs: Annotated[
-        int | None, option("N", "Passes over the training samples; milestones move in proportion.", _RECIPE)
-    ] = None
+    epochs: Annotated[int | None, option("N", "Passes over the training samples; scales milestones.", _RECIPE)] = None
     batch_size: Annotated[int | None, option("N", "Samples in a batch.", _RECIPE)] = None
     learning_rate: Annotated[float | None, option("X", "Highest learning rate.", _RECIPE)] = None
     momentum: Annotated[float | None, option("X", "Momentum of the gradient, in 0..1.", _RECIPE)] = None
@@ -179,12 +177,8 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     no_compile: Annotated[bool, flag("--no-compile", _COMPILE, _RUNNING)] = False,
     deterministic: Annotated[bool, flag("--deterministic", _DETERMINISTIC, _RUNNING)] = False,
     trace: Annotated[bool, flag("--trace", _TRACE, _RUNNING)] = False,
-    evaluate_every: Annotated[
-        int, option("N", "Epochs between evaluations of the held-out samples.", _RUNNING, min=1)
-    ] = 1,
-    read_threads: Annotated[
-        int | None, option("N", _THREADS, _RUNNING, min=1, show_default="one for each processor")
-    ] = None,
+    evaluate_every: Annotated[int, option("N", "Epochs between evaluations of held-out samples.", _RUNNING, min=1)] = 1,
+    read_threads: Annotated[int | None, option("N", _THREADS, _RUNNING, min=1, show_default="one per core")] = None,
 ) -> None:
     """Train one network, or several side by side.
 

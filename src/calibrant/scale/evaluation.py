@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from calibrant.evidence.corp import corp_of_ranked
 from calibrant.evidence.decisions import decision_curve
 from calibrant.evidence.estimates import Draws, Estimate, Levels, estimate, estimate_groups, estimate_ranked
 from calibrant.evidence.logistic import Outcomes, line_of, why_no_line
-from calibrant.evidence.risk import Risk, risk_with
+from calibrant.evidence.risk import risk_with
 from calibrant.evidence.thresholds import operating_points
 from calibrant.metrics import Metric
 from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
@@ -31,7 +31,6 @@ from calibrant.metrics.states import (
     Cells,
     ClassBins,
     Ranked,
-    Sums,
     TopStatistic,
 )
 from calibrant.predictions import Predictions, TopLabel, as_risk
@@ -65,14 +64,17 @@ def evaluate_state(
     estimates, risk = estimate_state(state, sample, of_predictions, resamples=resamples, progress=progress), None
     if of_risk:
         progress("evaluating the probability of one class")
-        risk, errors = _risk(state, sample, of_risk, n_bins=design.n_bins, resamples=resamples, seed=design.seed)
+        draws: Draws = {"resamples": resamples, "seed": design.seed}
+        if len(sample) == state.n:  # all samples are kept
+            risk, errors = risk_with(sample, of_risk, n_bins=design.n_bins, **draws)
+        else:
+            risk, errors = risk_with_cells(state.ranked_risks(), of_risk, n_bins=design.n_bins, **draws)
         estimates |= errors
     states, exact = state.states(), state.ranked()
     progress("splitting the scores into calibration and refinement")
     bins, moments = states[Binned(design.n_bins)], states[BinnedMoments(design.n_bins)]
     assert isinstance(bins, Bins)
     assert isinstance(moments, BinMoments)
-    classwise = states.get(BinnedClasswise(design.n_bins))
     subject, of = (state.ranked_risks(), "risk") if of_risk else (exact, "top")
     curve = corp_of_ranked(subject, floored=design.classes is None or design.given_as_probs, seed=design.seed)
     sampled = tuple(metric.name for metric in state.metrics if isinstance(metric.statistic, KernelFeatures))
@@ -87,7 +89,6 @@ def evaluate_state(
         corp={f"{of}_brier": curve.brier, f"{of}_nll": curve.nll},
         splits=evaluation.score_splits(sample, design.seed, of_all=estimates),
         worst_bins=evaluation.worst_of_bins(bins, excess=exact.excess_of_heavy),
-        worst_classes=_worst_classes(state, exact.excess_of_heavy),
         zeros=state.zeros,
         effective_n=float(exact.effective_n) if design.weighted else None,
         streamed=evaluation.Streamed(
@@ -96,32 +97,27 @@ def evaluate_state(
         operating_points=operating_points(exact, error_rates, edges=state.cells.edges) if error_rates else (),
         positive=design.class_names[1] if design.class_names and risk is not None else None,
         risk=risk,
-        **_of_classes(classwise, exact, design.class_names),
+        **_of_classes(state, exact),
         **_of_outcomes(state, sample, thresholds, resamples=resamples),
     )
 
 
-def _of_classes(classwise: Sums | None, exact: Ranked, names: Sequence[str] | None) -> dict[str, Any]:
-    """Return what an evaluation says of how often classes occur; nothing of top labels."""
-    if not isinstance(classwise, ClassBins):
-        return {}
-    observed, expected = classwise.hits.sum(-1), classwise.probability.sum(-1)
-    absent = evaluation.absent_classes(observed, expected, float(exact.effective_n), names)
-    return {"majority": evaluation.majority_of(observed, names), "absent_classes": absent}
-
-
-def _risk(
-    state: EvaluationState,
-    sample: Predictions | TopLabel,
-    metrics: Sequence[Metric],
-    *,
-    n_bins: int,
-    **draws: Unpack[Draws],
-) -> tuple[Risk, dict[str, Estimate]]:
-    """Evaluate the probability of the positive class of two, as in memory where all samples are kept."""
-    if len(sample) == state.n:
-        return risk_with(sample, metrics, n_bins=n_bins, **draws)
-    return risk_with_cells(state.ranked_risks(), metrics, n_bins=n_bins, **draws)
+def _of_classes(state: EvaluationState, exact: Ranked) -> dict[str, Any]:
+    """Return what an evaluation says of the classes; nothing of top labels."""
+    design, states = state.design, state.states()
+    if design.classes is None:
+        return {"worst_classes": []}
+    classwise, by_class = states[BinnedClasswise(design.n_bins)], states[BinnedByPrediction(design.n_bins)]
+    assert isinstance(classwise, ClassBins)
+    assert isinstance(by_class, ClassBins)
+    observed, expected, names = classwise.hits.sum(-1), classwise.probability.sum(-1), design.class_names
+    squares = state.sums["predicted.squares"] * exact.excess_of_heavy if design.weighted else None
+    size = state.sums["predicted.samples"]
+    return {
+        "majority": evaluation.majority_of(observed, names),
+        "absent_classes": evaluation.absent_classes(observed, expected, float(exact.effective_n), names),
+        "worst_classes": evaluation.worst_of_classes(by_class, names, size=size, squared_weights=squares),
+    }
 
 
 def _of_outcomes(
@@ -238,13 +234,3 @@ def resampled_levels(state: EvaluationState, draws: Tensor) -> Iterator[Ranked]:
         right, wrong = torch.tensordot(chunk, mass, dims=1).unbind(1)
         drawn = None if squares is None else chunk @ squares
         yield Ranked(ranked.log_odds, ranked.confidence, right, wrong, squared_weights=drawn)
-
-
-def _worst_classes(state: EvaluationState, excess: float) -> list[evaluation.WorstClass]:
-    if state.design.classes is None:
-        return []
-    by_class = state.states()[BinnedByPrediction(state.design.n_bins)]
-    assert isinstance(by_class, ClassBins)
-    squares = state.sums["predicted.squares"] * excess if state.design.weighted else None
-    size = state.sums["predicted.samples"]
-    return evaluation.worst_of_classes(by_class, state.design.class_names, size=size, squared_weights=squares)

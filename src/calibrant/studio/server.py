@@ -217,7 +217,9 @@ class Studio:
                 async for chunk in request.stream():
                     size += len(chunk)
                     if size > self.most_bytes:
-                        return self._too_large(path)
+                        path.unlink(missing_ok=True)
+                        most = f"{self.most_bytes:,} bytes; see calibrant serve --max-upload"
+                        return _error(413, f"The file must have at most {most}.")
                     await to_thread.run_sync(file.write, chunk)
         except ClientDisconnect:
             path.unlink(missing_ok=True)
@@ -228,10 +230,6 @@ class Studio:
         shown = terminal_text(Path(name).name)
         self.datasets[identifier] = Dataset(shown, path, is_ours=True)
         return JSONResponse({"id": identifier, "name": shown, "bytes": size})
-
-    def _too_large(self, path: Path) -> Response:
-        path.unlink(missing_ok=True)
-        return _error(413, f"The file must have at most {self.most_bytes:,} bytes; see calibrant serve --max-upload.")
 
     async def forget(self, request: Request) -> Response:
         """Delete an upload."""

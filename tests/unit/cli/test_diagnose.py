@@ -188,7 +188,7 @@ def test_a_folder_of_stopped_runs_alone_is_refused(calibrant, made):
             "--maps must be different methods, temperature among them; got histogram",
         ),
         (["runs", "--maps", "paper,temperature"], "--maps must be different methods, temperature among them; got temp"),
-        (["runs", "--maps", "temperature,,svs"], "--maps must be paper, or names with commas between them"),
+        (["runs", "--maps", "temperature,,svs"], "--maps must be paper, or comma-separated names"),
         (["runs", "--maps", "temperatur"], "Did you mean temperature"),
         (["runs", "--shift", "file"], "must end in .npz or .npy"),
         (["runs", "--shift", "file"], "numpy.savez(path, images=images, labels=labels)"),
