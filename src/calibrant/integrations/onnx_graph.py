@@ -197,11 +197,6 @@ _VIEWS = {"view", "_unsafe_view", "reshape", "expand", "expand_as", "permute", "
 _VIEWS |= {"slice", "unbind", "getitem", "alias", "detach", "to", "contiguous", "movedim", "transpose", "t", "numpy_T"}
 
 
-@_translates("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size")
-def _assert(_writer: GraphWriter, _dtype: torch.dtype, /, *_args: Any, **_options: Any) -> None:
-    """Checks of the tracer become nothing."""
-
-
 def _direct(operator: str) -> Translation:
     def translate(writer: GraphWriter, dtype: torch.dtype, /, *operands: Operand) -> Value:
         is_both = operator == "Mul" and dtype == torch.bool
@@ -211,11 +206,6 @@ def _direct(operator: str) -> Translation:
 
 
 _TRANSLATIONS |= {ours: _direct(theirs) for ours, theirs in _DIRECT.items()}
-
-
-@_translates("alias", "clone", "detach", "contiguous")
-def _same(_writer: GraphWriter, _dtype: torch.dtype, /, x: Operand, **_options: Any) -> Operand:
-    return x
 
 
 def _sum(operator: str) -> Translation:
@@ -238,11 +228,6 @@ def _comparison(operator: str) -> Translation:
 
 
 _TRANSLATIONS |= {ours: _comparison(theirs) for ours, theirs in _COMPARISONS.items()}
-
-
-@_translates("ne")
-def _differs(writer: GraphWriter, dtype: torch.dtype, /, a: Operand, b: Operand) -> Value:
-    return writer.apply("Not", _TRANSLATIONS["eq"](writer, dtype, a, b), dtype=dtype)
 
 
 @_translates("where")
@@ -281,26 +266,11 @@ def _expm1(writer: GraphWriter, dtype: torch.dtype, /, x: Operand) -> Value:
     return writer.apply("Mul", tanh, writer.apply("Add", power, 1, dtype=dtype), dtype=dtype)
 
 
-@_translates("_to_copy", "to")
-def _convert(writer: GraphWriter, dtype: torch.dtype, /, x: Value, *_how: Any, **_options: Any) -> Value:
-    return writer.cast(x, dtype)
-
-
 @_translates("log_sigmoid")
 def _log_sigmoid(writer: GraphWriter, dtype: torch.dtype, /, x: Operand) -> Value:
     """Write min(x, 0) - log(1 + exp(-|x|))."""
     power = writer.apply("Exp", writer.apply("Neg", writer.apply("Abs", x, dtype=dtype), dtype=dtype), dtype=dtype)
     return writer.apply("Sub", writer.apply("Min", x, 0, dtype=dtype), _log1p(writer, dtype, power), dtype=dtype)
-
-
-@_translates("square")
-def _square(writer: GraphWriter, dtype: torch.dtype, /, x: Operand) -> Value:
-    return writer.apply("Mul", x, x, dtype=dtype)
-
-
-@_translates("rsub")
-def _subtract_from(writer: GraphWriter, dtype: torch.dtype, /, a: Operand, b: Operand, *, alpha: float = 1) -> Value:
-    return _TRANSLATIONS["sub"](writer, dtype, b, a, alpha=alpha)
 
 
 @_translates("lerp")
@@ -315,16 +285,6 @@ def _interpolate(writer: GraphWriter, dtype: torch.dtype, /, start: Operand, end
 
 
 # Along axes.
-
-
-@_translates("_log_softmax", "log_softmax")
-def _log_softmax(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, axis: int, *_how: Any) -> Value:
-    return writer.add("LogSoftmax", writer.name(x, dtype), dtype=dtype, axis=axis)
-
-
-@_translates("_softmax", "softmax")
-def _softmax(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, axis: int, *_how: Any) -> Value:
-    return writer.add("Softmax", writer.name(x, dtype), dtype=dtype, axis=axis)
 
 
 @_translates("logsumexp")
@@ -424,19 +384,9 @@ def _expand(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, sizes: Seque
     return writer.add("Expand", writer.name(x, dtype), shape, dtype=dtype)
 
 
-@_translates("full")
-def _full(writer: GraphWriter, dtype: torch.dtype, /, sizes: Sequence[Any], fill: Operand, **_options: Any) -> Value:
-    return _expand(writer, dtype, fill, sizes)
-
-
 @_translates("expand_as")
 def _expand_as(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, other: Operand) -> Value:
     return writer.add("Expand", writer.name(x, dtype), writer.shape_of(other), dtype=dtype)
-
-
-@_translates("full_like", "zeros_like")
-def _full_like(writer: GraphWriter, dtype: torch.dtype, /, x: Value, fill: Operand = 0, **_options: Any) -> Value:
-    return _expand_as(writer, dtype, fill, x)
 
 
 @_translates("permute")
@@ -458,11 +408,6 @@ def _squeeze(writer: GraphWriter, dtype: torch.dtype, /, x: Operand, axes: Any) 
 @_translates("cat")
 def _cat(writer: GraphWriter, dtype: torch.dtype, /, parts: Sequence[Operand], axis: int = 0) -> Value:
     return writer.add("Concat", *(writer.name(part, dtype) for part in parts), dtype=dtype, axis=axis)
-
-
-@_translates("stack")
-def _stack(writer: GraphWriter, dtype: torch.dtype, /, parts: Sequence[Operand], axis: int = 0) -> Value:
-    return _cat(writer, dtype, [_unsqueeze(writer, dtype, part, axis) for part in parts], axis)
 
 
 @_translates("slice")
@@ -558,3 +503,31 @@ def _product_and_sum(
 ) -> Value:
     product = writer.apply("Mul", writer.apply("MatMul", a, b, dtype=dtype), alpha, dtype=dtype)
     return writer.apply("Add", writer.apply("Mul", c, beta, dtype=dtype), product, dtype=dtype)
+
+
+# Translations of one expression.
+
+
+def _along_axis(operator: str) -> Translation:
+    return lambda writer, dtype, /, x, axis, *_how: writer.add(operator, writer.name(x, dtype), dtype=dtype, axis=axis)
+
+
+_TRANSLATIONS |= {
+    "ne": lambda writer, dtype, /, a, b: writer.apply("Not", _TRANSLATIONS["eq"](writer, dtype, a, b), dtype=dtype),
+    "square": lambda writer, dtype, /, x: writer.apply("Mul", x, x, dtype=dtype),
+    "rsub": lambda writer, dtype, /, a, b, **options: _TRANSLATIONS["sub"](writer, dtype, b, a, **options),
+    "full": lambda writer, dtype, /, sizes, fill, **_options: _expand(writer, dtype, fill, sizes),
+    "stack": lambda writer, dtype, /, parts, axis=0: _cat(
+        writer, dtype, [_unsqueeze(writer, dtype, part, axis) for part in parts], axis
+    ),
+}
+for _names, _translation in (
+    (("alias", "clone", "detach", "contiguous"), lambda _writer, _dtype, /, x, **_options: x),
+    (("softmax", "_softmax"), _along_axis("Softmax")),
+    (("log_softmax", "_log_softmax"), _along_axis("LogSoftmax")),
+    (("_to_copy", "to"), lambda writer, dtype, /, x, *_how, **_options: writer.cast(x, dtype)),
+    (("full_like", "zeros_like"), lambda writer, dtype, /, x, fill=0, **_options: _expand_as(writer, dtype, fill, x)),
+    # Checks of the tracer become nothing.
+    (("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range_for_size"), lambda *_given, **_options: None),
+):
+    _TRANSLATIONS |= dict.fromkeys(_names, _translation)
