@@ -30,13 +30,13 @@ MOST_TESTS = 2
 if str(ROOT) not in sys.path:  # for experiments, which is no part of the package
     sys.path.append(str(ROOT))
 INTRODUCTION = """\
-# What of the four papers is here
+# The four papers, item by item
 
 <!-- Written by `python docs/papers_page.py` from papers.toml. -->
 
-Every method, formula, data set, network and protocol that the papers define or use, with the code, the tests that use
-it most, and the study with records of it. *Done* is said of the implementation; whether a table of a paper comes out as
-printed is said by the study, and [how to run it](reproduce.md) by a page of commands, data and times.
+Every method, formula, data set, network and protocol that the papers define or use, with its code, the tests that use
+it most, and the study that has records of it. *Done* refers to the implementation. Whether a paper's table comes out as
+printed is the subject of the study; commands, data and times are in [how to reproduce a table](reproduce.md).
 """
 
 
@@ -94,7 +94,7 @@ def page() -> str:
         own = counts.get(letter) or sum(counts.values(), Counter())
         parts.append(f"| {title} | {sum(own.values())} | {' | '.join(str(own[status]) for status in STATUS)} |")
     for letter, title in PAPERS.items():
-        head = ["", f"## {title}", "", "| id | item | state | code | tests | records | to know |", "|---" * 7 + "|"]
+        head = ["", f"## {title}", "", "| id | item | state | code | tests | records | notes |", "|---" * 7 + "|"]
         parts += [*head, *rows[letter]]
     return "\n".join(parts) + "\n"
 

@@ -38,9 +38,9 @@ INTRODUCTION = """
 
 <!-- Written by `python -m experiments results` from the records of the studies. -->
 
-Five questions of someone who has a network to calibrate, each with what our records answer. Networks are on CIFAR-100
-where nothing else is said, and ECE has 15 bins. The studies that are linked have the intervals, the settings, the
-seeds, and what the papers say.
+Five questions about calibrating a network, answered from the records of our studies. Unless stated otherwise, networks
+are trained on CIFAR-100, and ECE has 15 bins. The linked studies give intervals, settings and seeds, and compare with
+what the papers report.
 """
 
 
@@ -180,8 +180,9 @@ def _losses() -> Section:
     n, by_log_loss = len(settings), led["log-loss after it"]
     lead = "Cross-entropy, then a temperature" if 2 * by_log_loss > n else "None is best everywhere"
     answer = (
-        f"{lead}: of three losses it has the lowest log-loss after a temperature in {by_log_loss} of {n} settings and "
-        f"the highest AUROC in {led['AUROC, %']}. Before the temperature it has the lowest ECE in {led['ECE, %']}."
+        f"{lead}: of three losses, it has the lowest log-loss after temperature scaling in {by_log_loss} of {n} "
+        f"settings, and the highest AUROC in {led['AUROC, %']}. Before temperature scaling, it has the lowest ECE in "
+        f"{led['ECE, %'] or 'none'}."
     )
     rows = []
     for setting, leader in zip(settings, leaders, strict=True):
@@ -235,17 +236,19 @@ def _loss_reading() -> str:
     costs = [
         f"{name} changes the ECE of VGG-16 by {ece.value:+.1f} points and its AUROC by {auc.value:+.1f} "
         f"({auc.low:+.1f} … {auc.high:+.1f})"
-        for name, key in (("label smoothing", "LS - Baseline.none"), ("one temperature", "Baseline.TS - none"))
+        for name, key in (("label smoothing", "LS - Baseline.none"), ("a temperature", "Baseline.TS - none"))
         for ece, auc in [[both[f"cifar100.vgg16_bn.{key}.{metric}"] for metric in ("ece", "auroc")]]
     ]
     return f"""
-- A loss that lowers the calibration error uncalibrated need not be easier to calibrate. {_by_coefficient(over)}
-- A temperature needs logits that tell easy samples from hard ones. {_by_learned_epoch(over)}
-- Calibration can cost what tells right from wrong: {"; ".join(costs)} ([study](refinement-study.md)). So look at both.
-- γ-Net, which learns a γ of focal loss for each sample, has a lower ECE than γ = 1 in {sum(is_lower)} of
-{len(is_lower)} pairs of networks ([study](meta-regularization-study.md)). [Thirteen losses](meta-study.md) side by
-side have an ECE of {_short_range("none")} uncalibrated, and of {_short_range("ts")} after a temperature.
-- Choose the loss by accuracy and log-loss, calibrate afterwards, and evaluate what is left.
+- A loss that lowers the ECE before calibration is not necessarily easier to calibrate. {_by_coefficient(over)}
+- A temperature needs logits that separate easy samples from hard ones. {_by_learned_epoch(over)}
+- Better calibration can come with a worse separation of right from wrong predictions: {"; ".join(costs)}
+([study](refinement-study.md)). Look at both.
+- γ-Net, which learns the γ of focal loss for each sample, has a lower ECE than γ = 1 in {sum(is_lower) or "none"} of
+{len(is_lower)} pairs of networks ([study](meta-regularization-study.md)). Compared side by side,
+[thirteen losses](meta-study.md) have an ECE of {_short_range("none")} before temperature scaling, and of
+{_short_range("ts")} after it.
+- Choose the loss by accuracy and log-loss, then calibrate, and evaluate the result.
 """
 
 
@@ -272,9 +275,9 @@ def _by_coefficient(numbers: Mapping[str, Any]) -> str:
     plain = numbers["cifar100.CE.none.accuracy"].value
     where = ", ".join(title_of(data) for data in dict.fromkeys(data for data, _ in log_losses))
     return (
-        f"Of {len(log_losses)} coefficients of these losses ({where}) {lower or 'none'} have a lower log-loss than "
-        f"cross-entropy after one temperature. The lowest ECE before it on CIFAR-100, {ece:.1f} with {best}, is that "
-        f"of a network with an accuracy of {accuracy:.1f} %; cross-entropy has {plain:.1f} %."
+        f"Of {len(log_losses)} coefficients of these losses ({where}), {lower or 'none'} give a lower log-loss than "
+        f"cross-entropy after temperature scaling. The lowest ECE before it on CIFAR-100, {ece:.1f} % with {best}, "
+        f"belongs to a network with an accuracy of {accuracy:.1f} %; cross-entropy reaches {plain:.1f} %."
     )
 
 
@@ -289,7 +292,8 @@ def _by_learned_epoch(numbers: Mapping[str, Any]) -> str:
         texts = [f"{value:+.2f} with {loss}" for value, loss in zip(values, LOSSES, strict=True)]
         parts.append(f"{', '.join(texts)} on {title_of(data)}")
     return (
-        "The rank correlation of a training sample's largest logit with the epoch since which it is right is "
+        "The rank correlation between a training sample's largest logit and the epoch from which it stays correctly "
+        "classified is "
         f"{'; '.join(parts)} ([study](overconfidence-study.md#logits-by-the-epoch-of-learning))."
     )
 
@@ -307,15 +311,15 @@ def _maps() -> Section:
     best = sorted(gains, key=lambda method: gains[method])
     winners = _named([method for method in best if method in wins])
     answer = (
-        f"A temperature, or `auto`: of {len(gains)} other methods {len(wins)} have a lower log-loss on every split "
-        f"beyond noise, and {len(losses)} a higher one."
+        f"A temperature, or `auto`: of {len(gains)} other methods, {len(wins)} have a lower log-loss beyond noise on "
+        f"every split, and {len(losses)} a higher one."
     )
     reading = f"""
-- On one ResNet-110 and {seeds} splits ([study](comparison.md)) these are better on every split: {winners}.
-- The best mean is that of `{best[0]}`, {gains[best[0]]:+.4f} against a temperature, then `{best[1]}`,
-{gains[best[1]]:+.4f}: little beside what a temperature gains.
+- On one ResNet-110 with {seeds} splits ([study](comparison.md)), better on every split: {winners}.
+- On average `{best[0]}` is the best ({gains[best[0]]:+.4f} compared with a temperature), then `{best[1]}`
+({gains[best[1]]:+.4f}): small differences next to the gain of a temperature itself.
 - Another network can need more than a temperature: {_of_wide_network()}
-- `auto` chooses among a dozen methods by cross-validated log-loss, so that you need not know which.
+- `auto` chooses among a dozen methods by cross-validated log-loss, so that you do not have to.
 """
 
     def draw(ax: "Axes", theme: "Theme") -> None:
@@ -342,8 +346,8 @@ def _of_wide_network() -> str:
     change, low, high = changes[best]
     before, after = (100 * fitted[method]["metrics"]["ece"][0] for method in ("TS", best))
     chosen = fitted["auto"]["to_temperature"]["nll"][0]
-    return f"""behind a Wide-ResNet-40-10 ([study](posthoc-maps-study.md)) the {best} map changes the log-loss by
-{change:+.4f} ({low:+.4f} … {high:+.4f}) against a temperature, and the ECE from {before:.1f} to {after:.1f} %; `auto`
+    return f"""behind a Wide-ResNet-40-10 ([study](posthoc-maps-study.md)), compared with a temperature, the {best} map
+changes the log-loss by {change:+.4f} ({low:+.4f} … {high:+.4f}), and the ECE from {before:.1f} to {after:.1f} %; `auto`
 changes the log-loss by {chosen:+.4f}."""
 
 
@@ -358,17 +362,17 @@ def _sizes() -> Section:
     few, many = sizes[0], sizes[-1]
     harm = [method for method in curves if curves[method].get(few, 0.0) < 0]
     ahead = all(curves["svs"][size] >= curves["temperature"][size] for size in sizes)
-    svs = "never behind a temperature" if ahead else "at times behind a temperature"
+    svs = "never worse than a temperature" if ahead else "at times worse than a temperature"
     reach = [size for size in sizes if curves["sms"][size] >= curves["temperature"][size]]
     passed = f"{reach[0]:,}" if reach else "none of these numbers of"
     share = curves["temperature"][few] / curves["temperature"][many]
     answer = (
-        f"{few:,} for a temperature, which has {share:.0%} of its gain with {many:,} then; more for methods with many "
-        "parameters."
+        f"{few:,} are enough for a temperature, which then reaches {100 * share:.0f} % of what it gains with {many:,}; "
+        "methods with many parameters need more."
     )
     reading = f"""
-- `svs` is {svs}; `sms` passes it at {passed} samples ([study](comparison.md)).
-- With {few:,} samples {len(harm)} of {len(curves)} methods are worse than no calibration: {_named(sorted(harm))}.
+- `svs` is {svs}; `sms` overtakes it at {passed} samples ([study](comparison.md)).
+- With {few:,} samples, {len(harm)} of {len(curves)} methods are worse than no calibration: {_named(sorted(harm))}.
 """
 
     def draw(ax: "Axes", theme: "Theme") -> None:
@@ -451,23 +455,23 @@ def _delta() -> Section:
     well, badly = all_of(well_trained=True), all_of(well_trained=False)
     verdict = "Seldom" if 2 * _beyond_noise(well)[0] < len(well) else "Often"
     answer = (
-        f"{verdict} behind a network that was trained well: of {len(well)} fits by the library "
-        f"{_beyond_noise(well)[0]} have a lower log-loss than a temperature alone beyond noise. Behind networks "
-        f"trained on few samples or for few epochs {_beyond_noise(badly)[0]} of {len(badly)} have."
+        f"{verdict} behind a network that was trained well: of {len(well)} fits by the library, "
+        f"{_beyond_noise(well)[0] or 'none'} have a lower log-loss than temperature scaling beyond noise. Behind "
+        f"networks trained on few samples or for few epochs, {_beyond_noise(badly)[0]} of {len(badly)} do."
     )
     swept = [
         record["numbers"]["differences"]["TS on δ* - TS"] for record in _records("neural_clamping", method="clamping")
     ]
     lower, higher = _beyond_noise([fit["nll"][:3] for fit in swept])
     reading = f"""
-- The library's own fit tests δ on held-out samples, and returns δ = 0 where it does not help. By the paper's protocol
-δ is always there, and can cost more than it gains.
+- The library's own fit tests δ on held-out samples, and returns δ = 0 where it does not help. The paper's protocol
+always adds δ, which can cost more than it gains.
 - Another γ does not change this behind ResNet-110: of {len(swept)} fits by the paper's protocol
-([study](neural-clamping-study.md)), with T refitted at δ, {lower} have a lower log-loss than a temperature alone beyond
-noise, and {higher} a higher one; the accuracy changes by {100 * mean(fit["accuracy"][0] for fit in swept):+.2f}
-points in the mean.
-- Where the samples that calibrate are many beside those that trained, training on them would do more. δ is for a
-network that cannot be trained any more.
+([study](neural-clamping-study.md)), with T refitted at δ, {lower or "none"} have a lower log-loss than temperature
+scaling beyond noise, and {higher or "none"} a higher one; on average the accuracy changes by
+{100 * mean(fit["accuracy"][0] for fit in swept):+.2f} points.
+- Where the calibration samples are many compared with the training samples, training on them would gain more. δ is for
+a network that can no longer be trained.
 """
 
     def cells(changes: Sequence[Sequence[float]]) -> tuple[str, str, str, str]:
@@ -545,16 +549,16 @@ def _shift() -> Section:
     )
     table = plain_table(heads, [[loss, *(f"{value:.1f}" for value in values)] for loss, values in errors.items()])
     answer = (
-        f"Nothing that was fitted on other data: after a temperature the ECE of {len(worst)} losses is "
-        f"{_range(clean)} on clean images, and {_range(worst)} on the most corrupted."
+        f"Nothing that was fitted on clean data: after temperature scaling, the ECE of {len(worst)} losses is "
+        f"{_range(clean)} on clean images, and {_range(worst)} on the most corrupted ones."
     )
     reading = f"""
-- On the most corrupted images ([study](meta-study.md)) the ECE after a temperature is lowest with
-{_extreme(worst, min)} and highest with {_extreme(worst, max)}. Uncalibrated it is {_range(uncalibrated)}, lowest where
-a network is underconfident on clean images.
-- The same without corruptions, on ImageNet's pictures of CIFAR-10's classes ([study](refinement-study.md)): the
-temperature of CIFAR-10 lowers the ECE of {_named_plain(lowered)} there{raised_too}.
-- Collect labelled samples of the shifted kind, and `calibrant evaluate` them.
+- On the most corrupted images ([study](meta-study.md)), the ECE after temperature scaling is lowest with
+{_extreme(worst, min)} and highest with {_extreme(worst, max)}. Before it, the ECE is {_range(uncalibrated)}, lowest for
+networks that are underconfident on clean images.
+- Without corruptions, on ImageNet's pictures of CIFAR-10's classes ([study](refinement-study.md)), the temperature
+fitted on CIFAR-10 lowers the ECE of {_named_plain(lowered)}{raised_too}.
+- Collect labelled samples of the shifted kind, and run `calibrant evaluate` on them.
 """
 
     def draw(ax: "Axes", theme: "Theme") -> None:
