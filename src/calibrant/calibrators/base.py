@@ -395,13 +395,9 @@ class Calibrator(Method):
         mixed = [float(part.uniform_share or 0) for part in made.modules() if isinstance(part, Map)]
         if any(mixed):
             notes = (*notes, _about_floor(predictions, max(mixed)))
+        seconds, notes = time.perf_counter() - start, (*notes, *map(str, warned))
         made.summary = FitSummary(
-            method=self.name,
-            settings=self.settings(),
-            rows=rows,
-            seconds=time.perf_counter() - start,
-            certificate=certificate,
-            notes=(*notes, *map(str, warned)),
+            method=self.name, settings=self.settings(), rows=rows, seconds=seconds, certificate=certificate, notes=notes
         )
         return made
 

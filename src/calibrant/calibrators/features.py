@@ -116,12 +116,8 @@ class BinMeanShift(
         band = torch.searchsorted(edges, nearness)
         inside = (band == number for number in range(len(edges) + 1))
         lines = [self._line(log_odds[at], correct[at], None if counts is None else counts[at]) for at in inside]
-        return Bands(
-            edges,
-            *padded(lines),
-            keep_share=edges.new_tensor(1.0 if self.rule == "shift" else 0.0),
-            least=edges.new_tensor(1 / (predictions.effective_size + 2)),
-        )
+        keep_share, least = float(self.rule == "shift"), 1 / (predictions.effective_size + 2)
+        return Bands(edges, *padded(lines), keep_share=edges.new_tensor(keep_share), least=edges.new_tensor(least))
 
     def _line(self, log_odds: Tensor, correct: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the edges of the cells of one band, (c,), and the offset of each, (c + 1,)."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, final
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -63,9 +63,7 @@ def _powers(largest: int, smallest: int) -> Iterator[float]:
 class _FoldFits:
     """Fits on all folds but one, evaluated on that one; ``start`` is the multiple of the identity to start from."""
 
-    def __init__(
-        self, method: "MatrixScalingODIR | DirichletODIR", samples: Samples, start: float, clusters: Tensor | None
-    ) -> None:
+    def __init__(self, method: "_Odir", samples: Samples, start: float, clusters: Tensor | None) -> None:
         self._method, self._samples, self._start = method, samples, start
         self._n_classes = samples.inputs.shape[1]
         self._folds = fold_positions(samples.labels, method.folds, method.seed, clusters)
@@ -156,9 +154,25 @@ _KULL = Paper("Kull et al.", 2019, "Beyond Temperature Scaling: Obtaining Well-C
               "with Dirichlet Calibration", "arXiv:1910.12656", "Section 4.1")  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Odir(Calibrator, family="scaling", paper=_KULL):
+    """An affine function of logits or log-probabilities that is penalised as in ODIR."""
+
+    of_log_probs: ClassVar[bool]
+
+    strength: Positive | None = None
+    bias_strength: Positive | None = None
+    search: OdirSearch = "stepwise"
+    folds: AtLeastTwo = 5
+    seed: Seed = 0
+
+    def _fit(self, predictions: Predictions) -> Fitted:
+        return _fit(self, predictions)
+
+
 @final
 @dataclass(frozen=True)
-class MatrixScalingODIR(Calibrator, name="ms_odir", title="Matrix scaling with ODIR", family="scaling", paper=_KULL):
+class MatrixScalingODIR(_Odir, name="ms_odir", title="Matrix scaling with ODIR"):
     """Matrix scaling of the logits, with penalties on the off-diagonal of the matrix and on the shifts.
 
     The diagonal is free, so that at large strengths the method is a slope for each class, and at small ones matrix
@@ -190,21 +204,12 @@ class MatrixScalingODIR(Calibrator, name="ms_odir", title="Matrix scaling with O
         True
     """
 
-    strength: Positive | None = None
-    bias_strength: Positive | None = None
-    search: OdirSearch = "stepwise"
-    folds: AtLeastTwo = 5
-    seed: Seed = 0
-
-    def _fit(self, predictions: Predictions) -> Fitted:
-        return _fit(self, predictions, of_log_probs=False)
+    of_log_probs = False
 
 
 @final
 @dataclass(frozen=True)
-class DirichletODIR(
-    Calibrator, name="dirichlet_odir", title="Dirichlet calibration with ODIR", family="scaling", paper=_KULL
-):
+class DirichletODIR(_Odir, name="dirichlet_odir", title="Dirichlet calibration with ODIR"):
     """Dirichlet calibration: a linear function of the log-probabilities, penalised as in ODIR.
 
     One Dirichlet distribution of the probabilities for each class leads to this map. It does not depend on a number
@@ -229,18 +234,11 @@ class DirichletODIR(
         True
     """
 
-    strength: Positive | None = None
-    bias_strength: Positive | None = None
-    search: OdirSearch = "stepwise"
-    folds: AtLeastTwo = 5
-    seed: Seed = 0
-
-    def _fit(self, predictions: Predictions) -> Fitted:
-        return _fit(self, predictions, of_log_probs=True)
+    of_log_probs = True
 
 
-def _fit(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, *, of_log_probs: bool) -> Fitted:
-    strength, bias_strength = method.strength, method.bias_strength
+def _fit(method: _Odir, predictions: Predictions) -> Fitted:
+    strength, bias_strength, of_log_probs = method.strength, method.bias_strength, method.of_log_probs
     is_searched = strength is None or bias_strength is None
     check_every_class_seen(predictions, method.title, least=2 if is_searched else 1)
     start = temperature_fit(predictions, method.title).beta

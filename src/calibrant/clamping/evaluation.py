@@ -264,12 +264,8 @@ class _Results:
         self.predictions[result.name], self._drawn[result.name] = samples, drawn
         drawn_of = self._drawn
         differences = {name: bootstrap.differences(drawn_of[name], drawn) for name in baselines if name in self.known}
-        self.known[result.name] = replace(
-            result,
-            metrics=estimates,
-            differences=differences,
-            changed=float((samples.predicted != self._before.predicted).double().mean()),
-        )
+        changed = float((samples.predicted != self._before.predicted).double().mean())
+        self.known[result.name] = replace(result, metrics=estimates, differences=differences, changed=changed)
 
 
 def _summary(clamped: ClampedModel) -> ClampingSummary:

@@ -128,15 +128,9 @@ def _apply_to_many(
         content = str(map_file).encode() if temperature else map_file.read_bytes()
         reading = replace(_reading(given), labels_needed=False)
         with scale.started() as engine:
-            applied = apply_to_shards(
-                files_out,
-                chosen.map_for,
-                scale.plan(source.shards, reading, None, "test"),
-                identity=f"{hashlib.sha256(content).hexdigest()}/{reading}",
-                engine=engine,
-                allow_missing=scale.allow_missing,
-                progress=stage,
-            )
+            plan, identity = scale.plan(source.shards, reading, None, "test"), hashlib.sha256(content).hexdigest()
+            how: dict[str, Any] = {"allow_missing": scale.allow_missing, "engine": engine, "progress": stage}
+            applied = apply_to_shards(files_out, chosen.map_for, plan, identity=f"{identity}/{reading}", **how)
         if applied is None:
             raise typer.Exit
         for note in applied.notes:

@@ -93,26 +93,17 @@ def _with_torch_imported(command: Callable[..., object]) -> Callable[..., None]:
     return run_command
 
 
-_WITHOUT_TORCH = {"list", "cite"}
-for _name, _command, _examples in (
-    ("evaluate", evaluate.evaluate, evaluate.EXAMPLES),
-    ("compare", compare.compare, compare.EXAMPLES),
-    ("fit", fit.fit, fit.EXAMPLES),
-    ("apply", apply.apply, apply.EXAMPLES),
-    ("export", export.export, export.EXAMPLES),
-    ("clamp", clamp.clamp, clamp.EXAMPLES),
-    ("train", train.train, train.EXAMPLES),
-    ("confidence", confidence.confidence, confidence.EXAMPLES),
-    ("diagnose", diagnose.diagnose, diagnose.EXAMPLES),
-    ("state", state.state, state.EXAMPLES),
-    ("trend", trend.trend, trend.EXAMPLES),
-    ("serve", serve.serve, serve.EXAMPLES),
-    ("list", listing.list_catalogue, listing.EXAMPLES),
-    ("cite", listing.cite, listing.CITE_EXAMPLES),
-    ("demo", demo.demo, demo.EXAMPLES),
-):
-    _run = _command if _name in _WITHOUT_TORCH else _with_torch_imported(_command)
-    app.command(_name, cls=CommandWithExamples, epilog=_examples)(with_groups_expanded(_run))
+def _add(name: str, command: Callable[..., Any], examples: str) -> None:
+    app.command(name, cls=CommandWithExamples, epilog=examples)(with_groups_expanded(command))
+
+
+_MODULES = (evaluate, compare, fit, apply, export, clamp, train, confidence, diagnose, state, trend, serve)
+for _module in _MODULES:  # each has a command of its own name
+    _name = _module.__name__.rpartition(".")[2]
+    _add(_name, _with_torch_imported(getattr(_module, _name)), _module.EXAMPLES)
+_add("list", listing.list_catalogue, listing.EXAMPLES)
+_add("cite", listing.cite, listing.CITE_EXAMPLES)
+_add("demo", _with_torch_imported(demo.demo), demo.EXAMPLES)
 
 
 # Options of the commands by the argument of the library that they set, where the names differ.

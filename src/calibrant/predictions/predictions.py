@@ -347,16 +347,15 @@ class Predictions(Samples):
         known: SoftmaxRows | None = self.__dict__.get("_softmax_rows")
         if known is None or not known.wanted.covers(wanted) or (group is not None and known.group is not group):
             wanted = wanted if known is None else known.wanted | wanted
-            least, floor = (scores.LABEL_FLOOR, scores.PROB_FLOOR) if self.given_as_probs else (0.0, 0.0)
+            floors = {"least": scores.LABEL_FLOOR, "floor": scores.PROB_FLOOR} if self.given_as_probs else {}
             known = SoftmaxRows(
                 self.stored,
                 self.labels,
                 wanted,
                 normalised=self.normalised,
-                least=least,
-                floor=floor,
                 weights=self.weights,
                 group=group,
+                **floors,
             )
             object.__setattr__(self, "_softmax_rows", known)
         return known

@@ -16,22 +16,10 @@ import torch
 from safetensors.torch import load as tensors_of
 from safetensors.torch import save as bytes_of
 
+from calibrant import comparison as in_memory
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import Trial, try_fit
 from calibrant.checks import check_rates
-from calibrant.comparison import (
-    UNCALIBRATED,
-    Comparison,
-    MethodResult,
-    StreamedSets,
-    check_classes,
-    comparison_metrics,
-    default_methods,
-    methods_of,
-    simplest_method,
-    warn_of_cautions,
-    with_differences,
-)
 from calibrant.errors import CalibrantError, FileError, FitError, InputError, without_our_warnings
 from calibrant.evidence import Estimate, by_subject, decision_curve, report_differences
 from calibrant.evidence.differences import (
@@ -69,7 +57,7 @@ class ShardSet(NamedTuple):
 class StreamedComparison(NamedTuple):
     """A comparison, and uniform samples of the test samples, for its charts."""
 
-    comparison: Comparison
+    comparison: in_memory.Comparison
     test: Predictions
 
 
@@ -102,12 +90,12 @@ def compare_streamed(  # noqa: PLR0913  # the options of the command line
     design = first_design(test.plan, tasks, n_bins=n_bins, seed=seed)
     if not isinstance(sample, Predictions) or design.classes is None:
         raise InputError("methods must be compared on scores of every class; these files have only the top label.")
-    check_classes((sample.n_classes, sample.class_names), (design.classes, design.class_names))
+    in_memory.check_classes((sample.n_classes, sample.class_names), (design.classes, design.class_names))
     thresholds = check_rates(thresholds, "thresholds")
     if thresholds:
         as_risk(sample)  # refuses more classes before the fits
-    simplest = simplest_method(design.class_names)
-    methods = methods_of(default_methods(sample) if calibrators is None else calibrators, simplest)
+    simplest = in_memory.simplest_method(design.class_names)
+    methods = in_memory.methods_of(in_memory.default_methods(sample) if calibrators is None else calibrators, simplest)
     trials: dict[str, Trial] = {}
     for done, (name, method) in enumerate(methods.items()):
         progress(f"fitting {name}", done, len(methods))
@@ -115,15 +103,15 @@ def compare_streamed(  # noqa: PLR0913  # the options of the command line
     maps = {name: trial.map for name, trial in trials.items() if trial.map is not None}
     progress("evaluating", 0, len(tasks))
     states, changed = _gather(maps, tasks, test.plan, design, engine, progress)
-    drawn = states[UNCALIBRATED].sample.predictions
+    drawn = states[in_memory.UNCALIBRATED].sample.predictions
     assert isinstance(drawn, Predictions)
-    state = states[UNCALIBRATED]
+    state = states[in_memory.UNCALIBRATED]
     readings, total = _Readings(state, drawn, resamples), float(state.cells.total.sum())
-    results, values = list[MethodResult](), dict[str, dict[str, Resampled]]()
+    results, values = list[in_memory.MethodResult](), dict[str, dict[str, Resampled]]()
     draws: Draws = {"resamples": resamples, "seed": seed}
     for done, (name, trial) in enumerate(trials.items()):
         title, seconds = methods[name].title, trial.seconds
-        result = MethodResult(name, title, seconds=seconds, notes=trial.notes, failure=trial.failure)
+        result = in_memory.MethodResult(name, title, seconds=seconds, notes=trial.notes, failure=trial.failure)
         if trial.map is not None:
             progress(f"resampling {name}", done, len(methods))
             mapped = trial.map.transform(drawn)
@@ -133,10 +121,10 @@ def compare_streamed(  # noqa: PLR0913  # the options of the command line
             result = replace(result, metrics=estimates, changed=moved, map=trial.map, decisions=decisions)
         results.append(result)
     sampled, accuracies = len(sample) / max(first.n, len(sample)), (_accuracy(first), _accuracy(state))
-    cautions = warn_of_cautions(sample, drawn, *accuracies, sampled=sampled)
+    cautions = in_memory.warn_of_cautions(sample, drawn, *accuracies, sampled=sampled)
     is_sample = len(sample) < first.n
-    comparison = Comparison(
-        with_differences(results, state.metrics, values, readings.difference, simplest.name),
+    comparison = in_memory.Comparison(
+        in_memory.with_differences(results, state.metrics, values, readings.difference, simplest.name),
         n_calibration=first.n,
         n_test=state.n,
         n_classes=design.classes,
@@ -147,7 +135,7 @@ def compare_streamed(  # noqa: PLR0913  # the options of the command line
         effective_n_calibration=accuracies[0][1] if first.design.weighted else None,
         effective_n_test=accuracies[1][1] if design.weighted else None,
         simplest=simplest.name,
-        streamed=StreamedSets(
+        streamed=in_memory.StreamedSets(
             shards=len({shard.path for shard in (*calibration.shards, *test.shards)}),
             sample=len(sample),
             sampled=tuple(name for name, method in methods.items() if is_sample and not streams(method)),
@@ -200,7 +188,7 @@ def _gather(
     maps: Mapping[str, Map], tasks: Sequence[Task], plan: Plan, design: Design, engine: Engine, progress: Progress
 ) -> tuple[dict[str, EvaluationState], dict[str, float]]:
     """Return the state of each method, and the weight of the samples whose predicted class it changes."""
-    names = tuple(metric.name for metric in comparison_metrics(design.n_bins))
+    names = tuple(metric.name for metric in in_memory.comparison_metrics(design.n_bins))
     design = replace(design, metrics=names)
     states, changed = _states(maps, design), dict.fromkeys(maps, 0.0)
     work = partial(_states_of_task, plan=plan, design=design, maps=dict(maps))
@@ -211,7 +199,9 @@ def _gather(
         for place, name in enumerate(maps):
             states[name].merge(EvaluationState.from_bytes(sent[str(place)].numpy().tobytes()))
             changed[name] += float(sent["changed"][place])
-        progress(f"evaluating: {done} of {len(tasks)} parts, {states[UNCALIBRATED].n:,} samples", done, len(tasks))
+        progress(
+            f"evaluating: {done} of {len(tasks)} parts, {states[in_memory.UNCALIBRATED].n:,} samples", done, len(tasks)
+        )
     return states, changed
 
 
@@ -219,7 +209,7 @@ def _states(maps: Mapping[str, Map], design: Design) -> dict[str, EvaluationStat
     """Return a state for each method; only that of the uncalibrated model keeps a sample, which maps transform."""
     states = {}
     for name in maps:
-        is_plain = name == UNCALIBRATED
+        is_plain = name == in_memory.UNCALIBRATED
         state = EvaluationState(design if is_plain else replace(design, given_as_probs=False))
         state.limit_class_groups(_CLASS_NUMBERS // len(maps))
         if not is_plain:

@@ -14,18 +14,10 @@ from torch import Tensor
 
 from calibrant.checks import check_rates
 from calibrant.evidence import Estimate, NetBenefit, Risk
+from calibrant.evidence import risk as in_memory
 from calibrant.evidence.decisions import Above, lowest_reaching
 from calibrant.evidence.estimates import CHUNK, MAX_LEVELS, Draws, Levels, estimate_ranked
 from calibrant.evidence.logistic import Outcomes, half_widths_of
-from calibrant.evidence.risk import (
-    TENTHS,
-    curve_of,
-    difference_from,
-    groups_of,
-    metrics_of_risk,
-    tenth_of_each,
-    with_interval,
-)
 from calibrant.metrics import Metric
 from calibrant.metrics.states import Cells, Ranked, RankedCells, TopStatistic, effective_number
 from calibrant.numerics.binning import bin_index, sums_by
@@ -100,28 +92,32 @@ def risk_with_cells(
     ranked: Ranked, metrics: Sequence[Metric], *, n_bins: int, **draws: Unpack[Draws]
 ) -> tuple[Risk, dict[str, Estimate]]:
     """Return the risk of ranked samples with other metrics of it, as :func:`calibrant.evidence.risk.risk_with` does."""
-    needed = {metric.name: metric for metric in (*metrics, *metrics_of_risk(n_bins))}
+    needed = {metric.name: metric for metric in (*metrics, *in_memory.metrics_of_risk(n_bins))}
     estimates = estimate_risks(ranked, list(needed.values()), **draws)
     predicted, observed = estimates["confidence"].value, estimates["accuracy"].value
     gap, ratio, n = predicted - observed, observed / (predicted or math.nan), float(ranked.effective_n)
-    place = tenth_of_each(ranked.total)
+    place = in_memory.tenth_of_each(ranked.total)
     squares = ranked.total if ranked.squared_weights is None else ranked.squared_weights
-    total, squared, right = (sums_by(place, numbers, TENTHS) for numbers in (ranked.total, squares, ranked.right))
-    sums = (total, sums_by(place, ranked.total * ranked.confidence, TENTHS), right)
+    total, squared, right = (
+        sums_by(place, numbers, in_memory.TENTHS) for numbers in (ranked.total, squares, ranked.right)
+    )
+    sums = (total, sums_by(place, ranked.total * ranked.confidence, in_memory.TENTHS), right)
     risk = Risk(
         predicted=estimates["confidence"],
         observed=estimates["accuracy"],
-        difference=difference_from(
-            with_interval(gap, _moved(ranked, ranked.confidence - gap, -1.0), n, n - 1), estimates["accuracy"], n
+        difference=in_memory.difference_from(
+            in_memory.with_interval(gap, _moved(ranked, ranked.confidence - gap, -1.0), n, n - 1),
+            estimates["accuracy"],
+            n,
         ),
-        ratio=with_interval(
+        ratio=in_memory.with_interval(
             ratio, _moved(ranked, -ratio * ranked.confidence, 1.0) / (predicted**2 or 1), n, n - 1, of_logarithm=True
         ),
         ece=estimates["ece"],
         smece=estimates["smece"],
         auroc=estimates["auroc"],
-        tenths=groups_of(ranked.confidence, place, *sums, effective_number(total, squared)),
-        curve=curve_of(outcomes_of(ranked)),
+        tenths=in_memory.groups_of(ranked.confidence, place, *sums, effective_number(total, squared)),
+        curve=in_memory.curve_of(outcomes_of(ranked)),
     )
     return risk, {metric.name: estimates[metric.name] for metric in metrics}
 
@@ -178,7 +174,10 @@ def decisions_of(ranked: Ranked, thresholds: Sequence[float], *, dtype: torch.dt
         mean = (values[0] * masses[0] + values[1] * masses[1]) / n
         others = (total_squares.sum() - squares.sum(0)).clamp(min=0) * mean**2
         moved = squares[0] * (values[0] - mean) ** 2 + squares[1] * (values[1] - mean) ** 2 + others
-        return [with_interval(*own, size, size - 1) for own in zip(mean.tolist(), (moved / n**2).tolist(), strict=True)]
+        return [
+            in_memory.with_interval(*own, size, size - 1)
+            for own in zip(mean.tolist(), (moved / n**2).tolist(), strict=True)
+        ]
 
     benefits = (
         means(treated, squares, -odds, 1.0),

@@ -217,13 +217,8 @@ def _loaded(text: str) -> Parts:
     by, split = tuple(source.get("by") or ()), source.get("split") or {}
     if source["path"] in EXAMPLES:
         calibration, test = example(source["path"])
-        return Parts(
-            calibration,
-            test,
-            torch.arange(len(test)),
-            torch.ones(len(test), dtype=torch.bool),
-            _columns(source, test, {}),
-        )
+        places = torch.arange(len(test))
+        return Parts(calibration, test, places, places >= 0, _columns(source, test, {}))
     column = (split["column"],) if split.get("by") == "column" else ()
     reading = LoadOptions(**options_of(source), extra=tuple(dict.fromkeys((*by, *column))))
     with caught_warnings() as caught:
