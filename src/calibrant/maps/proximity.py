@@ -162,7 +162,7 @@ class ProximityMap(FittedModule, kind="proximity"):
         check_logits(logits, self.n_classes, "For arrays there is transform, with Predictions.from_logits(z, y).")
         if logits.shape[:-1] != features.shape[:-1]:
             raise InputError(
-                f"logits and features must be as many; got shapes {tuple(logits.shape)} and {tuple(features.shape)}."
+                f"logits and features must have as many rows; got {tuple(logits.shape)} and {tuple(features.shape)}."
             )
         precise = to_working_precision(logits)
         top = top_log_odds(precise, normalised)

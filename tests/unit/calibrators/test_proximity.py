@@ -218,7 +218,7 @@ class TestTheMap:
         for arguments, message in (
             ((logits[:, :4], self.FEATURES), "fitted for 5 classes; got logits of 4"),
             ((logits, self.FEATURES[:, :3]), "fitted on 16 features; got 3"),
-            ((logits[:5], self.FEATURES), "same samples"),
+            ((logits[:5], self.FEATURES), "must have as many rows"),
         ):
             with pytest.raises(InputError, match=message):
                 fitted(*arguments)

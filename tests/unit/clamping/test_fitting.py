@@ -407,10 +407,7 @@ class TestEdges:
     @pytest.mark.parametrize("n", [1, 4])
     def test_fewer_samples_than_folds_are_refused(self, n):
         message = refusal(NeuralClamping(), network(), data(n))
-        assert (
-            message
-            == f"data must have at least one sample for each of 5 folds; got {n}. Give more samples, or a strength."
-        )
+        assert message == f"data must have 5 samples or more, one a fold; got {n}. Give more, or a strength."
 
     def test_one_sample_that_is_correct_has_no_temperature(self):
         inputs, _ = data(1)

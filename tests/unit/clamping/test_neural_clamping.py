@@ -256,7 +256,7 @@ class TestHeads:
         assert torch.allclose(alone(samples[0]), known)
         assert nll(clamped, samples) < nll(alone, samples) - 0.002
         assert float(clamped.delta.norm()) > 0.1
-        with pytest.raises(InputError, match="only a head that divides by a temperature"):
+        with pytest.raises(InputError, match="the head must be a temperature"):
             _ = clamped.temperature
 
     def test_a_head_is_cross_validated_too(self):

@@ -58,7 +58,7 @@ def test_fitting_says_what_came_of_it_and_writes_the_map(calibrant, files, tmp_p
     assert "converged: gradient" in words
     assert "over 400 samples" in words
     assert f"temperature {float(expected.temperature):.6g}" in words
-    assert "The map was fitted on these samples" in words
+    assert "It was fitted on these samples" in words
     for name, value in found.document["after"].items():
         assert f"{name} {found.document['before'][name]:.4f} {value:.4f}" in words
 

@@ -135,7 +135,7 @@ def test_own_images_with_own_calibration_samples(train, calibrant, digits):
         ("own_nets:buld", "Did you mean build?"),
         ("no_nets:build", "neither in the folder"),
         ("own_nets.py", "--model must be one of"),
-        ("own_nets:ready", "is a network. Write a function"),
+        ("own_nets:ready", "is itself a network"),
         ("own_nets:build(width=missing)", "must have plain arguments"),
         ("own_nets:build(wide=3)", "when called; it raised TypeError"),
         ("own_nets:build(classes=3)", "a tensor of shape (n, 10) for 10 classes; for 2 inputs it gave shape (2, 3)"),

@@ -67,7 +67,7 @@ def test_another_kind_of_settings_is_refused(tmp_path):
 def test_an_unfinished_run_is_refused(made):
     path = made()
     (path / "weights.safetensors").unlink()
-    with pytest.raises(FileError, match=r"must hold a finished run; this one was stopped before its end\. Repeat its"):
+    with pytest.raises(FileError, match=r"must hold a finished run; this one was stopped\. Run its"):
         read_runs([path])
 
 

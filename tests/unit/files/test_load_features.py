@@ -71,7 +71,7 @@ def test_text_and_pickles_are_refused(tmp_path):
 
 def test_files_of_other_formats_damaged_or_missing_are_refused(tmp_path):
     torch.save({"features": FEATURES}, tmp_path / "f.pt")
-    with pytest.raises(FileError, match=r"must end in \.npz or \.safetensors"):
+    with pytest.raises(FileError, match=r"must be in an \.npz or \.safetensors file"):
         load_features(tmp_path / "f.pt")
     with pytest.raises(FileError, match="must be an existing file"):
         load_features(tmp_path / "none.npz")

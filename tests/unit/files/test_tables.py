@@ -190,7 +190,7 @@ def test_a_column_that_stands_twice_is_refused(csv):
 def test_broken_class_names_in_metadata_are_refused(tmp_path):
     for text in ("[1, 2]", "no json", '"ab"'):
         table = pa.table(WIDE).replace_schema_metadata({"class_names": text})
-        with pytest.raises(InputError, match="must be a JSON list of text"):
+        with pytest.raises(InputError, match="must be a JSON list of a name per class"):
             load(table)
         pq.write_table(table, tmp_path / "p.parquet")
         with pytest.raises(FileError, match=r"p\.parquet: the table's metadata"):

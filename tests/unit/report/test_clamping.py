@@ -186,7 +186,7 @@ def test_a_refit_without_its_samples_is_refused():
     rows = Predictions.from_logits(torch.randn(40, 3, generator=torch.manual_seed(0)), torch.arange(40) % 3)
     with pytest.raises(InputError, match="calibration_after must be given"):
         evaluate_clamping(clamped, rows[:20], rows[20:], rows[20:], resamples=100)
-    with pytest.raises(InputError, match="head must be the method that fitted"):
+    with pytest.raises(InputError, match="head must be the method of the clamped model's head"):
         evaluate_clamping(clamped, rows[:20], rows[20:], rows[20:], head=StructuredVectorScaling())
 
 

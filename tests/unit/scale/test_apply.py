@@ -82,7 +82,7 @@ def test_a_second_run_makes_only_what_is_missing_or_differs(folder, calibrant): 
     os.utime(folder / "preds" / "1.parquet", ns=(1, 1))  # another file of that name, for all we know
     code, shown, _ = calibrant(*command)
     assert code == 0
-    assert "from an earlier run of this command: 1 file" in shown
+    assert "from an earlier run: 1 file" in shown
     assert out[2].stat().st_mtime_ns == before[2]
     assert len(load(out[0])) == 300
     other = ("apply", "temperature(value=2)", *command[2:])  # another map
@@ -143,7 +143,7 @@ def test_formats_with_metadata_are_not_made_twice(suffix, tmp_path, calibrant): 
     assert calibrant(*command)[0] == 0
     assert load(tmp_path / "out" / f"a{suffix}").logits.numpy() == pytest.approx(SAMPLES[:300].logits.numpy() / 2)
     is_known = suffix in {".arrow", ".feather", ".safetensors"}
-    assert ("from an earlier run of this command: 1 file" in calibrant(*command)[1]) == is_known
+    assert ("from an earlier run: 1 file" in calibrant(*command)[1]) == is_known
     # What is made from the outcome, in memory, does not claim to be the outcome.
     again = ("apply", "temperature(value=1)", tmp_path / "out" / f"a{suffix}", "-o", tmp_path / f"b{suffix}")
     assert calibrant(*again)[0] == 0

@@ -53,7 +53,7 @@ def test_a_checkpoint_that_is_damaged_or_anothers_is_refused_and_can_be_deleted(
     for damage in (_cut_short, _emptied, _without_words, _of_another_network):
         checkpoint.write_bytes(whole)
         damage(checkpoint)
-        with pytest.raises(FileError, match=r"must be a checkpoint of this run; .* Delete it to restart"):
+        with pytest.raises(FileError, match=r"must be a checkpoint of this run; .* Delete it to start anew"):
             train_in(begun)
     checkpoint.unlink()
     train_in(begun)
