@@ -102,14 +102,14 @@ def main() -> None:
             by_pair: dict[tuple[str, str], list[Gain]] = {}
             for gain in gains(source, METHODS, simulations=simulations, in_folds=in_folds):
                 by_pair.setdefault((gain.method, gain.baseline), []).append(gain)
-            for (method, baseline), found in by_pair.items():
+            for (method, baseline), pair_gains in by_pair.items():
                 if method == UNCALIBRATED:
                     continue
-                expected = mean(gain.true for gain in found)
-                held = mean(gain.estimate.low <= expected <= gain.estimate.high for gain in found)
-                own = mean(gain.estimate.low <= gain.true <= gain.estimate.high for gain in found)
-                values = [gain.estimate.value for gain in found]
-                way, better = "in folds" if in_folds else "two halves", mean(gain.beats for gain in found)
+                expected = mean(gain.true for gain in pair_gains)
+                held = mean(gain.estimate.low <= expected <= gain.estimate.high for gain in pair_gains)
+                own = mean(gain.estimate.low <= gain.true <= gain.estimate.high for gain in pair_gains)
+                values = [gain.estimate.value for gain in pair_gains]
+                way, better = "in folds" if in_folds else "two halves", mean(gain.beats for gain in pair_gains)
                 print(
                     f"{tuple(source)} {way}, {method} - {baseline}: true {expected:+.4f}, estimates "
                     f"{mean(values):+.4f} ± {pstdev(values):.4f}, held by {held:.3f}, that of the own maps by "
