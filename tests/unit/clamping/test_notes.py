@@ -34,7 +34,7 @@ def notes(strength, *, folds=2, shift=0.5):
 
 
 def test_of_several_strengths_the_best_ones_gain_is_called_optimistic():
-    message = "the best of 2 strengths on the same folds, and so optimistic: evaluate it on other samples"
+    message = "the best of 2 strengths on the same folds, so optimistic: evaluate it on other samples"
     assert message in notes((1.0, 0.1))[0]
     assert "optimistic" not in notes((0.1,))[0]
 
