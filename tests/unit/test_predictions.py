@@ -375,7 +375,7 @@ class TestBadTopLabels:
 
     @pytest.mark.parametrize(("confidence", "correct"), [(0.5, True), ([[0.5, 0.6]], [[True, False]])])
     def test_other_shapes_are_refused(self, confidence, correct):
-        with refused("one number a row, shape", "got shapes"):
+        with refused(r"must have shape \(n,\); got"):
             TopLabel(confidence, correct)
 
     def test_complex_confidences_are_refused(self):

@@ -55,7 +55,7 @@ def as_images(images: np.ndarray, *, where: str, layout: ImageLayout) -> Tensor:
 def as_labels(labels: np.ndarray, n: int, *, where: str, n_classes: int | None = None) -> Tensor:
     """Return the labels of n images as (n,) int64; ``n_classes`` is None if it is not known."""
     if labels.dtype.kind not in "iu" or labels.shape != (n,):
-        raise FileError(f"{where} must be {n:,} whole numbers, one an image; got {labels.dtype}, {labels.shape}.")
+        raise FileError(f"{where} must be {n:,} integers, one an image; got {labels.dtype} of shape {labels.shape}.")
     numbers = labels.astype(np.int64)
     outside = (numbers < 0) | (False if n_classes is None else numbers >= n_classes)
     if outside.any():

@@ -275,7 +275,7 @@ def test_its_text_gives_the_size_of_delta():
 
 def test_only_a_temperature_head_has_a_temperature():
     clamped = ClampedModel(nn.Linear(4, 3), torch.zeros(4), Affine(torch.ones(3), torch.zeros(3), n_classes=3))
-    with pytest.raises(InputError, match="this one is Affine"):
+    with pytest.raises(InputError, match="it is Affine"):
         clamped.temperature  # noqa: B018
 
 

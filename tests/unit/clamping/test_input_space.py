@@ -104,7 +104,7 @@ def test_inputs_of_other_channels_or_of_whole_numbers_are_refused():
         CIFAR.pixels(torch.zeros(3, 1, 8, 8))
     with pytest.raises(InputError, match=r"at dim 1; got 8 \(shape \(3, 8, 8\)\)"):
         CIFAR.pixels(torch.zeros(3, 8, 8))
-    with pytest.raises(InputError, match=r"batch, \(n, c, \.\.\.\); got shape \(3,\)\. For one input"):
+    with pytest.raises(InputError, match=r"batch, \(n, c, \.\.\.\); got shape \(3,\)\. For one"):
         CIFAR.pixels(torch.zeros(3))
     with pytest.raises(InputError, match="got 0"):
         InputSpace().bounds(torch.tensor(0.0))

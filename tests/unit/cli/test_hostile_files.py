@@ -97,7 +97,7 @@ def test_a_confidence_claims_no_more_than_its_weights(tmp_path, claim):
     save_confidence(ConfidenceHead(3, layers=3, units=4), path)
     resealed(path, lambda document, _: document["sizes"].update(claim))
     before = peak()
-    with pytest.raises(FileError, match="weights must be those"):
+    with pytest.raises(FileError, match="weights must be of"):
         load_confidence(path)
     assert peak() - before < 1 << 15
 

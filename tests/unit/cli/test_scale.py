@@ -100,7 +100,7 @@ def test_slices_and_baselines_of_streams_are_those_in_memory(tmp_path, calibrant
     for words, arguments in {
         "these are by 'region'": ("evaluate", state, "--classes"),
         "must be states if the others are": ("evaluate", state, "--baseline", tmp_path / "old"),
-        "a file for each of the 3 others": (*common[:2], "--stream", "--baseline", tmp_path / "old" / "0.parquet"),
+        "must have as many files, 3; got 1": (*common[:2], "--stream", "--baseline", tmp_path / "old" / "0.parquet"),
         "same labels in the same order": ("evaluate", tmp_path / "new" / "0.parquet", "--stream", "--baseline",
                                           tmp_path / "old" / "1.parquet"),
         "must have the column 'planet'": (*common[:2], "--stream", "--by", "planet"),

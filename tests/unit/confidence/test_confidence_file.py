@@ -136,7 +136,7 @@ def test_something_else_is_not_saved(path):
         (lambda document, _: document["sizes"].update(n_features=5), "8 units on 5 features"),
         (lambda document, _: document["sizes"].update(layers="many"), "layers must be a whole number"),
         (lambda document, _: document.pop("fit"), "must be a whole confidence"),
-        (lambda _, held: held.pop("head.layers.0.bias"), "weights must be those of 3 layers"),
+        (lambda _, held: held.pop("head.layers.0.bias"), "weights must be of 3 layers"),
         (lambda _, held: held["head.layers.0.bias"].fill_(torch.nan), "must be real and finite"),
     ],
 )

@@ -145,11 +145,11 @@ def test_a_layout_that_the_shape_contradicts_is_refused(tmp_path):
         (LABELS + 1, r"in 0\.\.9, the classes of the network; got 10 at image 2\. If labels start at 1, subtract"),
         (LABELS * 3, r"lie in 0\.\.9, .*got 27 at image 2\.$"),
         (LABELS - 1, r"got -1 at image 1\. Remove rows without a label"),
-        (LABELS.astype(float), "a whole number for each of 6 images, one axis; got float64"),
+        (LABELS.astype(float), "6 integers, one an image; got float64"),
         (LABELS > 1, "got bool"),
-        (LABELS[:5], r"for each of 6 images.* shape \(5,\)"),
-        (np.eye(10, dtype=int)[LABELS], r"one axis; got int64 of shape \(6, 10\)"),
-        (np.array(list("abcdef")), "a whole number"),
+        (LABELS[:5], r"6 integers.* shape \(5,\)"),
+        (np.eye(10, dtype=int)[LABELS], r"one an image; got int64 of shape \(6, 10\)"),
+        (np.array(list("abcdef")), "6 integers"),
     ],
 )
 def test_labels_that_are_none_are_refused(tmp_path, labels, message):

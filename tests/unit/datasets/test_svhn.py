@@ -48,7 +48,7 @@ def test_labels_may_be_of_any_number_type(tmp_path):
         ({"X": np.zeros((10, 32, 32, 3), dtype=np.uint8)}, r"must hold 'X', images of 32 x 32 x 3 x n bytes"),
         ({"X": np.zeros((32, 32, 3, 10))}, r"must hold 'X'.*got float64"),
         ({"y": np.arange(9)[:, None]}, r"must hold 'y', labels of 10 images"),
-        ({"y": np.arange(10)[:, None]}, r"labels in 1\.\.10, where 10 is the digit zero; got 0 at 0"),
+        ({"y": np.arange(10)[:, None]}, r"labels in 1\.\.10, where 10 is zero; got 0 at 0"),
         ({"y": np.arange(2, 12)[:, None]}, r"labels in 1\.\.10.*got 11 at 9"),
         ({"y": np.full((10, 1), 1.5)}, r"labels in 1\.\.10.*got 1\.5 at 0"),
     ],

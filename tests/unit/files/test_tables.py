@@ -193,7 +193,7 @@ def test_broken_class_names_in_metadata_are_refused(tmp_path):
         with pytest.raises(InputError, match="must be a JSON list of a name per class"):
             load(table)
         pq.write_table(table, tmp_path / "p.parquet")
-        with pytest.raises(FileError, match=r"p\.parquet: the table's metadata"):
+        with pytest.raises(FileError, match=r"p\.parquet: the metadata"):
             load(tmp_path / "p.parquet")
 
 

@@ -221,7 +221,7 @@ def test_wrong_use_says_what_to_do(digits):
     with pytest.raises(InputError, match="class 10"), pytest.warns(UserWarning, match="least populated"):
         CalibratedClassifier(NAIVE, method="temperature", cv=3).fit(features, rare)
     fitted = clone(NAIVE).fit(features, labels)
-    with pytest.raises(InputError, match="among the classes"):
+    with pytest.raises(InputError, match="labels must be one of"):
         CalibratedClassifier(fitted, cv="prefit").fit(features, rare)
 
 

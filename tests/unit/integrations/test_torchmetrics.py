@@ -135,7 +135,7 @@ def test_weights_of_nothing_are_refused():
             metric.update(logits, labels, weights=torch.tensor([1.0, weight, 0.0, 2.0]))
             with pytest.raises(InputError, match="weights finite and at least 0; of 3 samples 1 had others"):
                 metric.compute()
-        with pytest.raises(InputError, match=r"in the labels' shape \(4,\); got \(3,\)"):
+        with pytest.raises(InputError, match=r"must have the labels' shape \(4,\); got \(3,\)"):
             CalibrantMetric(name).update(logits, labels, weights=torch.ones(3))
         for unseen in (torch.zeros(4), torch.tensor([0.0, 0.0, 0.0, 1.0])):
             metric = CalibrantMetric(name, ignore_index=int(labels[3]))

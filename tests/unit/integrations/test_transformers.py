@@ -105,7 +105,7 @@ def test_what_cannot_be_calibrated_is_refused(tmp_path):
         attach_map(network(), Scale(torch.tensor(2.0), n_classes=5))
     model = network()
     attach_map(model, Scale(torch.tensor(2.0), n_classes=3))
-    with pytest.raises(InputError, match=r"it returned tuple. Call it with return_dict=True"):
+    with pytest.raises(InputError, match=r"got tuple\. Pass return_dict=True"):
         model(input_ids=torch.tensor([[1, 2]]), return_dict=False)
     state = SimpleNamespace(is_world_process_zero=True, best_model_checkpoint=None, global_step=1)
     options = SimpleNamespace(output_dir=str(tmp_path), load_best_model_at_end=False)

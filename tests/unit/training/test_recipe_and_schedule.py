@@ -61,7 +61,7 @@ def test_a_constant_rate_stays_but_for_the_warmup():
         ({"mixup": -0.1}, "mixup must be at least 0"),
         ({"clip": 0}, "clip must be above 0"),
         ({"nesterov": True, "momentum": 0}, "nesterov needs a momentum above 0"),
-        ({"milestones": (3,)}, r"milestones must be given with schedule='steps', and only then; got \(3,\)"),
+        ({"milestones": (3,)}, r"milestones must be given with schedule='steps' alone; got \(3,\)"),
         ({"schedule": "steps"}, r"milestones must be given with schedule='steps'"),
         ({"schedule": "steps", "milestones": (4, 2)}, "milestones must rise"),
         ({"schedule": "steps", "milestones": (2, 2)}, "milestones must rise"),
