@@ -79,7 +79,7 @@ def test_rows_get_length_one_whatever_their_size():
 def test_too_few_samples_are_refused():
     with pytest.raises(InputError, match="11 rows or more are needed for 10 neighbours"):
         proximity(some_features(10))
-    with pytest.raises(InputError, match="at least 10 rows"):
+    with pytest.raises(InputError, match="10 rows or more"):
         proximity(some_features(5), some_features(9))
 
 
