@@ -77,7 +77,7 @@ def test_a_run_that_came_without_its_weights_is_read(made, hands):
     (run,) = read_runs([path])
     assert len(run.test.labels) == 400
     (path / "test.npz").unlink()  # stopped while it wrote what it had come to
-    with pytest.raises(FileError, match="was stopped before its end"):
+    with pytest.raises(FileError, match="this one was stopped"):
         read_runs([path])
 
 
