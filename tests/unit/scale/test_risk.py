@@ -125,7 +125,7 @@ def test_intervals_cover_the_truth(monkeypatch):
     gain = decision_curve(risks(400_000, seed=99), [0.1], resamples=10)[0].to_treat_all.value
     # What differences do not ask for takes most of the time of a risk.
     monkeypatch.setattr("calibrant.scale.risk.estimate_risks", of_means)
-    monkeypatch.setattr("calibrant.scale.risk.curve_of", lambda _outcomes: None)
+    monkeypatch.setattr("calibrant.scale.risk.in_memory.curve_of", lambda _outcomes: None)
     for seed in range(200):
         ranked = ranked_risks(sums_of_risk(risks(2_000, seed=seed), 15), 15)
         difference = risk_with_cells(ranked, (), n_bins=15, resamples=10, seed=0)[0].difference
