@@ -97,7 +97,7 @@ def test_the_usual_methods_are_tried_unless_others_are_named(calibrant, files):
         (["cal.npz", "named.npz"], ["name the classes alike", "'c'", "'x'"]),
         (["cal.npz", "answers.csv"], ["logits or probabilities of every class"]),
         (["cal.npz", "test.npz", "--methods", "temprature"], ["Did you mean temperature"]),
-        (["cal.npz", "test.npz", "--methods", "temperature,,none"], ["--methods", "commas"]),
+        (["cal.npz", "test.npz", "--methods", "temperature,,none"], ["--methods", "comma-separated"]),
         (["cal.npz", "test.npz", "--methods", ""], ["--methods"]),
         (["cal.npz", "test.npz", "--theme", "pink"], ["light", "dark"]),
         (["cal.npz", "test.npz", "--figure-format", "gif"], ["png", "svg", "pdf"]),
