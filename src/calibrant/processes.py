@@ -1,7 +1,8 @@
 """Several processes that work on the same network, as ``torchrun`` starts them: one on each GPU, or on some cores.
 
 All of them run the same program on the same data, and each computes its part of every batch or pass. What they exchange
-(logits, gradients) is then the same in all, and so is every decision. The first process writes, prints and evaluates.
+(logits, gradients) is then the same in all, and so is every decision that follows from it. The first process writes,
+prints and evaluates.
 """
 
 import os

@@ -284,7 +284,8 @@ class MatrixScaling(Calibrator, name="matrix", title="Matrix scaling", family="s
     It can undo any confusion between classes, and with ten classes and thousands of samples it does. Its k (k + 1)
     numbers make it the first to overfit: with a hundred classes and 5,000 samples the calibration samples are separable
     almost without error, so there is no optimum and the fit is refused. (Papers that report it there stop gradient
-    descent early; the result is then that of the stopping.) Structured matrix scaling (sms) and ms_odir add a penalty.
+    descent early; the result is then that of the stopping.) Structured matrix scaling (sms) and ms_odir are the same
+    with a penalty.
 
     Formula: q = softmax(W z + b); the off-diagonal of each column of W sums to 0, as does b
     Samples: about 20 (k + 1) of each class; with none of a class, or separable ones, there is no optimum.

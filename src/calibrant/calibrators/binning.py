@@ -60,9 +60,9 @@ class HistogramBinning(Calibrator, name="histogram", title="Histogram binning", 
     """The accuracy of the predictions in a bin becomes the confidence of every prediction in it.
 
     With enough samples it corrects any shape of miscalibration; the ECE over the same bins is 0 on the calibration
-    samples, which says nothing about new ones. At most ``n_bins`` different confidences are left, so rankings,
-    selective risk and log-loss get worse, and neighbouring bins may swap order. The prediction stays, and the other
-    classes share the rest.
+    samples, which says nothing about new ones. At most ``n_bins`` different confidences are left, so that rankings,
+    selective risk and log-loss get worse, and neighbouring bins may swap order. The prediction stays; the other classes
+    share the rest in proportion.
 
     Formula: q = (hits in the bin of p) / (samples in it), within 1/(n + 2) of 0 and 1; an empty bin keeps its midpoint
     Samples: about 50 per bin, 750 for 15 bins. With fewer a bin's share is noise of ±√(q (1 − q)/samples), and with
@@ -93,8 +93,8 @@ class ClasswiseHistogramBinning(
     """Histogram binning of every class against the rest, divided by their sum.
 
     It corrects each class separately, and can change the prediction. It hurts with many classes: most bins of most
-    classes are nearly empty, and the division by the sum undoes part of the fit. Two classes are one histogram, of
-    class 1.
+    classes hold hardly a sample, and the division by the sum undoes part of what was fitted. Two classes are one
+    histogram, of class 1.
 
     Formula: q_j ∝ (samples of class j in the bin of p_j) / (samples in it), at least 1/((n + 2)(k − 1)) before division
     Samples: about 50 of each class in each bin that matters; 1000 of each class. A class without samples gets the
@@ -190,7 +190,8 @@ class IMax(Calibrator, name="imax", title="I-Max binning", family="binning", pap
 
     Formula: q_j ∝ m_b/N_b, b the bin of class j's log-odds λ; edges g_b maximise I(y; b) =
         H(y) − Σ_b N_b/n · H(mean of σ(λ) in bin b), with m_b of N_b samples in bin b of that class
-    Samples: 300 in all if shared; classwise 200 of every class: with fewer, one bin without a hit outweighs all others.
+    Samples: 300 in all if shared; classwise 200 of every class, since with fewer a bin without a hit costs more
+        log-loss than all others gain.
 
     Args:
         n_bins: The most bins.
@@ -374,8 +375,8 @@ class IsotonicPooled(
     """One isotonic regression of all classes' probabilities together, divided by their sum (IRM).
 
     All n·k pairs of a probability and whether it was the label's fit one function, so it needs k times fewer samples
-    than one for each class, and the predicted class stays. It cannot correct a single class, and makes ties among
-    classes.
+    than one for each class, and the predicted class stays. It cannot correct a single class, and it makes ties among
+    the classes of a sample.
 
     Formula: q_j ∝ f(p_j), f the non-decreasing function nearest to all pairs (p_ij, 1[y_i = j])
     Samples: about 500, whatever the number of classes. With fewer the steps near 1 rest on a handful of samples.

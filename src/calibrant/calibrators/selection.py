@@ -167,7 +167,8 @@ class Ranking:
     def temperature_is_enough(self) -> bool:
         """Whether temperature scaling helps, and the chosen candidate, another one, is not better than it.
 
-        Better by the rule of :func:`~calibrant.evidence.side_of`: beyond noise and by enough to matter.
+        Better by the rule of :func:`~calibrant.comparison.compare`, :func:`~calibrant.evidence.side_of`: beyond
+        noise and by enough to matter.
         """
         taken = self.chosen
         temperature = next(

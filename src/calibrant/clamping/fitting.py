@@ -77,8 +77,8 @@ class Journal:
     """Partial results of a fit in a folder, from which it resumes: named entries of tensors, each written atomically.
 
     ``identity`` is the fit's fingerprint: a folder of another fit is refused. Without a folder nothing is written.
-    Entries that are not final are written at most once in ``every`` seconds. The first of several processes writes and
-    reads for all.
+    Between two writes of entries that are not final there are at least ``every`` seconds. Of several processes the
+    first writes and reads for all.
     """
 
     def __init__(

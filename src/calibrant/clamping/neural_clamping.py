@@ -218,7 +218,8 @@ class NeuralClamping:
         Args:
             model: Any module from inputs (n, ...) to logits (n, k); also to a tuple, or something with ``logits``.
             data: ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``, with inputs as the network takes them.
-            folder: Folder of the journal, from which an interrupted fit resumes; emptied at the very end.
+            folder: Folder of the journal, from which an interrupted fit resumes. Emptied as the last step before this
+                returns.
             keep_folder: Whether to keep the ``.journal`` files, to be deleted once the model is saved: an interruption
                 in between then costs nothing, and calling this again gives the same model at once.
             progress: Called with a description of the step and the number of passes over the samples so far.

@@ -1,6 +1,7 @@
 """The objective of Neural Clamping (eq. 9): focal loss after a fitted head, plus a penalty on the size of δ.
 
-Both are per sample here: the mean loss plus strength · ‖δ‖². Eq. 9 sums the losses: its λ is n times the strength.
+Both are per sample here: the mean loss plus strength · ‖δ‖². Eq. 9 sums the losses, so its λ is the strength times the
+number of samples.
 """
 
 import math
@@ -105,7 +106,7 @@ class HeadFit:
         """Fit the head to finite logits (n, k) and labels (n,).
 
         ``last`` is the head of nearly the same logits; ``with_delta``, whether δ was added to the inputs, decides the
-        advice of an error. Without an optimum: a SeparableError where nearly every prediction is right, else a
+        advice of an error. Without an optimum it is a SeparableError where (almost) every prediction is right, else a
         FitError.
         """
         if isinstance(last, Scale) and self.is_temperature and 0 < float(last.temperature) < float("inf"):

@@ -1,8 +1,8 @@
 """Passes over the samples with δ added: logits, and the gradient of the mean loss in δ.
 
 Memory holds one batch of inputs and its activations; only logits are kept for all samples. A pass with a gradient costs
-a forward and a backward run to the input: weights have no gradient here. Several processes share the samples; all get
-the whole result.
+a forward and a backward run to the input: weights have no gradient here. Of several processes each takes a part of the
+samples; all get the whole result.
 """
 
 from collections.abc import Iterator

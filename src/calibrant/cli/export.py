@@ -41,7 +41,8 @@ def export(
 
     The file takes scores (n, classes) in float32, for any n; a .py file needs NumPy alone, and computes in float64.
     With --onto, the map follows the network in one graph, whose inputs and outputs keep their names; of a clamped
-    network x + δ becomes the input. With --model, a .pt2 file takes inputs, and gives calibrated scores.
+    network x + δ becomes the input. With --model, a .pt2 file takes the inputs of a clamped network, and gives its
+    calibrated scores.
     """
     from calibrant.clamping import ClampedModel
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output

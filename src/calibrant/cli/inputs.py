@@ -287,7 +287,8 @@ def read_in_memory(
 def threads_for(*predictions: "Predictions | TopLabel") -> Iterator[None]:
     """Compute on one thread, unless predictions are many: threads would mostly wait for each other.
 
-    For 100,000 to 4,000,000 logits, two threads are no faster than one, and on a busy machine several times slower.
+    Of 100,000 to 4,000,000 logits two threads compare methods no faster than one, and on a busy machine several times
+    slower.
     """
     import torch
 

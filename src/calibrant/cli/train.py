@@ -182,7 +182,8 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
 ) -> None:
     """Train one network, or several side by side.
 
-    Writes weights, the history, and logits of calibration and test samples, for `evaluate`, `compare` and `diagnose`.
+    Writes weights, the history, and the logits of calibration and test samples, ready for `calibrant evaluate`,
+    `compare` and `diagnose`.
     """
     from calibrant.checks import check_known
     from calibrant.cli.output import print_warnings, spinner, standard_error

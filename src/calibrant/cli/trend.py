@@ -52,8 +52,8 @@ def trend(  # noqa: PLR0913, PLR0917  # a command line has many options
 
     Every state, as `calibrant state` writes them, or every value of a column is one period. It is compared with those
     before it since the last change, with a correction for every look: however often new ones are added, a change is
-    shown where there is none with probability .05. Names are ordered by the numbers in them; those of states only if
-    the shell has sorted them.
+    shown where there is none with probability .05. Names are put in the order of the numbers in them, those of states
+    if the shell has sorted them.
     """
     from calibrant.cli.output import print_warnings, spinner, standard_error
     from calibrant.report.trend import trend_page

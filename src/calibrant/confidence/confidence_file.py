@@ -3,8 +3,8 @@
 The tensors of a head are its weights, under ``head.``, and those of a fine-tuned copy, under ``encoder.``; those of a
 trust score are its reference samples and their classes. The metadata is one JSON document: the format's version, the
 kind, its sizes, the summary of the fit, a fingerprint of the classifier, and the layer that takes its features. A
-digest is checked on reading, and sizes are compared with the numbers before these are used. Nothing in a file is
-executed.
+digest of all of it is checked on reading, and sizes are compared with the numbers before anything is made of them.
+Nothing in a file is executed.
 """
 
 import os
@@ -61,8 +61,9 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
 
     Args:
         path: File written by :func:`save_confidence`.
-        model: The classifier that it was fitted for, with its weights then, for what ``ConfidNet.fit`` or
-            ``TrustScore.fit_network`` made. It is not copied, and its device is that of the result; else the CPU.
+        model: The classifier that it was fitted for, with the weights it had, which is not copied; for what
+            ``ConfidNet.fit`` or ``TrustScore.fit_network`` made. Its device becomes that of the result, which is else
+            on the CPU.
     """
     file = existing_file(path, holding="a confidence")
     with reading(file, "confidence saved by calibrant"):

@@ -111,7 +111,8 @@ class ConfidNet:
     little to learn from; held-out samples are better. It is trained to separate correct from wrong, and is not a
     calibrated probability of being correct: evaluate it by AUROC and AUPR, or fit a map on it.
 
-    Features are computed once, in evaluation mode; with ``fit(augment=...)`` in every step, as in the paper.
+    Features are computed once, in evaluation mode; with ``fit(augment=...)`` in every step, of augmented inputs, as in
+    the paper.
 
     Formula: ĉ(x) = σ(head(features(x))), the head minimising Σ (ĉ(x_i) − p_{y_i}(x_i))²
     Samples: some hundreds of wrong predictions.

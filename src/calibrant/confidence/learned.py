@@ -109,8 +109,8 @@ class FeatureConfidence(nn.Module, ABC):
 
         That of a trust score is score / (1 + score), the distance to the nearest other class over the sum of both. It
         orders samples as the score does and is above one half where the predicted class is nearest, but it is **no
-        probability**: its calibration errors mean nothing unless a map is fitted on it, while its AUROC, AUPR and AURC
-        do.
+        probability**: its calibration errors mean nothing unless a map is fitted on it; refinement (AUROC, AUPR, AURC)
+        is meaningful.
         """
         check_predictions(predictions, "top_label")
         checked = as_features(features, rows=len(predictions)).to(device_of(self))

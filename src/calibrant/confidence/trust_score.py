@@ -59,7 +59,8 @@ def nearest_sample_distances(points: Tensor, reference: Tensor, neighbours: int)
 class NeighbourConfidence(FeatureConfidence):
     """Module from features (n, d) and predicted classes (n,) to the logarithm of the trust score (n,).
 
-    It holds the features of its training samples, in their own dtype: 50,000 of 512 float32 features take 100 MB.
+    It holds the features of the training samples it searches, in their own dtype: 50,000 samples of 512 float32
+    features take 100 MB.
 
     Args:
         reference: Features of training samples, (r, d), finite.
@@ -177,7 +178,8 @@ class TrustScore:
     Samples: the training samples, some tens of each class.
 
     Args:
-        alpha: Share of each class that is left out, farthest from their neighbours: wrong labels and outliers.
+        alpha: Share of each class that is left out, the samples farthest from their neighbours; for labels that may be
+            wrong and classes with outliers.
         neighbours: Density is measured by the distance to the neighbour of this rank; used if ``alpha`` is above 0.
 
     Example:

@@ -63,8 +63,8 @@ class LargeImageFolder(DatasetReader):
     """Pictures as those of ``image_folder``, which stay in their files: data that do not fit into memory.
 
     They are read in batches. Networks are trained on random parts of them (``resized-crop-flip``), and evaluated on the
-    middle: of the largest square the share ``crop`` of its side, resized to ``size`` pixels. The scale is always
-    ImageNet's.
+    middle: of the largest square the share ``crop`` of its side, resized to ``size`` pixels. The scale is that of
+    ImageNet, whatever the pictures.
 
     Args:
         size: Side of the images, in pixels.

@@ -53,7 +53,8 @@ class Vocabulary:
     def numbers(self, texts: Collection[str], *, length: int) -> Tensor:
         """Return the first ``length`` words of each text as numbers, (n, length) int64, padded with 0.
 
-        A text without words is one unknown word: a network that averages over words would divide by zero otherwise.
+        A text without words is one unknown word, so that no sample is padding alone: a network that averages over words
+        would divide by zero.
         """
         check_at_least(length, 1, "length")
         numbers = np.full((len(texts), length), self.PADDING, dtype=np.int64)

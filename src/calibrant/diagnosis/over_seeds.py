@@ -2,9 +2,9 @@
 
 Two things make a number vary: other test samples, and another seed. The test samples are the same for all runs, so
 resampling them for all at once shows the first, also for a mean over runs. The spread of the runs of a candidate shows
-the second. The two variances are added. The effect of a seed on single samples is in both, so the sum is a little too
-large, and intervals err on the wide side: in simulations with two to five seeds they miss the truth in 1 to 5 % of
-cases (5 % are allowed).
+the second. The two variances are added. The effect of a seed on single samples is in both, so that the sum is a little
+too large, and intervals err on the wide side: in simulations with two to five seeds they miss the truth in 1 to 5 % of
+cases, where 5 % are allowed.
 """
 
 import math

@@ -114,8 +114,10 @@ def read_runs(
     """Read the runs of these folders and tables, in their order.
 
     Args:
-        paths: Folders written by ``calibrant train`` or :func:`save_run`, and tables of other runs; or one of these.
-        options: Options of :func:`~calibrant.files.load` for the files of other training loops, such as ``weights``.
+        paths: Folders that ``calibrant train`` or :func:`save_run` wrote, and tables of runs of other training loops;
+            or one of them.
+        options: Options of :func:`~calibrant.files.load` for the files of other training loops, such as the name of
+            their weights.
 
     Raises:
         FileError: If one is neither a table nor the folder of a finished run, or has no calibration samples.

@@ -194,7 +194,7 @@ def corrupted_sets(
         seed: Random seed of the corruptions.
 
     Raises:
-        InputError: If a run's inputs are not images, the data set is not that of the runs, or an option is out of
+        InputError: If inputs of a run are not images, the data set is not that of the runs, or an option is out of
             range.
         UnknownNameError: If there is no such corruption.
     """
@@ -274,7 +274,8 @@ class ShiftSummary:
 class ShiftRow:
     """One candidate under one map on one set, over its runs.
 
-    The maps were fitted on clean calibration samples. It need not calibrate these, on which the accuracy differs.
+    The maps were fitted on clean calibration samples. A map that calibrates clean samples need not calibrate these, on
+    which the accuracy differs.
     """
 
     candidate: str

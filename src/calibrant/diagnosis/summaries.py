@@ -93,7 +93,8 @@ DirectionSide: TypeAlias = Literal["overconfident", "underconfident", "neither"]
 class Direction:
     """Mean confidence minus accuracy, over the runs of a candidate under one map, with its 95 % interval.
 
-    It is also 0 where over- and underconfidence cancel; the ECE is at least its absolute value.
+    It is also 0 where overconfidence on some samples and underconfidence on others cancel; the ECE is at least its
+    absolute value.
     """
 
     candidate: str
@@ -168,8 +169,8 @@ class CoefficientCurve:
 def coefficient_curves(evaluated: Evaluated) -> tuple[CoefficientCurve, ...]:
     """Find all sets of candidates that differ in one numeric option of loss or recipe alone.
 
-    The best coefficient read off such a curve is optimistic, as in the paper: the test samples both choose and evaluate
-    it.
+    The best coefficient read off such a curve is optimistic, in the paper too: it is chosen on the test samples that
+    evaluate it.
 
     Reference:
         Wang, Feng & Zhang (2021), Figure 1.

@@ -365,7 +365,8 @@ def corrected_differences(
 ) -> dict[str, dict[str, Difference]]:
     """Return the differences of all others from the baseline, by name and metric, each metric corrected by itself.
 
-    ``values`` by name and metric are what ``difference`` takes; ``planned`` is as for :func:`apply_holm`.
+    ``values`` by name and metric are what ``difference`` takes, such as :class:`Resampled`. ``planned`` is as for
+    :func:`apply_holm`.
     """
     differences: dict[str, dict[str, Difference]] = {name: {} for name in values if name != baseline}
     for metric in metrics:
@@ -382,7 +383,8 @@ def apply_holm(
 ) -> dict[str, Difference]:
     """Correct the differences of several candidates from one baseline for their number (Holm).
 
-    The one that was ``planned`` is neither corrected nor counted: its result does not depend on what else is tried.
+    The one that was ``planned`` before the others is neither corrected nor counted, so that its result does not depend
+    on what else is tried.
     """
     p = {name: difference.p for name, difference in differences.items()}
     corrected = p | holm({name: value for name, value in p.items() if name != planned})

@@ -59,7 +59,8 @@ def error_interval(value: float, resampled: Tensor, floor: float | None, *, size
     Noise raises every calibration error, and resampling adds it a second time: the resampled errors lie above the
     original by about as much as the original lies above the truth. That bias is subtracted twice from the lower and
     once from the upper bound, because close to zero resampling shows too little of it. This suits errors of few among
-    many bins; :func:`without_noise` suits errors that all bins share, if the ``floor`` is known. It holds both.
+    many bins; :func:`without_noise` suits errors that all bins share, if the ``floor`` is known. The interval holds
+    both.
     """
     low, high = bootstrap_interval(resampled, size=size)
     bias = float(resampled.nanmean()) - value
@@ -203,7 +204,8 @@ def p_value(value: float, calibrated: Tensor) -> float:
 def paired_p(drawn: Tensor, size: float, acceleration: float = 0.0) -> float:
     """Return the two-sided p-value of a difference, from draws of it, (r,): twice the share on the rarer side of zero.
 
-    A draw has ``size`` samples or groups. The :func:`acceleration` moves the share as it does the interval.
+    A draw is of ``size`` samples, or groups of samples. The :func:`acceleration` moves the share as the ends of the
+    interval.
 
     Below p = .05 the tail of Student's t with the draws' spread replaces counting: a handful of draws is coarse, and
     several comparisons at once need p-values smaller than one in the number of draws.

@@ -107,8 +107,8 @@ def load(  # noqa: PLR0913  # the options of the command line
         kind: Kind of the scores: "logits", "probs" or "top-label".
         scores: Name of the array or column of scores; or their columns, one per class: a list (also ``"a,b,c"``), a
             pattern (``"prob_*"``) or a prefix (``"p_"``). Their own names or the varying parts name the classes.
-        labels: Name of the labels; of a ``.npy`` file, the path of another one, first looked for beside it. Class
-            numbers or class names.
+        labels: Name of the labels; of a ``.npy`` file, the path of another one, first looked for beside it. They are
+            class numbers or class names.
         confidence: Name of the confidence, for "top-label".
         correct: Name of the column of whether the prediction is correct, for "top-label".
         positive: Name of the one column of scores of a two-class model: the probability (or the logit, by ``kind``) of

@@ -374,7 +374,8 @@ def save_score_batches(
     From table to table, and from archive to archive, names and order stay. No probability is written as 0, which would
     claim that a class is impossible: the smallest is the smallest normal number of its type. One number a row stays
     one, except in another kind of file. Columns that the format cannot hold are left out: matrices in a CSV file, text
-    in an archive of tensors. All batches have the same columns. Metadata, if any, say what the file was ``made_from``.
+    in an archive of tensors. All batches have the same columns. The metadata, where the format has any, say what the
+    file was ``made_from``.
     """
     suffix = writable_suffix(path)
     first = next(batches)

@@ -29,15 +29,16 @@ def log_evaluation(
 ) -> dict[str, float]:
     """Log every metric with its interval, the report, and figures to an experiment tracker.
 
-    A metric is three scalars: ``ece``, ``ece_low`` and ``ece_high``, so that a chart over steps shows what is noise. Of
-    two classes, calibration errors are of the probability of the positive one, as in the report, and ``risk_auroc`` is
-    added. Undefined numbers are left out. Trackers that take text get the report as Markdown.
+    A metric is three scalars: ``ece``, ``ece_low`` and ``ece_high``, so that a chart over steps shows what is noise.
+    Of two classes, calibration errors are of the probability of the positive one, as in the report, and
+    ``risk_auroc`` is added. Numbers that are undefined are left out. The report is text, in Markdown, where the tracker
+    takes text.
 
     Args:
         evaluation: What :func:`calibrant.evaluate` returned.
         to: The module ``mlflow`` with an active run; a run of Weights & Biases, or the module ``wandb``; a
-            ``SummaryWriter`` of TensorBoard; or a logger of Lightning, with figures if one of the last two is behind
-            it.
+            ``SummaryWriter`` of TensorBoard; or a logger of Lightning, which gets figures if one of the last two is
+            behind it.
         step: Number of the training step or epoch.
         prefix: Beginning of every name.
         figures: Figures by name, such as those of ``calibrant.plots.figures(predictions)``.

@@ -52,8 +52,9 @@ def export(
 
     The graph takes scores (n, k) in float32 for any n, under the name of ``inputs``, and gives ``calibrated_logits`` or
     ``calibrated_probabilities``; a map that needs features takes ``features`` (n, d) too. The metadata has the method,
-    its options, calibrant's version and a digest of the fitted numbers, as JSON under the key ``calibrant``. The Python
-    module needs NumPy alone: ``calibrate`` computes the same in float64, and ``ABOUT`` is the metadata.
+    its options, calibrant's version and a digest of the fitted numbers, as JSON under the key ``calibrant``. The
+    Python module needs NumPy alone: its function ``calibrate`` computes the same in float64, and ``ABOUT`` has the
+    metadata.
 
     Of a :class:`~calibrant.clamping.ClampedModel` the ``.pt2`` file holds x + δ, the network and the map, for inputs of
     the network; as an ONNX graph it is written by :func:`graft`.

@@ -37,8 +37,9 @@ class CalibrantMetric(torchmetrics.Metric):
     On 20,000 samples this moved ``ace``, ``ks``, ``aurc`` and ``auroc`` by less than 1e-5, ``aupr_error`` and
     ``aupr_success`` by 6e-5, and ``fpr95``, a step function of the samples, by 4e-4.
 
-    NaN scores, labels that are no class, and weights that are negative or not finite are counted on the device, and
-    reported by ``compute``. Calibration errors of two classes are of the predicted class, unlike in reports.
+    NaN among the scores, labels that are no class, and weights that are negative or not finite are counted on the
+    device, and reported by ``compute``. Calibration errors of two classes are of the predicted class, unlike those of
+    reports.
 
     Args:
         metric: Name with options, as in ``"ece(n_bins=10)"``, or a :class:`~calibrant.metrics.Metric`.

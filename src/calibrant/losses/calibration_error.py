@@ -51,7 +51,8 @@ class MMCELoss(PenalisedLoss, name="mmce", title="Maximum mean calibration error
     price: on a calibrated model with more correct samples than incorrect ones the penalty is not 0, and pulls towards
     less confidence. ``unweighted`` is 0 on calibrated samples, but for noise.
 
-    Formula: √(Σ_ij s_i s_j exp(−|c_i − c_j|/width)), s_i = (1 − c_i)/m for the m correct samples, else −c_i/(n − m)
+    Formula: √(Σ_ij s_i s_j exp(−|c_i − c_j|/width)), s_i = (1 − c_i)/m on the m correct samples, −c_i/(n − m) on the
+        others
 
     Args:
         weight: Weight of the penalty. The public training scripts have 2, which goes with their much smaller
@@ -151,7 +152,7 @@ class SECELoss(PenalisedLoss, name="sece", title="Smooth ECE of meta-regularisat
     Formula: 1/n Σ_i |Σ_j a_j K_ij/Σ_j K_ij − c_i|, K_ij = exp(−(c_i − c_j)²/2h²)
 
     Args:
-        weight: Weight of the penalty. The paper minimises it alone, on held-out batches; default as in
+        weight: Weight of the penalty. The paper minimises it alone, on held-out batches; the default is that of
             :class:`DECELoss`.
         bandwidth: h.
         accuracy: a_j: ``soft`` (:func:`soft_accuracy`), as in the paper; or ``hard``, 0 or 1, without slope.

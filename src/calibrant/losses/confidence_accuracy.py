@@ -102,13 +102,14 @@ def _log_odds_of_mismatch(part: Tensor, matched: Tensor) -> Tensor:
 class AvUCLoss(PenalisedLoss, name="avuc", title="Accuracy versus uncertainty", paper=_KRISHNAN):
     """Cross-entropy plus the accuracy-versus-uncertainty calibration loss.
 
-    Samples are certain up to a threshold on their entropy, and uncertain above it. Correct samples should be certain,
-    and incorrect ones uncertain; the penalty grows with the odds against that. It separates correct from incorrect
-    samples, but does not see how often a confidence of .8 is correct: temperature scaling may still be needed. Which
-    group a sample is in has no slope, and an incorrect sample of high confidence hardly counts, as its part is 1 − c.
-    The entropies of an untrained network mean little: with the penalty from the start it can stay uncertain of
-    everything (digits after 20 epochs: .88 accurate with a calibration error of .5; .97 and .02 with the warm-up). So
-    the training loop must call :meth:`begin_epoch`: without it the penalty is off unless ``from_epoch`` is 0.
+    Samples are certain up to a threshold on their entropy, and uncertain above it. Correct and certain, or incorrect
+    and uncertain, is as it should be; the penalty grows with the odds against that. It separates correct from incorrect
+    samples, and does not see how often a confidence of .8 is correct: temperature scaling may still be needed
+    afterwards. Which group a sample is in has no slope, and an incorrect sample of high confidence hardly counts, as
+    its part is 1 − c. The entropies of an untrained network mean little: with the penalty from the start it can stay
+    uncertain of everything (digits after 20 epochs: .88 accurate with a calibration error of .5; .97 and .02 with the
+    warm-up). So the training loop must call :meth:`begin_epoch`: without it the penalty is off unless ``from_epoch`` is
+    0.
 
     Formula: log(1 + (n_AU + n_IC)/(n_AC + n_IU)), with u the entropy and sums over the samples of each group:
         n_AC = Σ c (1 − tanh u), n_AU = Σ c tanh u, n_IC = Σ (1 − c)(1 − tanh u), n_IU = Σ (1 − c) tanh u

@@ -114,8 +114,8 @@ class SampleDependentFocalLoss(RowLoss, name="flsd", title="Focal loss with γ b
 def focal_gamma(probability: float) -> float:
     """Return the γ above which samples at least this probable have a smaller gradient than under the cross-entropy.
 
-    Below the probability the focal loss pushes harder than the cross-entropy, above it less. From 1/2 on every γ does,
-    and it is 0.
+    Below the probability the focal loss pushes harder than the cross-entropy, above it less. From 1/2 on every γ does
+    that, and the result is 0.
 
     Formula: the largest γ with (1 - p)^γ - γ p (1 - p)^(γ-1) log p = 1
 
@@ -234,8 +234,8 @@ class InverseFocalLoss(RowLoss, name="inverse_focal", title="Inverse focal loss"
 
     Args:
         gamma: γ, at least 0; 0 is the cross-entropy. At most 1/W(1/e) = 3.5911 unless the weight is detached.
-        detach_weight: Whether the weight is a constant to the gradient. The paper does not say; its formula suggests
-            not.
+        detach_weight: Whether the weight is a constant to the gradient. The paper does not say; its formula read as a
+            loss is False.
 
     Example:
         >>> loss = InverseFocalLoss()(torch.zeros(1, 2), torch.tensor([1]))  # p_y = 1/2, so the weight is 1.5²

@@ -125,8 +125,9 @@ class LogitNormLoss(
     """Cross-entropy plus a penalty on large logits.
 
     Small logits make flat probabilities, so overconfidence falls. The penalty also pulls a common shift of all logits
-    to zero, which changes no probability. A weight that suits ten classes can stop a network of a hundred from learning
-    at all (published: 0.05 does). Dividing logits by their norm is another method, also called LogitNorm.
+    to zero, which changes no probability. A weight that suits ten classes can stop a network of a hundred from
+    learning at all (published: 0.05 does). It does not divide logits by their norm: that is another method, also called
+    LogitNorm.
 
     Formula: -log p_y + weight · (Σ_j |z_j|^p)^(1/p)
 

@@ -294,7 +294,8 @@ class EAURC(RankMetric, name="e_aurc", title="Excess AURC", paper=_GEIFMAN, **_S
     """Excess AURC: the area above that of a perfect ranking with the same accuracy.
 
     Formula: aurc − (the same with all wrong predictions last)
-    Estimator: exact; the optimum is the finite sum, not its limit r + (1 − r) ln(1 − r): never negative.
+    Estimator: exact; the optimum is the finite sum, not its limit r + (1 − r) ln(1 − r), so the result is never
+        negative.
     Bias: none to speak of.
     Cost: as aurc.
     """

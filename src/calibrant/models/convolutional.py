@@ -164,8 +164,8 @@ class ResNet(Classifier):
 class CifarResNet(Classifier):
     """Three stages of n blocks with 16, 32 and 64 channels, depth 6n + 2: 0.27 million parameters at depth 20.
 
-    Small for its accuracy, and a usual test bed. Deep ones can memorise CIFAR-10's training set, and are then
-    overconfident.
+    Small for its accuracy, and a usual test bed of calibration. The deep ones can memorise CIFAR-10's training set, and
+    are overconfident then.
 
     Args:
         depth: 6n + 2: 20, 32, 44, 56, 110, ...

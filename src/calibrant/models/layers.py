@@ -14,7 +14,8 @@ class Network(Protocol):
     """A classifier whose logits are a linear layer on features: ``forward(x) = head(features(x))``.
 
     Calibrators and losses that use features need only this, so a network of your own fits as soon as it has these
-    members; it need not derive from anything here. Not for isinstance, which from Python 3.12 on sees no layers.
+    members; it need not derive from anything here. Not for isinstance: from Python 3.12 on, that does not see the
+    layers of a module.
     """
 
     head: nn.Linear

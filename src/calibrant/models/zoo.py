@@ -98,7 +98,7 @@ def build_model(
         n_classes: Number of classes.
         in_channels: Channels of the images, (n, in_channels, image_size, image_size); texts have none.
         image_size: Side of the images; texts have none.
-        n_words: Size of the vocabulary of texts (n, length), word numbers from 0 (no word) to n_words - 1; None:
+        n_words: Size of the vocabulary of texts, (n, length), with word numbers 0 (no word) to n_words - 1; None for
             images.
         seed: Random seed of the weights.
 

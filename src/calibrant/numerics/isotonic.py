@@ -206,7 +206,7 @@ def fits_with_one_more(count: Array, hits: Array) -> tuple[Array, Array]:
 
     ``count`` are the samples at each score, ``hits`` the hits among them. A hit added between two scores is fitted as
     if added at the upper one, a miss as at the lower one; above all scores a hit is fitted 1, below all a miss 0. Both
-    columns rise.
+    columns are rising.
 
     Example:
         >>> fits_with_one_more(np.array([1.0, 1.0, 1.0]), np.array([0.0, 0.0, 1.0]))
@@ -333,7 +333,8 @@ class InformativeBins(NamedTuple):
 def informative_bins(rising: NDArray[np.floating], n_bins: int, weights: Array | None = None) -> InformativeBins:
     """Cut rising log-odds, (n,), into bins that keep as much information about the label as rounds from a start reach.
 
-    No bin is empty: fewer distinct numbers have fewer bins. ``weights``, (n,), are in the order of the samples.
+    There are fewer bins if there are fewer distinct numbers, since no bin is left empty. ``weights``, (n,), are those
+    of the samples in the same order.
 
     Example:
         >>> informative_bins(np.array([-4.0, -3.9, -0.1, 0.1, 5.0]), 3).edges.round(1)

@@ -10,7 +10,8 @@ Forests, nearest neighbours, naive Bayes and underflowed softmaxes give probabil
 
 How much to mix in depends on the model: more than half for nearest neighbours, 1e-24 for naive Bayes. (Near 1 the
 logarithm is all but linear in p: the shares lead from methods on log p to methods on p.) So the share is chosen from
-the calibration samples, by the cross-validated log-loss of a temperature; the other methods start from it.
+the calibration samples, by the cross-validated log-loss of a temperature: one number, which the other methods start
+from.
 
 Mixing and not clipping: it rises strictly in every probability, so that the predicted class and the order of samples by
 confidence stay, and the best share does as well as the best clip on forests, naive Bayes and nearest neighbours alike.

@@ -34,7 +34,8 @@ def plot_risk(
     """Draw how often the positive class of two occurs at each probability of it: tenths of the samples, and a curve.
 
     Circles are tenths of the samples, with 95 % intervals; the curve is a logistic regression on a spline of the
-    log-odds, with its 95 % band. On the dashed line, risks are right. ``positive`` names the positive class.
+    log-odds, with its 95 % band. On the dashed line, risks come true as often as they say. ``positive`` names the
+    positive class.
     """
     first, of = _risk_of(predictions, arrays, positive)
     risks = [first] if other is None else [first, other if isinstance(other, Risk) else evaluate_risk(other)]

@@ -283,7 +283,8 @@ class Predictions(Samples):
     def with_logits(self, logits: Tensor, *, normalised: Normalised | bool | None = False) -> Self:
         """Return the same samples with other logits, (n, k), finite and on the same device.
 
-        ``normalised``: whether these are log-probabilities (True: rounded ones); None for the same numbers.
+        ``normalised``: whether these are log-probabilities (True: rounded ones); None for the numbers that they already
+        have.
         """
         if logits.shape != self.logits.shape:
             raise InputError(f"logits must keep the shape {tuple(self.logits.shape)}; got {tuple(logits.shape)}.")
@@ -384,8 +385,8 @@ class Predictions(Samples):
     def uniform_share(self) -> float:
         """Share of the uniform distribution that calibrators mix in before they take logarithms; 0 for none.
 
-        Chosen once from these samples, if one in a thousand of the given probabilities is 0, or a label's is below
-        1e-12.
+        Chosen once from these samples, if probabilities were given and one in a thousand of them is 0, or a label's is
+        below 1e-12.
         """
         if (zeros := self.zero_cells) is None:
             return 0.0

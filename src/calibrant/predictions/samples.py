@@ -129,8 +129,8 @@ class TopLabel(Samples):
         log_odds: Shape (n,); computed from the confidence unless given. Rankings use it, because it differs where
             float32 confidences have rounded to 1.0.
         weights: Shape (n,), how many samples each stands for; only ratios matter, 0 counts nothing. None: all alike.
-        clusters: Shape (n,), whole numbers or words: samples of one cluster, as answers to one question, are not
-            independent. None: all are.
+        clusters: Shape (n,), whole numbers or words: samples of one cluster, such as the answers to one question, are
+            not independent. None: all are.
 
     Example:
         >>> top = TopLabel([0.9, 0.8, 0.7], [True, True, False])

@@ -129,7 +129,8 @@ def _slices(
 def comparison_charts(comparison: Comparison, test: Predictions, *, shown: Iterable[str] = ()) -> dict[str, Any]:
     """Return the numbers behind the charts of a comparison: all methods, and the predictions before and after.
 
-    The views: the uncalibrated model, the recommended method (or else the best), temperature scaling and ``shown``.
+    The views are the uncalibrated model, the recommended method (or else the best), temperature scaling, and those of
+    ``shown``.
     """
     chosen = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
     methods_shown = (chosen, *map(comparison.find, (comparison.baseline, *shown)))

@@ -34,7 +34,7 @@ def clamping_charts(evaluation: ClampingEvaluation, clamped: ClampedModel, test:
 
     The ``parts`` are the network itself (``none``), temperature scaling (``temperature``), the network at x + δ without
     a head (``delta``) and the clamped network (``both``); without δ the last two are those before them. A strength of
-    None is infinite: δ = 0.
+    None is an infinite one, δ = 0.
     """
     by_method = evaluation.predictions
     shown = {

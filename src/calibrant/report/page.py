@@ -88,8 +88,8 @@ def table(
 ) -> Table:
     """Build a table, without the columns that have a heading but no entry.
 
-    ``text`` has the indices of columns of text rather than numbers, ``description`` that of the one explaining the
-    first.
+    ``text`` has the indices of the columns that hold text rather than numbers, ``description`` that of the one that
+    explains the first.
     """
     lines = [tuple(cell if isinstance(cell, Cell) else Cell(str(cell)) for cell in row) for row in rows]
     names = without_middles(cell.whole for row in lines for cell in row)  # in one table, names differ

@@ -5,7 +5,7 @@ States of batches, files and days add up to that of all their samples. Besides t
 - the same sums over 256 groups of samples, whose redrawing is the bootstrap;
 - the counts of right and wrong predictions of every group at some 2,000 levels of confidence, likewise;
 - of two classes sums over cells of the probability of the positive one (:mod:`calibrant.scale.risk`);
-- sums over slices of the samples, if asked for (:mod:`calibrant.scale.slices`), of two classes also of that
+- sums over slices of the samples, if they are asked for (:mod:`calibrant.scale.slices`), of two classes also of that
   probability;
 - a uniform sample of at most 131,072 samples, for what sums do not tell: labels drawn from a calibrated model, the
   cross-fitted temperature, the kernel calibration error.

@@ -2,7 +2,7 @@
 
 A worker is a process of its own, so that a cancelled or overdue job is ended for certain and what it held is freed, and
 a crash in native code ends one job, not the server. Nor can a job take all memory: each worker has its share of what is
-free when it starts. It stays for the next job, as importing torch takes seconds (on Linux once for all). Jobs and
+free when it starts. It stays for the next job: importing torch takes seconds, on Linux once for all workers. Jobs and
 answers travel as JSON.
 """
 

@@ -79,8 +79,9 @@ class MetaRegulariser:
 
     The gradient of φ looks one step ahead: the network's last layer takes a plain gradient step on the training
     samples, which depends on φ; the objective is computed on held-out samples with the resulting layer; and φ follows
-    its gradient. All layers before the last are constants, and get no gradient from held-out samples. That step leaves
-    out momentum and weight decay, as in meta-calibration, and so differs slightly from the one then taken.
+    its gradient. All layers before the last are constants, and get no gradient from held-out samples. The step that is
+    looked ahead to leaves out momentum and weight decay, as in meta-calibration, so it differs slightly from the step
+    that is then taken.
 
     Args:
         loss: Its parameters are created here, replacing earlier ones.
@@ -170,7 +171,8 @@ class MetaRegulariser:
             held_out_features: Features of held-out samples, (m, d); see :func:`features_in_evaluation`.
             held_out_labels: Shape (m,).
             rate: Learning rate of the step that is looked ahead to; a tensor is not checked.
-            share: Current learning rate of the network as a share of its highest, for a φ that follows its schedule.
+            share: Current learning rate of the network as a share of its highest; φ's rate is multiplied by it if it
+                follows the network's schedule.
 
         Warns:
             CalibrantWarning: On the CPU, once each: if a held-out batch is of one class, φ's gradient is not finite,

@@ -99,9 +99,9 @@ class Recipe:
     def changed(self, changes: Mapping[str, Any]) -> "Recipe":
         """Return the recipe with other options.
 
-        With other epochs, milestones and warm-up move in proportion. Given milestones imply the schedule ``steps``
-        unless another is given, and a given schedule without steps drops them. ``decay`` is refused where no rate falls
-        by it.
+        With other epochs, milestones and warm-up move in proportion. Given milestones make the schedule ``steps``
+        unless another is given, and a given schedule without steps drops the milestones. ``decay`` is refused where no
+        rate falls by it.
 
         Example:
             >>> RECIPES["overconfidence"].changed({"epochs": 20}).milestones

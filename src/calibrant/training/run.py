@@ -120,7 +120,8 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
         split: How to divide it; see :func:`~calibrant.datasets.all_splits`.
         split_seed: Random seed of the split.
         device: Where to compute.
-        train_samples: Number of training samples, drawn by ``split_seed``; fewer are a subset. None takes all.
+        train_samples: Number of training samples, drawn by ``split_seed``; a smaller number draws a subset. None takes
+            all.
         runtime: How the networks are run.
         processes: The processes that train the same weights; only the first writes.
         after_epoch: Called after each epoch of each run.
@@ -247,8 +248,8 @@ def load_learned_loss(folder: str | os.PathLike[str]) -> MetaLoss:
     """Load the meta-learned loss of a run with its parameters: with γ-Net, γ of any samples from their features.
 
     Args:
-        folder: Folder of a finished run of :func:`train_runs` or ``calibrant train`` with such a loss; else a
-            FileError.
+        folder: Written by :func:`train_runs` or ``calibrant train``; a FileError if it is not that of a finished run
+            with such a loss.
     """
     settings, parameters = RunFolder(folder).settings(), RunFolder(folder).loss_parameters()
     try:

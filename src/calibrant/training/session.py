@@ -202,7 +202,8 @@ class Session:
 
     Args:
         model: Moved to the data's device, and trained in place.
-        loss: Loss of logits and labels; or a meta-learned one, which needs its own held-out samples and features.
+        loss: Loss of logits and labels; or a meta-learned one, which needs held-out samples of its own and a network
+            with features.
         data: Training and held-out samples on a device.
         recipe: Everything else that decides the result.
         runtime: How the network is run.

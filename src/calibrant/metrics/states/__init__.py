@@ -1,8 +1,8 @@
 """States of metrics, which add up, and statistics, which gather them from samples.
 
 The state of two sets of samples together is the sum of their states. Batches, files, machines and the bootstrap rest on
-this law. Fields may have leading dimensions (one state per resample); metrics read the last ones. Metrics of one
-statistic share its state.
+this law. Fields may have leading dimensions (one state per resample); metrics read the last ones. Metrics that name the
+same statistic share its state.
 
 A sample of weight w counts as w samples in every sum. Where a metric depends on the number of samples itself (by noise
 that it subtracts, or a width that it chooses), that is the effective number (Kish), ``(Σ w)² / Σ w²``: as many samples

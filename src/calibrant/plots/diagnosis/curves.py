@@ -152,8 +152,8 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
     """Draw two panels for each candidate, epoch by epoch: the two errors, and the temperature below.
 
     Optimal ECE and temperature are an oracle's, searched on the very samples that are shown. An error that rises while
-    the optimal one does not is only a temperature; no temperature undoes a rise of the optimal one (Wang et al. 2021,
-    Figure 4).
+    the optimal one does not is only a temperature; a rise of the optimal one is what no temperature brings back (Wang
+    et al. 2021, Figure 4).
 
     Raises:
         InputError: If no candidate was evaluated during training.
