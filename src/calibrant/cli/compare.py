@@ -37,7 +37,7 @@ _TEST = (
     "Predictions of the same model for other samples, to evaluate on, likewise. Without it, and without --split, "
     "methods are cross-validated."
 )
-_FOLDS = "Number of folds of the cross-validation, where there is one file.  [default: 5; x>=2]"
+_FOLDS = "Number of folds of the cross-validation, where there is one file; 5 unless given."
 _METHODS = "default (by the numbers of samples and classes), all, or comma-separated names as for `calibrant fit`."
 _METRIC = "One more metric of the tables, such as ks, or one of your own. May be repeated."
 
