@@ -112,7 +112,7 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
         """
         self.check_built(features)
         if features.shape[:1] != logits.shape[:1]:
-            raise InputError(f"features and logits must be of one batch; got {len(features)} and {len(logits)} rows.")
+            raise InputError(f"features and logits must be of the same samples; got {len(features)} and {len(logits)}.")
         batch = Batch.of(logits, labels, owner=self.name)
         with full_precision(logits):
             losses = self.rows(features.detach().to(batch.logits.dtype), batch.logits, batch.labels)

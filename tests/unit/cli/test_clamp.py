@@ -351,7 +351,7 @@ def test_presets_and_options_reach_the_method(clamp, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--strength", "much"], ["--strength must be a number", "tenth-as-term; got 'much'"]),
+        (["--strength", "much"], ["--strength must be", "tenth-as-term; got 'much'"]),
         (["--strength", "tenth-as-term"], ["--strength tenth-as-term divides", "a start that is not 0"]),
         (["--gamma", "0,1"], ["--gamma must be one number, except with --preset paper"]),
         (["--gamma", "1", "--head", "svs"], ["gamma must be 0 with the head svs"]),
