@@ -56,7 +56,7 @@ export function Overlay({ title = "Curves of several methods", views, start, cho
             <label key={view.name}><input type="checkbox" checked={chosen.includes(view.name)} onChange={() => toggle(view.name)} />
               <svg class={`look look-${place % LOOKS}`} viewBox="0 0 36 12" width="36" height="12" aria-hidden="true"><path class="line" d="M0 6H36" /><path class="mark" d={mark(place, [18, 6])} /></svg>
               <span>{view.title}</span><output>{errors.has(view.name) ? number(errors.get(view.name)) : ""}</output></label>))}
-          <p class="legend">{what === "miscalibration" ? `Miscalibration (CORP, of the ${words.score})` : `${what}${words.of} in ${bins} bins`} of each curve shown. On test samples.</p>
+          <p class="legend">{what === "miscalibration" ? `Miscalibration (CORP, of the ${words.score})` : `${what}${words.of} in ${bins} bins`} of each curve shown. On the samples evaluated.</p>
         </div>
       </div>
     </section>
