@@ -522,14 +522,14 @@ def compare(  # noqa: PLR0913  # the options of the command line
             )
     n_bins, resamples, seed = check_evidence(n_bins, resamples, seed)
     splits: Sequence[tuple[torch.Tensor, torch.Tensor]] = ()
+    given = calibration  # with the samples of no weight, which folds count, too
     if test is None:
-        cautions, calibration = warn_of_one_set(calibration), counted_samples(calibration)
-        splits, test = _folds_of(calibration, 5 if folds is None else folds), calibration
+        cautions, splits, test = warn_of_one_set(given), _folds_of(given, 5 if folds is None else folds), given
     elif folds is not None:
         raise InputError(f"folds must be None where there are test samples; got {folds}.")
     else:
         cautions = check_held_out(calibration, test)
-        calibration, test = counted_samples(calibration), counted_samples(test)
+    calibration, test = counted_samples(calibration), counted_samples(test)
     simplest, thresholds = simplest_method(test.class_names), check_rates(thresholds, "thresholds")
     if thresholds:
         as_risk(test)  # refuses more classes before the fits
@@ -543,7 +543,7 @@ def compare(  # noqa: PLR0913  # the options of the command line
     for done, (name, method) in enumerate(methods.items()):
         progress(f"fitting {name}", done, len(methods))
         trial, fold_maps = (
-            _fit_in_folds(method, test, splits) if splits else (try_fit(method.fit, calibration, test), None)
+            _fit_in_folds(method, given, splits) if splits else (try_fit(method.fit, calibration, test), None)
         )
         result = MethodResult(name, method.title, seconds=trial.seconds, notes=trial.notes, failure=trial.failure)
         if (mapped := trial.transformed) is not None:
@@ -556,8 +556,8 @@ def compare(  # noqa: PLR0913  # the options of the command line
             changed = float(moved.mean() if test.weights is None else moved @ test.weights / test.weights.sum())
             ordered = {metric.name: estimated[metric.name] for metric in metrics}
             decisions = decision_curve(mapped, thresholds, baseline=test, **draws) if thresholds else ()
-            result = replace(result, metrics=ordered, changed=changed, decisions=decisions)
-            result = replace(result, map=trial.map, fold_maps=fold_maps)
+            result = replace(result, metrics=ordered, changed=changed, map=trial.map, decisions=decisions)
+            result = replace(result, fold_maps=fold_maps)
         results.append(result)
         del trial, mapped  # the next fit may need the memory of these samples
     progress("comparing", len(methods), len(methods))
@@ -592,15 +592,15 @@ def _fit_in_folds(
     method: Calibrator, samples: Predictions, splits: Sequence[tuple[torch.Tensor, torch.Tensor]]
 ) -> tuple[Trial, FoldMaps | None]:
     """Fit a map on all samples, to keep, and one outside each fold, to evaluate the method by."""
-    trial, maps = try_fit(method.fit, samples), list[Map]()
+    trial, maps = try_fit(method.fit, counted_samples(samples)), list[Map]()
     for number, (outside, _) in enumerate(splits, start=1):
-        in_fold = trial if trial.map is None else try_fit(method.fit_without_scores, samples[outside])
+        in_fold = trial if trial.map is None else try_fit(method.fit_without_scores, counted_samples(samples[outside]))
         if in_fold.map is None:
             where = "" if in_fold is trial else f"in fold {number} of {len(splits)}: "
             return Trial(failure=f"{where}{in_fold.failure}", notes=trial.notes), None
         maps.append(in_fold.map)
     fold_maps = FoldMaps(tuple(maps), tuple(inside for _, inside in splits))
-    return trial._replace(transformed=fold_maps.transform(samples)), fold_maps
+    return trial._replace(transformed=counted_samples(fold_maps.transform(samples))), fold_maps
 
 
 def simplest_method(class_names: ClassNames) -> Calibrator:

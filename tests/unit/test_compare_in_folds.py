@@ -75,6 +75,22 @@ def test_no_cluster_is_in_two_folds(samples):
     assert sum(map(len, sets)) == len(set.union(*sets)) == 100
 
 
+def test_samples_without_weight_keep_their_places_and_change_nothing(samples):
+    weights = torch.rand(600, generator=torch.Generator().manual_seed(1))
+    weights[::3] = 0
+    weighted = samples.with_weights(weights)
+    found = compare(weighted, None, [], **DRAWS).find("temperature")
+    calibrated = found.evaluated.transform(weighted)
+    assert len(calibrated) == 600
+    assert bool(calibrated.logits.isfinite().all())
+    assert float(NLL()(calibrated)) == pytest.approx(found.nll, rel=1e-6)
+    for fitted, inside in zip(found.fold_maps.maps, found.fold_maps.inside, strict=True):
+        outside = torch.ones(600, dtype=torch.bool)
+        outside[inside] = False
+        expected = TemperatureScaling().fit(weighted[outside])
+        assert float(fitted.temperature) == pytest.approx(float(expected.temperature), rel=1e-6)
+
+
 @dataclass(frozen=True)
 class NeedsClassTwo(
     Calibrator, name="needs_class_two", title="Fails without class 2", family="scaling", paper=TemperatureScaling.paper
