@@ -25,6 +25,7 @@ from experiments.overconfidence.pools import (
     pools_of,
     title_of,
 )
+from experiments.overconfidence.training_sizes import draw_sizes, size_numbers, size_table
 from experiments.page import claims, interval, number_by_number, page, provenance, save, table
 from experiments.published import Finding, Published, findings, read_published
 from experiments.records import Record
@@ -48,7 +49,8 @@ BEFORE_AND_AFTER = """
 ## Before and after
 
 The paper's claim: losses that lower the calibration error leave more of it after a map. The temperature is that of the
-lowest log-loss; lines are 95 % intervals. Losses of which there are several seeds, where there are such.
+lowest log-loss; lines are 95 % intervals. Losses of which there are several seeds, where there are such; networks that
+were trained on all samples.
 
 ![ECE by loss, uncalibrated and after a temperature](images/overconfidence.png)
 """
@@ -60,6 +62,14 @@ Fig. 1a to c of the paper: the ECE by the coefficient of each family, here also 
 marks are networks with less than half its accuracy. Lines are 95 % intervals; most coefficients have one seed.
 
 ![ECE by coefficient, before and after a temperature](images/overconfidence-pools.png)
+"""
+TRAINING_SIZES = """
+Fig. 1d: the uncalibrated ECE by the coefficient on CIFAR-10, trained on part of the samples. Filled marks are the
+lowest of their line, upright lines 95 % intervals. The interval of the best coefficient is one of the test samples:
+there is one network per coefficient.
+
+![ECE by coefficient for each number of training samples](images/overconfidence-training-sizes.png)
+
 """
 EPOCHS = """
 Fig. 4: the optimal ECE, at the temperature that is best on the test samples, every ten epochs with label smoothing.
@@ -113,7 +123,7 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
                     number = pooled(differences)
                     about = "1 seed, test samples" if len(differences) == 1 else number.about
                     numbers[f"{data}.{method} - CE.{row}.{metric}"] = number._replace(about=about)
-    return numbers | pool_numbers(groups, numbers) | figure_numbers(groups)
+    return numbers | pool_numbers(groups, numbers) | size_numbers(groups, numbers) | figure_numbers(groups)
 
 
 def page_of(records: Sequence[Record], *, images: Path | None) -> str:
@@ -137,25 +147,40 @@ authors' code takes no gradient through the weight of focal loss, which "weight 
 """
     groups = groups_of(records)
     of_pools, of_figures, of_tables = list[Finding](), list[Finding](), list[Finding]()
-    pooled_ids, figure_ids = pool_numbers(groups, numbers), figure_numbers(groups)
+    pooled_ids, figure_ids = pool_numbers(groups, numbers) | size_numbers(groups, numbers), figure_numbers(groups)
+    sizes = size_table(groups, numbers)
     for entry in entries:
         is_of_pool, is_of_figure = entry.published.id in pooled_ids, entry.published.id in figure_ids
         (of_pools if is_of_pool else of_figures if is_of_figure else of_tables).append(entry)
     has_pools, has_epochs = any(pool.data in DATA for pool in pools_of(groups, numbers)), has_curves(groups)
+    has_errors = any(data in DATA for data, _ in groups)
     if images is not None:
         draw_losses(images / "overconfidence-losses.png")
-        _draw_errors(groups, numbers, images / "overconfidence.png")
+        if has_errors:
+            _draw_errors(groups, numbers, images / "overconfidence.png")
         if has_pools:
             draw_pools(groups, numbers, images / "overconfidence-pools.png")
+        if sizes:
+            draw_sizes(groups, numbers, images / "overconfidence-training-sizes.png")
         if has_epochs:
             draw_epochs(groups, images / "overconfidence-epochs.png")
     tables = [
         _table(data, groups, numbers) + (_about_texts(entries, numbers) if data == "newsgroups" else "")
         for data in dict.fromkeys(data for data, _ in groups)
     ]
-    pools = [POOLS * has_pools, EPOCHS * has_epochs, claims(of_pools, "What holds of the coefficients")]
+    of_sizes = TRAINING_SIZES + sizes if sizes else ""
+    verdicts = claims(of_pools, "What holds of the coefficients")
+    pools = [POOLS * has_pools, of_sizes, EPOCHS * has_epochs, verdicts]
     figures = figure_sections(groups, of_figures, images)
-    parts = [claims(of_tables), BEFORE_AND_AFTER, *pools, *figures, *tables, number_by_number(entries), FIGURE]
+    parts = [
+        claims(of_tables),
+        BEFORE_AND_AFTER * has_errors,
+        *pools,
+        *figures,
+        *tables,
+        number_by_number(entries),
+        FIGURE,
+    ]
     return page("Overconfidence: regularised losses before and after a map", "overconfidence", introduction, parts)
 
 
@@ -230,7 +255,7 @@ def _draw_errors(groups: Groups, numbers: Mapping[str, Number], path: Path) -> N
     from calibrant.plots.layout import SIZES, bare_axes, name_axes, new_figure, theme_named
 
     theme = theme_named("light")
-    panels = list(dict.fromkeys(data for data, _ in groups))
+    panels = [data for data in dict.fromkeys(data for data, _ in groups) if data in DATA]
     repeated = {data: max(len(runs) for (name, _), runs in groups.items() if name == data) > 1 for data in panels}
     losses = {
         data: [method for (name, method), runs in groups.items() if name == data and len(runs) > repeated[data]]

@@ -156,6 +156,22 @@ def test_the_best_coefficient_is_named_for_each_number_of_training_samples():
     assert "overconfidence-pools.png" not in page  # Fig. 1a to c has all training samples
 
 
+def test_the_best_coefficient_is_followed_over_the_numbers_of_training_samples(tmp_path):
+    errors = {5000: {"LS (0.01)": 0.2, "LS (0.05)": 0.1, "LS (0.09)": 0.05}}
+    errors[15000] = {"LS (0.01)": 0.1, "LS (0.05)": 0.05, "LS (0.09)": 0.051}  # the last two are alike
+    records = [
+        trained(method, 0, ece, data="cifar10", train_samples=size)
+        for size, eces in errors.items()
+        for method, ece in eces.items()
+    ]
+    number = numbers_of(records)["cifar10.LS best, 15,000 - 5,000 training samples.coefficient"]
+    assert number[:3] == pytest.approx((-0.04, -0.04, 0.0))
+    page = page_of(records, images=tmp_path)
+    assert "| Label smoothing, ε | 15,000 | 0.05 (0.05 … 0.09) | 5.00 (4.70 … 5.40) | 70.00 (69.00 … 71.00) |" in page
+    assert (tmp_path / "overconfidence-training-sizes.png").stat().st_size > 10_000
+    assert "Fig. 1d" not in page_of(records[:3], images=None)
+
+
 def test_a_coefficient_whose_first_seed_lacks_the_calibration_ece_is_chosen_by_its_others():
     earlier = trained("LS (0.09)", 0, 0.02)
     del earlier["numbers"]["calibration_ece"]
