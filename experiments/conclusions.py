@@ -15,6 +15,7 @@ from experiments.meta_regularization.results import lower_than_focal
 from experiments.overconfidence.pools import pools_of, title_of
 from experiments.overconfidence.results import groups_of
 from experiments.overconfidence.results import numbers_of as overconfidence_numbers
+from experiments.overconfidence.training_sizes import best_coefficients
 from experiments.page import joined, plain_table, save
 from experiments.records import Record, Records
 from experiments.refinement.results import numbers_of as refinement_numbers
@@ -144,6 +145,7 @@ def _trained() -> list[Trained]:
         setting("ResNet-18, 40 epochs", "meta", ("ce", "ls-05", "focal"), short, about="run"),
         setting("VGG-16", "refinement", dark, clean, data="cifar100"),
         setting("ResNet-32, CIFAR-10", "overconfidence", ("CE", "LS (0.05)", "Focal (3)"), whole, data="cifar10"),
+        setting("ResNet-18, CIFAR-10", "meta_regularization", ("CE", "LS (0.05)", "Focal"), selected, data="cifar10"),
         setting("VGG-16, CIFAR-10", "refinement", dark, clean, data="cifar10"),
         setting("CNN, 20 Newsgroups", "overconfidence", ("CE", "LS (0.09)", "Focal (5)"), whole, data="newsgroups"),
     ]
@@ -230,8 +232,11 @@ def _by_setting(ax: "Axes", theme: "Theme", settings: Sequence[Trained], title: 
 
 
 def _loss_reading() -> str:
-    long = _records("meta_regularization", data="cifar100")
-    is_lower = lower_than_focal(long, constant_rate=False)
+    learned = {
+        data: lower_than_focal(_records("meta_regularization", data=data), constant_rate=False)
+        for data in ("cifar100", "cifar10")
+    }
+    pairs = [f"{sum(is_lower) or 'none'} of {len(is_lower)} ({title_of(data)})" for data, is_lower in learned.items()]
     over, both = overconfidence_numbers(_records("overconfidence")), refinement_numbers(_records("refinement"))
     costs = [
         f"{name} changes the ECE of VGG-16 by {ece.value:+.1f} points and its AUROC by {auc.value:+.1f} "
@@ -241,11 +246,12 @@ def _loss_reading() -> str:
     ]
     return f"""
 - A loss that lowers the ECE before calibration is not necessarily easier to calibrate. {_by_coefficient(over)}
+- {_by_size(over)}
 - A temperature needs logits that separate easy samples from hard ones. {_by_learned_epoch(over)}
 - Better calibration can come with a worse separation of right from wrong predictions: {"; ".join(costs)}
 ([study](refinement-study.md)). Look at both.
-- γ-Net, which learns the γ of focal loss for each sample, has a lower ECE than γ = 1 in {sum(is_lower) or "none"} of
-{len(is_lower)} pairs of networks ([study](meta-regularization-study.md)). Compared side by side,
+- γ-Net, which learns the γ of focal loss for each sample, has a lower ECE than γ = 1 in {" and ".join(pairs)}
+pairs of networks ([study](meta-regularization-study.md)). Compared side by side,
 [thirteen losses](meta-study.md) have an ECE of {_short_range("none")} before temperature scaling, and of
 {_short_range("ts")} after it.
 - Choose the loss by accuracy and log-loss, then calibrate, and evaluate the result.
@@ -278,6 +284,26 @@ def _by_coefficient(numbers: Mapping[str, Any]) -> str:
         f"Of {len(log_losses)} coefficients of these losses ({where}), {lower or 'none'} give a lower log-loss than "
         f"cross-entropy after temperature scaling. The lowest ECE before it on CIFAR-100, {ece:.1f} % with {best}, "
         f"belongs to a network with an accuracy of {accuracy:.1f} %; cross-entropy reaches {plain:.1f} %."
+    )
+
+
+def _by_size(numbers: Mapping[str, Any]) -> str:
+    """Say how the best coefficient of label smoothing depends on the number of training samples."""
+    best = best_coefficients(groups_of(_records("overconfidence")), numbers)["LS"]
+    fewest, most = min(best), max(best)
+    errors = [
+        numbers[f"cifar10, {most:,} training samples.LS ({best[size].coefficient:g}).none.ece"].value
+        for size in (most, fewest)
+    ]
+    if best[fewest].coefficient == best[most].coefficient:
+        return (
+            f"The best coefficient of label smoothing is the same with {fewest:,} training samples and with {most:,}."
+        )
+    return (
+        "A coefficient that calibrates one network need not calibrate the next. "
+        f"With {fewest:,} training samples of {title_of('cifar10')} label smoothing has its lowest ECE at "
+        f"{best[fewest].coefficient:g}, with {most:,} at {best[most].coefficient:g}, where the former "
+        f"leaves {errors[1]:.1f} % instead of {errors[0]:.1f} % ([study](overconfidence-study.md#the-coefficients))."
     )
 
 

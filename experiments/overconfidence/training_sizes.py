@@ -12,7 +12,7 @@ from experiments.numbers import Number
 from experiments.overconfidence.pools import FAMILIES, Groups, Pool, order, pools_of, title_of
 from experiments.page import interval, plain_table, save
 
-__all__ = ["draw_sizes", "size_numbers", "size_table"]
+__all__ = ["best_coefficients", "draw_sizes", "size_numbers", "size_table"]
 
 _DRAWS = 4_000
 _NORMAL = 1.96  # half the width of a 95 % interval in standard deviations
@@ -26,8 +26,13 @@ class Best(NamedTuple):
     draws: Tensor
 
 
-def _by_family(groups: Groups, numbers: Mapping[str, Number]) -> dict[str, dict[int, Best]]:
-    """Return the best coefficients on CIFAR-10 by family and number of training samples, the fewest first."""
+def best_coefficients(groups: Groups, numbers: Mapping[str, Number]) -> dict[str, dict[int, Best]]:
+    """Return the best coefficients on CIFAR-10 by family and number of training samples, the fewest first.
+
+    Args:
+        groups: Numbers of the records.
+        numbers: Those of each method.
+    """
     best: dict[str, dict[int, Best]] = {family: {} for family in FAMILIES}
     for pool in pools_of(groups, numbers):
         name, _, size = pool.data.partition(", ")
@@ -61,7 +66,7 @@ def size_numbers(groups: Groups, numbers: Mapping[str, Number]) -> dict[str, Num
         numbers: Those of each method.
     """
     measured = {}
-    for family, sizes in _by_family(groups, numbers).items():
+    for family, sizes in best_coefficients(groups, numbers).items():
         for (fewer, before), (more, after) in pairwise(sizes.items()):
             low, high = _interval(after.draws - before.draws)
             name = f"cifar10.{family} best, {more:,} - {fewer:,} training samples.coefficient"
@@ -77,7 +82,7 @@ def size_table(groups: Groups, numbers: Mapping[str, Number]) -> str:
         numbers: Those of each method.
     """
     lines = []
-    for family, sizes in _by_family(groups, numbers).items():
+    for family, sizes in best_coefficients(groups, numbers).items():
         for size, (pool, coefficient, draws) in sizes.items():
             method = next(method for method in pool.learned if order(method)[2] == coefficient)
             low, high = _interval(draws)
@@ -99,7 +104,7 @@ def draw_sizes(groups: Groups, numbers: Mapping[str, Number], path: Path) -> Non
     from calibrant.plots.layout import SIZES, bare_axes, name_axes, new_figure, theme_named
 
     theme = theme_named("light")
-    families = _by_family(groups, numbers)
+    families = best_coefficients(groups, numbers)
     figure = new_figure(theme, width=9.6, height=3.6)
     axes = figure.subplots(1, len(families), squeeze=False, sharey=True)[0]
     looks = ((theme.over, "o", "-"), (theme.under, "D", "--"), (theme.ink, "s", ":"))
