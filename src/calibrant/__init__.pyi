@@ -75,6 +75,8 @@ from calibrant.metrics import top_brier as top_brier
 from calibrant.plots import plot_reliability as plot_reliability
 from calibrant.predictions import Predictions as Predictions
 from calibrant.predictions import TopLabel as TopLabel
+from calibrant.shift import Shift as Shift
+from calibrant.shift import measure_shift as measure_shift
 from calibrant.slices import Slice as Slice
 from calibrant.slices import evaluate_slices as evaluate_slices
 

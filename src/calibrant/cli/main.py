@@ -28,6 +28,7 @@ from calibrant.cli import (
     fit,
     listing,
     serve,
+    shift,
     state,
     train,
     trend,
@@ -97,7 +98,7 @@ def _add(name: str, command: Callable[..., Any], examples: str) -> None:
     app.command(name, cls=CommandWithExamples, epilog=examples)(with_groups_expanded(command))
 
 
-_MODULES = (evaluate, compare, fit, apply, export, clamp, train, confidence, diagnose, state, trend, serve)
+_MODULES = (evaluate, compare, fit, apply, export, clamp, train, confidence, diagnose, state, trend, shift, serve)
 for _module in _MODULES:  # each has a command of its own name
     _name = _module.__name__.rpartition(".")[2]
     _add(_name, _with_torch_imported(getattr(_module, _name)), _module.EXAMPLES)
