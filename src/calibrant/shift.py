@@ -18,7 +18,7 @@ from torch import Tensor
 from calibrant.calibrators import BiasCorrectedTemperature
 from calibrant.calibrators.base import absent_classes, class_names
 from calibrant.checks import as_tensor, with_devices_of_inputs
-from calibrant.errors import Argument, FitError, InputError
+from calibrant.errors import Argument, FitError, InputError, SeparableError
 from calibrant.evidence import LEVEL, Estimate, holm
 from calibrant.evidence.intervals import FEWEST
 from calibrant.evidence.label_shift import LabelShift, Scores, confidences
@@ -31,6 +31,8 @@ __all__ = ["ClassShare", "Confidences", "Expected", "Shift", "measure_shift"]
 
 _BINS = 20  # of the histograms of confidence
 _HALF_WIDTHS = (0.1, 0.05)  # of the accuracy's interval, that labels are counted for
+_TRIED = 20  # resamples that adjusted predictions are evaluated at
+_NUMBERS, _FEWEST = 1 << 21, 2000  # logits to evaluate them on, and samples at least
 _Z = 1.959963984540054
 GIVEN, CALIBRATED, ADJUSTED = "given", "calibrated", "adjusted"
 
@@ -171,8 +173,7 @@ def measure_shift(  # noqa: PLR0913  # what is given, and how it is resampled
     reference, new = counted_samples(reference), counted_samples(new)
     pair = [one if fitted is None else fitted.transform(one) for one in (reference, new)]
     progress("calibrating the reference")
-    calibrated = BiasCorrectedTemperature().fit_without_scores(pair[0])
-    assert isinstance(calibrated, Affine)
+    calibrated = _calibrated(pair[0])
     progress("estimating the proportions")
     rng, numbers = np.random.default_rng([seed, 7]), (calibrated.weight, calibrated.bias)
     mixed = [one.mixed_with_uniform(float(calibrated.uniform_share or 0)) for one in pair]
@@ -241,6 +242,19 @@ def _check(reference: Predictions, new: Predictions) -> None:
         )
 
 
+def _calibrated(reference: Predictions) -> Affine:
+    """Return the map of a bias-corrected temperature."""
+    try:
+        fitted = BiasCorrectedTemperature().fit_without_scores(reference)
+    except SeparableError as error:
+        raise SeparableError(
+            f"the reference must have enough wrong predictions to show how sure the model may be; {reference.top.accuracy:.2%} "
+            f"of {len(reference):,} are right, and larger logits are always better. Add labelled samples."
+        ) from error
+    assert isinstance(fitted, Affine)
+    return fitted
+
+
 def _adjusted(calibrated: Affine, estimated: LabelShift, fitted: Map | None, new: Predictions) -> Affine | ChainMap:
     """Return the map that calibrates and adjusts, behind the map in use if there is one.
 
@@ -278,6 +292,8 @@ def _expected(
     values = torch.cat([_scores(given), _scores(given, calibrated), _scores(given, shifted)], dim=1)
     reference = (estimated.old.mass @ values, estimated.old.mass @ values + estimated.old.drawn(estimated.old.sums(values)))
     means, drawn = estimated.expected(values)
+    flattered = _flattered(estimated, given, calibrated)
+    means[4:], drawn[:, 4:] = means[4:] - flattered, drawn[:, 4:] - flattered
 
     def estimate(of: tuple[Tensor, Tensor], column: int, trials: float | None = None) -> Estimate:
         return estimated.interval(float(of[0][column]), of[1][:, column], trials)
@@ -289,6 +305,27 @@ def _expected(
         expected[name] = Expected(there, estimate(new, right, estimated.effective_size), estimate(new, loss))
     gain = (means[4:] - means[:2], drawn[:, 4:] - drawn[:, :2])
     return expected, {name: estimate(gain, column) for column, name in enumerate(("accuracy", "nll"))}
+
+
+def _flattered(estimated: LabelShift, given: Predictions, calibrated: Tensor) -> Tensor:
+    """Return by how much accuracy and log-loss of adjusted predictions are too good at the estimated proportions, (2,).
+
+    The noise of these favours the very classes that it makes seem frequent. Resamples show how much: adjusted to their
+    proportions, predictions are better for these than for those of all samples.
+    """
+    shares, k = estimated.fit.shares, calibrated.shape[1]
+    rows = torch.randperm(len(calibrated), generator=torch.Generator().manual_seed(0))[: max(_FEWEST, _NUMBERS // k)]
+    some, mass, labels = calibrated[rows], estimated.old.mass[rows], estimated.labels[rows]
+    of_class = sums_by(labels, mass, k).clamp(min=1e-300)
+    least = 0.5 / (estimated.new.size + 1)
+
+    def by_class(proportions: Tensor) -> Tensor:  # (k, 2)
+        scores = _scores(given[rows.to(given.device)], some + (proportions.clamp(min=least) / estimated.reference).log())
+        return torch.stack([sums_by(labels, mass * column, k) / of_class for column in scores.T], dim=1)
+
+    own, step = by_class(shares), max(1, len(estimated.drawn) // _TRIED)
+    differences = [(one - shares) @ (by_class(one) - own) for one in estimated.drawn[::step][:_TRIED]]
+    return torch.stack(differences).mean(dim=0)
 
 
 def _classes(

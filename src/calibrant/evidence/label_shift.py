@@ -191,7 +191,7 @@ class LabelShift:
         """Return a number with the interval of its resamples, (r,); that of a share is no narrower than of so many."""
         if self.size < FEWEST:
             return Estimate(value, math.nan, math.nan)
-        low, high = bootstrap_interval(drawn, size=self.size)
+        low, high = bootstrap_interval(drawn, size=min(self.size, trials or self.size))
         if trials is None:  # not a share
             return Estimate(value, low, high)
         least = wilson_interval(min(max(value, 0.0), 1.0) * trials, trials)

@@ -10,7 +10,8 @@ from calibrant.errors import FitError
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import row_blocks
 
-_EM_STEPS, _STEPS, _HALVINGS = 30, 200, 40
+_EM_STEPS, _STEPS, _ROUNDS, _HALVINGS = 30, 200, 10, 40
+_SAMPLE, _OPEN = 20_000, 1e-3  # samples of a part, and what is added to all shares that it gives
 _TOLERANCE = 1e-9  # nats that the mean log-likelihood may lie below its maximum
 _NEAR = 0.1  # of the mean share: up to it, a step may take a share for 0
 _ENOUGH = 1e-6  # beyond which the end of a search that made no more progress is an error
@@ -50,27 +51,31 @@ def fit_mixture(ratios: Tensor, mass: Tensor) -> MixtureFit:
         >>> fit.shares.tolist()
         [0.75, 0.25]
     """
-    k = ratios.shape[1]
-    shares = ratios.new_full((k,), 1 / k)
-    for _ in range(_EM_STEPS):
+    n, k = ratios.shape
+    ratios = ratios / ratios.amax(dim=1, keepdim=True)
+    shares, passes = ratios.new_full((k,), 1 / k), _EM_STEPS
+    if n > 2 * _SAMPLE:  # begin where a part of the samples ends, and leave no share at 0, which EM would keep there
+        part = torch.arange(0, n, n // _SAMPLE)
+        shares, passes = (1 - _OPEN) * fit_mixture(ratios[part], mass[part] / mass[part].sum()).shares + _OPEN / k, 1
+    for _ in range(passes):
         shares = shares * ((mass / (ratios @ shares)) @ ratios)
     step = 0
     while True:
         shares = shares / shares.sum()
         gradient = (mass / (ratios @ shares)) @ ratios
         gap = float(gradient.max()) - 1
-        if gap <= _TOLERANCE or step == _STEPS:
+        if not gap > _TOLERANCE or step == _STEPS:
             break
         moved = _advance(ratios, mass, shares, gradient - 1)
         if moved is None:
             break
         shares, step = moved, step + 1
-    if gap > _ENOUGH:
+    if not gap <= _ENOUGH:
         raise FitError(
             f"the proportions must have a likelihood near the largest; after {step} steps it may still be higher by "
             f"{gap:.2g} a sample. Check the scores for infinite or constant ones."
         )
-    certificate = Certificate(-1 - _value(ratios, mass, shares), max(gap, 0.0), step, float(_EM_STEPS + step))
+    certificate = Certificate(-1 - _value(ratios, mass, shares), max(gap, 0.0), step, float(passes + step))
     return MixtureFit(shares, gradient, curvature_at(shares, ratios, mass), certificate)
 
 
@@ -98,12 +103,20 @@ def inverse_of(curvature: Tensor) -> Tensor:
 
 def _advance(ratios: Tensor, mass: Tensor, shares: Tensor, slope: Tensor) -> Tensor | None:
     """Return better shares along Newton's step, cut off at 0; None where rounding hides any progress."""
-    # Shares near 0 that should fall go there directly: cut off on their way, they would shorten every step.
+    # Shares near 0 that should fall go there directly: cut off on their way, they would shorten every step. So do those
+    # that the step of the others would make negative.
     near = min(_NEAR / len(shares), float((shares * slope).norm()))
-    free = ((shares > near) | (slope > 0)).nonzero()[:, 0]
-    value, direction = _value(ratios, mass, shares), -shares
-    of_free = ratios if len(free) == len(shares) else ratios[:, free]
-    direction[free] = inverse_of(curvature_at(shares[free], of_free, mass)) @ slope[free]
+    value, wide = _value(ratios, mass, shares), ((shares > near) | (slope > 0)).nonzero()[:, 0]
+    curvature = curvature_at(shares[wide], ratios if len(wide) == len(shares) else ratios[:, wide], mass)
+    own, rise, free = shares[wide], slope[wide], torch.ones(len(wide), dtype=torch.bool)
+    for _ in range(_ROUNDS):
+        inside = -own
+        inside[free] = inverse_of(curvature[free][:, free]) @ (rise + curvature[:, ~free] @ own[~free])[free]
+        if not bool((negative := free & (own + inside < 0)).any()):
+            break
+        free &= ~negative
+    direction = -shares
+    direction[wide] = inside
     length = 1.0
     for _ in range(_HALVINGS):
         moved = (shares + length * direction).clamp(min=0)

@@ -45,8 +45,9 @@ def plot_proportions(
             ax.plot(dot.value, place + side, linestyle="none", zorder=3, **look)
         if one.actual is not None:
             ax.plot(one.actual, place + _APART, zorder=4, **actual)
-    looks = {"reference": before, "new samples": now}
-    looks |= {"changed beyond chance": changed} if any(one.is_changed for one in diagram.classes) else {}
+    kinds = {one.is_changed for one in diagram.classes}
+    looks = {"reference": before} | ({"new samples": now} if False in kinds else {})
+    looks |= {"new samples, changed beyond chance": changed} if True in kinds else {}
     handles = [Line2D([], [], label=text, linewidth=1.6, **look) for text, look in looks.items()]
     if any(one.actual is not None for one in diagram.classes):
         handles.append(Line2D([], [], label="actual", **actual))
@@ -58,7 +59,7 @@ def plot_proportions(
     layout.percent_axis(ax.xaxis)
     layout.name_axes(ax, colours, "Proportion of the class, %, with 95 % interval")
     left = f"{diagram.left_out} classes that changed less are left out" if diagram.left_out else ""
-    layout.title(ax, colours, "Class proportions", DOT.join(filter(None, [_details(diagram, name), left])), " ")
+    layout.title(ax, colours, "Class proportions", _details(diagram, name), left, " ")
     return ax
 
 

@@ -144,7 +144,10 @@ def _actual(shift: Shift) -> Iterator[str]:
 
 
 def _next_steps(shift: Shift, *, is_saved: bool) -> list[str]:
-    needed = joined([f"{n:,} give the accuracy to ±{100 * half:g}" for half, n in shift.labels_needed.items()]) + " points"
+    (half, n), *more = shift.labels_needed.items()
+    needed = f"{n:,} give the accuracy to ±{100 * half:g} points" + "".join(
+        f", {n:,} to ±{100 * half:g}" for half, n in more
+    )
     if not shift.is_label_shift:
         has_labels = shift.expected[GIVEN].actual is not None
         return [
