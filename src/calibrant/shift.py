@@ -21,15 +21,16 @@ from calibrant.checks import as_tensor, with_devices_of_inputs
 from calibrant.errors import Argument, FitError, InputError, SeparableError
 from calibrant.evidence import LEVEL, Estimate, holm
 from calibrant.evidence.intervals import FEWEST
-from calibrant.evidence.label_shift import LabelShift, Scores, confidences
+from calibrant.evidence.label_shift import Discrepancy, LabelShift, Scores
 from calibrant.maps import Affine, ChainMap, FitSummary, Map
 from calibrant.numerics.binning import sums_by
 from calibrant.numerics.newton import Certificate
 from calibrant.predictions import LABEL_FLOOR, Predictions, counted_samples
 
-__all__ = ["ClassShare", "Confidences", "Expected", "Shift", "measure_shift"]
+__all__ = ["ClassShare", "Distribution", "Expected", "Shift", "measure_shift"]
 
-_BINS = 20  # of the histograms of confidence
+_BINS = 20  # of the histograms
+_IMMATERIAL = 0.01  # share of the samples: very many show the smallest difference
 _HALF_WIDTHS = (0.1, 0.05)  # of the accuracy's interval, that labels are counted for
 _TRIED = 20  # resamples that adjusted predictions are evaluated at
 _NUMBERS, _FEWEST = 1 << 21, 2000  # logits to evaluate them on, and samples at least
@@ -62,8 +63,8 @@ class Expected:
 
 
 @final
-class Confidences(NamedTuple):
-    """Shares of the samples in bins of confidence (of two classes, of the probability of the second), (bins,) each."""
+class Distribution(NamedTuple):
+    """Shares of the samples in bins, (bins,) each."""
 
     edges: Tensor  # (bins + 1,)
     reference: Tensor
@@ -81,7 +82,7 @@ class Shift:
     classes: tuple[ClassShare, ...]
     p_unchanged: float  # of the hypothesis that the proportions are those of the reference
     p_label_shift: float  # of the hypothesis that only they changed
-    p_parts: Mapping[str, float]  # its tests: of the confidences and of the predicted classes
+    parts: Mapping[str, Discrepancy]  # its tests: of confidence, spread of log-probabilities, and predicted classes
     expected: Mapping[str, Expected]  # of predictions as given, calibrated on the reference, and adjusted
     gain: Mapping[str, Estimate]  # accuracy and nll: adjusted minus given
     n_reference: int
@@ -92,7 +93,7 @@ class Shift:
     resamples: int
     seed: int
     map: Map = field(repr=False)  # calibrates and adjusts
-    confidences: Confidences = field(repr=False)
+    distributions: Mapping[str, Distribution] = field(repr=False)  # of confidence and spread
 
     @property
     def is_changed(self) -> bool:
@@ -101,8 +102,8 @@ class Shift:
 
     @property
     def is_label_shift(self) -> bool:
-        """Whether the scores may come from a change of the proportions alone, or from none."""
-        return self.p_label_shift > LEVEL
+        """Whether the scores may come from a change of the proportions alone, or nearly do: all but one in a hundred."""
+        return self.p_label_shift > LEVEL or max(part.distance for part in self.parts.values()) < _IMMATERIAL
 
     @property
     def labels_needed(self) -> dict[float, int]:
@@ -181,7 +182,7 @@ def measure_shift(  # noqa: PLR0913  # what is given, and how it is resampled
     estimated = LabelShift.of(*(Scores.of(one, *numbers, resamples, rng) for one in mixed), labels)
     made = _adjusted(calibrated, estimated, fitted, new)
     progress("testing")
-    p_unchanged, p_parts = estimated.p_unchanged(), estimated.goodness_of_fit()
+    p_unchanged, parts = estimated.p_unchanged(), estimated.goodness_of_fit()
     expected, gain = _expected(estimated, pair[0], numbers, made)
     if labelled:
         results = {GIVEN: pair[1], CALIBRATED: calibrated.transform(pair[1]), ADJUSTED: made.transform(new)}
@@ -191,13 +192,13 @@ def measure_shift(  # noqa: PLR0913  # what is given, and how it is resampled
     return Shift(
         _classes(estimated, new if labelled else None, reference.class_names or new.class_names, p_unchanged),
         p_unchanged,
-        min(1.0, len(p_parts) * min(p_parts.values())),
-        p_parts,
+        min(1.0, len(parts) * min(part.p for part in parts.values())),
+        parts,
         expected,
         gain,
         *(len(reference), len(new), (reference.effective_size, new.effective_size)),
         (reference.n_clusters, new.n_clusters),
-        *(estimated.fit.certificate, resamples, seed, made, _confidences(estimated)),
+        *(estimated.fit.certificate, resamples, seed, made, _distributions(estimated)),
     )
 
 
@@ -350,12 +351,19 @@ def _classes(
     )
 
 
-def _confidences(estimated: LabelShift) -> Confidences:
-    """Return the distributions of the calibrated confidence in bins of equal width."""
-    least = 0.0 if len(estimated.reference) == 2 else 1 / len(estimated.reference)
-    edges = torch.linspace(least, 1, _BINS + 1, dtype=torch.float64)
-    old, new = (torch.searchsorted(edges[1:-1], confidences(side.probs)) for side in (estimated.old, estimated.new))
-    reweighted, gap, drawn = estimated.compared(old, new, _BINS)
-    low, high = torch.quantile(drawn, torch.tensor([0.025, 0.975], dtype=torch.float64), dim=0)
-    reference = estimated.old.counts(old, _BINS).sum(dim=0)
-    return Confidences(edges, reference, reweighted, (reweighted + low).clamp(min=0), reweighted + high, reweighted + gap)
+def _distributions(estimated: LabelShift) -> dict[str, Distribution]:
+    """Return the distributions of what is compared, in bins of equal width."""
+    made, inner = {}, torch.tensor([0.025, 0.975], dtype=torch.float64)
+    for name, (old, new) in estimated.features().items():
+        k = len(estimated.reference)
+        ends = (0.0 if k == 2 else 1 / k, 1.0)
+        if name == "spread":
+            ends = (min(float(old.min()), float(new.min())), max(float(old.max()), float(new.max())) + 1e-9)
+        edges = torch.linspace(*ends, _BINS + 1, dtype=torch.float64)
+        reweighted, gap, drawn = estimated.compared(old, new, edges[1:-1])
+        low, high = torch.quantile(drawn, inner, dim=0)
+        place = torch.searchsorted(edges[1:-1], old, right=True)
+        reference = sums_by(place, estimated.old.mass, _BINS)
+        band = ((reweighted + low).clamp(min=0), reweighted + high)
+        made[name] = Distribution(edges, reference, reweighted, *band, reweighted + gap)
+    return made

@@ -17,7 +17,7 @@ from calibrant.diagrams import shift_diagram
 from calibrant.errors import FitError, InputError, SeparableError
 from calibrant.evidence.label_shift import LabelShift, Scores
 from calibrant.maps import ChainMap
-from calibrant.plots import plot_proportions, plot_shifted_confidence
+from calibrant.plots import plot_proportions, plot_shifted
 from calibrant.report import to_html, to_latex, to_markdown
 from calibrant.report.shift import shift_page
 
@@ -172,9 +172,9 @@ def test_zeros_among_probabilities_are_no_obstacle():
 def test_two_classes_compare_the_probability_of_the_second():
     old, now = made(600, (0.8, 0.2), 0), made(500, (0.3, 0.7), 1)
     shift = measure_shift(old, now)
-    assert set(shift.p_parts) == {"confidence"}
+    assert set(shift.parts) == {"confidence"}
     assert shift.classes[1].new.low <= 0.7 <= shift.classes[1].new.high
-    assert float(shift.confidences.edges[0]) == 0
+    assert float(shift.distributions["confidence"].edges[0]) == 0
 
 
 def test_what_cannot_be_estimated_is_refused(reference, new):
@@ -217,9 +217,10 @@ def test_figures_show_every_class_or_those_that_changed_most(reference, new):
     ax = plot_proportions(shift, name="new.csv")
     assert [text.get_text() for text in ax.get_yticklabels()] == ["0", "1", "2"]
     assert {"reference", "actual", "new samples, changed beyond chance"} == {t.get_text() for t in ax.get_legend().get_texts()}
-    ax = plot_shifted_confidence(shift)
-    assert float(shift.confidences.new.sum()) == pytest.approx(1)
-    assert float(shift.confidences.reweighted.sum()) == pytest.approx(1)
+    for of, parts in shift.distributions.items():
+        assert plot_shifted(shift, of=of).get_title(loc="left") == f"{of.capitalize()} now and before"
+        for one in (parts.new, parts.reweighted, parts.reference):
+            assert float(one.sum()) == pytest.approx(1)
     many = shift_diagram(replace(shift, classes=shift.classes * 10))
     assert (len(many.classes), many.left_out) == (20, 10)
     changes = [abs(one.new.value - one.reference.value) for one in many.classes]
@@ -246,7 +247,7 @@ def test_the_command_needs_no_labels_and_saves_a_map_for_apply_and_export(files,
                 "--markdown", "shift.md", "--html", "shift.html", "--figures", "figures", "--resamples", 100)  # fmt: skip
     assert "The class proportions changed" in shown
     assert "calibrant apply adjusted.safetensors new.npz" in shown
-    assert {path.name for path in (files / "figures").iterdir()} == {"proportions.png", "confidence.png"}
+    assert {path.name for path in (files / "figures").iterdir()} == {"proportions.png", "confidence.png", "spread.png"}
     assert "data:image/png" in (files / "shift.html").read_text(encoding="utf-8")
     document = json.loads((files / "shift.json").read_text(encoding="utf-8"))
     assert document["covered"] is None

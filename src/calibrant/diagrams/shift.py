@@ -1,12 +1,13 @@
 """Numbers behind the figures of a shift."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from calibrant.diagrams.comparison import Dot
 
 if TYPE_CHECKING:
-    from calibrant.shift import Confidences, Shift
+    from calibrant.shift import Distribution, Shift
 
 __all__ = ["ClassDots", "ShiftDiagram", "shift_diagram"]
 
@@ -28,13 +29,13 @@ class ClassDots:
 @final
 @dataclass(frozen=True)
 class ShiftDiagram:
-    """Classes, those whose proportion changed most first if they are many, and distributions of confidence."""
+    """Classes, those whose proportion changed most first if they are many, and the distributions that were compared."""
 
     classes: tuple[ClassDots, ...]
     left_out: int  # classes that changed less
-    confidences: "Confidences"
+    distributions: Mapping[str, "Distribution"]  # of confidence and spread
+    p: Mapping[str, float]  # that they are those of the reference in the new proportions
     is_label_shift: bool
-    p_label_shift: float
     n_reference: int
     n_new: int
     of_two: bool
@@ -48,6 +49,6 @@ def shift_diagram(shift: "Shift") -> ShiftDiagram:
         ClassDots(one.name, *(Dot(of.value, of.low, of.high) for of in (one.reference, one.new)), one.is_changed, one.actual)
         for one in shown
     ]
-    test = (shift.confidences, shift.is_label_shift, shift.p_label_shift)
+    test = (shift.distributions, {name: part.p for name, part in shift.parts.items()}, shift.is_label_shift)
     size = (shift.n_reference, shift.n_new)
     return ShiftDiagram(tuple(classes), len(shift.classes) - len(shown), *test, *size, len(shift.classes) == 2)

@@ -23,6 +23,7 @@ from calibrant.predictions import Predictions
 
 _LEVELS = 32  # of confidence, between which the distributions are compared
 _ROWS = 1 << 20  # numbers of a block
+_SMALLEST = 1e-30  # probability whose logarithm is taken
 
 
 @final
@@ -71,6 +72,13 @@ class Scores(NamedTuple):
         mass = sums_by(self.group, self.mass, self.groups)
         centred = sums - mass[:, None] * sums.sum(dim=0)
         return (self.weights @ centred) / (self.weights @ mass)[:, None]
+
+
+class Discrepancy(NamedTuple):
+    """How far two distributions differ."""
+
+    p: float  # of the hypothesis that they are one
+    distance: float  # largest share of the samples by which they differ
 
 
 @final
@@ -159,25 +167,43 @@ class LabelShift:
         drawn = self.new.drawn(self.new.sums(self.new.probs)) - self.old.drawn(self.old.sums(self.old.probs))
         return self._p(means[1] - means[0], drawn, self.reference.sqrt())
 
-    def goodness_of_fit(self) -> dict[str, float]:
-        """Return p-values of the hypothesis that the new samples are those of the reference, reweighted by class.
+    def goodness_of_fit(self) -> dict[str, Discrepancy]:
+        """Test the hypothesis that the new samples are those of the reference, reweighted by class.
 
-        ``confidence`` compares its distribution (of two classes, that of the probability of the second) as Anderson and
-        Darling do; ``predicted``, of more than two, how often every class is predicted.
+        Distributions of :func:`features` are compared as Anderson and Darling do; ``predicted``, of more than two
+        classes, is how often every class is predicted.
         """
-        old, new = (confidences(side.probs) for side in (self.old, self.new))
         levels = torch.linspace(0, 1, _LEVELS // 2 + 2, dtype=torch.float64)[1:-1]
-        edges = torch.cat([torch.quantile(one, levels) for one in (old, new)]).unique()
-        reweighted, gap, drawn = self.compared(torch.searchsorted(edges, old), torch.searchsorted(edges, new), len(edges) + 1)
-        below = (reweighted + gap / 2).cumsum(0)[:-1].clamp(0, 1)
-        p = {"confidence": self._p(gap.cumsum(0)[:-1], drawn.cumsum(1)[:, :-1], (below * (1 - below)).clamp(min=1e-12))}
+        tests = {}
+        for name, (old, new) in self.features().items():
+            edges = torch.cat([torch.quantile(one, levels) for one in (old, new)]).unique()
+            reweighted, gap, drawn = self.compared(old, new, edges)
+            below, gap = (reweighted + gap / 2).cumsum(0)[:-1].clamp(0, 1), gap.cumsum(0)[:-1]
+            p = self._p(gap, drawn.cumsum(1)[:, :-1], (below * (1 - below)).clamp(min=1e-12))
+            tests[name] = Discrepancy(p, float(gap.abs().max()))
         if (k := len(self.reference)) > 2:
-            reweighted, gap, drawn = self.compared(self.old.probs.argmax(dim=1), self.new.probs.argmax(dim=1), k)
-            p["predicted"] = self._p(gap, drawn, (reweighted + gap / 2).clamp(min=1e-12).sqrt())
-        return p
+            places = (side.probs.argmax(dim=1) for side in (self.old, self.new))
+            reweighted, gap, drawn = self.compared(*places, torch.arange(1, k))
+            p = self._p(gap, drawn, (reweighted + gap / 2).clamp(min=1e-12).sqrt())
+            tests["predicted"] = Discrepancy(p, float(gap.abs().sum() / 2))
+        return tests
 
-    def compared(self, old: Tensor, new: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return shares at the places of the samples: reweighted ones, (size,), and how the new ones differ, also drawn."""
+    def features(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return numbers of every sample that are compared, of the reference and new, (n,) each.
+
+        Of two classes it is the probability of the second; of more, the confidence, and the ``spread`` of the
+        logarithms of all probabilities, their standard deviation. The spread rises with noise in the inputs, as of a
+        poor camera, which may leave the confidence as it was.
+        """
+        sides = (self.old.probs, self.new.probs)
+        if len(self.reference) == 2:
+            return {"confidence": (sides[0][:, 1].contiguous(), sides[1][:, 1].contiguous())}
+        first, second = (side.clamp(min=_SMALLEST).log_().std(dim=1) for side in sides)
+        return {"confidence": (sides[0].amax(dim=1), sides[1].amax(dim=1)), "spread": (first, second)}
+
+    def compared(self, old: Tensor, new: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return shares of the reweighted reference between edges, and by how much new ones differ, also in resamples."""
+        size, (old, new) = len(edges) + 1, (torch.searchsorted(edges, one, right=True) for one in (old, new))
         values, drawn = self.expected(torch.nn.functional.one_hot(old, size).double())
         counts = self.new.counts(new, size)
         return values, counts.sum(dim=0) - values, self.new.drawn(counts) - (drawn - values)
@@ -207,11 +233,6 @@ class LabelShift:
         least = (pooled * (1 - pooled) * (1 / n_old + 1 / n_new)).sqrt()
         spread = self.change.std(dim=0).maximum(least).clamp(min=1e-300)
         return 2 * torch.from_numpy(stdtr(self.size - 1, -((shares - self.reference).abs() / spread).numpy()))
-
-
-def confidences(probs: Tensor) -> Tensor:
-    """Return the confidence of every sample, (n,); of two classes the probability of the second."""
-    return probs[:, 1].contiguous() if probs.shape[1] == 2 else probs.amax(dim=1)
 
 
 def _response(fit: MixtureFit) -> Tensor:

@@ -5,22 +5,26 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from calibrant.checks import check_known
 from calibrant.diagrams import ShiftDiagram, shift_diagram
 from calibrant.errors import check_kind
+from calibrant.evidence import LEVEL
 from calibrant.plots import layout
 from calibrant.plots.layout import DOT, Look, ThemeName
 from calibrant.shift import Shift
 from calibrant.text import without_middle
 
 _LINE, _HEAD = 0.32, 1.5  # inches: of a class; of title, legend and axis
+_ROOM = 1.18  # of the axis above what is drawn, for the legend
 _APART = 0.16  # of a line, between the dots of a class
 _LONGEST = 24  # characters of a class's name
 
 
 def shift_figures(shift: Shift, *, name: str = "", theme: ThemeName = "light") -> dict[str, Figure]:
-    """Draw all figures of a shift: proportions, and confidence."""
+    """Draw all figures of a shift: proportions, confidence and, of more than two classes, spread."""
     drawn = {"proportions": plot_proportions(shift, name=name, theme=theme)}
-    drawn["confidence"] = plot_shifted_confidence(shift, name=name, theme=theme)
+    for of in shift.distributions:
+        drawn[of] = plot_shifted(shift, of=of, name=name, theme=theme)
     return {of: ax.figure for of, ax in drawn.items()}  # type: ignore[misc]  # of axes of their own
 
 
@@ -63,38 +67,55 @@ def plot_proportions(
     return ax
 
 
-def plot_shifted_confidence(
-    shift: Shift | ShiftDiagram, *, name: str = "", ax: Axes | None = None, theme: ThemeName = "light"
+def plot_shifted(
+    shift: Shift | ShiftDiagram,
+    *,
+    of: str = "confidence",
+    name: str = "",
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
 ) -> Axes:
-    """Draw the distribution of the calibrated confidence of the new samples, beside that of the reweighted reference.
+    """Draw a distribution of the new samples, beside that of the reference reweighted by class.
 
-    New samples outside of the band show that more changed than the proportions. Of two classes it is the probability of
-    the second.
+    New samples outside of the band show that more changed than the proportions.
+
+    Args:
+        shift: The shift.
+        of: ``confidence``, the calibrated one, of two classes the probability of the second; or ``spread``, the
+            standard deviation of the logarithms of a sample's probabilities.
+        name: Name of the data for the title.
+        ax: Axes to draw on, new ones by default.
+        theme: "light" or "dark".
     """
     diagram = _diagram(shift)
+    check_known(of, diagram.distributions, "of")
+    parts = diagram.distributions[of]
     ax, colours = layout.open_axes(ax, theme, width=7)
-    parts = diagram.confidences
     edges = parts.edges.numpy()
-    low, high = parts.low.numpy(), parts.high.numpy()
-    ax.stairs(high, edges, baseline=low, fill=True, color=colours.band, alpha=0.5, zorder=1)
+    ax.stairs(parts.high.numpy(), edges, baseline=parts.low.numpy(), fill=True, color=colours.band, alpha=0.5, zorder=1)
     ax.stairs(parts.reference.numpy(), edges, color=colours.muted, linewidth=1, linestyle=layout.DASHED, zorder=2)
-    new: Look = {"color": colours.under if diagram.is_label_shift else colours.over, "linewidth": 2.2}
+    new: Look = {"color": colours.under if diagram.p[of] > LEVEL else colours.over, "linewidth": 2.2}
     ax.stairs(parts.new.numpy(), edges, zorder=3, **new)
     handles = [
         Line2D([], [], label="new samples", **new),
         Patch(facecolor=colours.band, alpha=0.5, linewidth=0, label="reference in the new proportions, 95 %"),
         Line2D([], [], label="reference", color=colours.muted, linewidth=1, linestyle=layout.DASHED),
     ]
-    layout.key(ax, colours, handles, place="upper center" if diagram.of_two else "upper left")  # type: ignore[arg-type]
     ax.set_xlim(edges[0], edges[-1])
-    ax.set_ylim(bottom=0)
-    for axis in (ax.xaxis, ax.yaxis):
-        layout.percent_axis(axis)
-    of = "Calibrated probability of the second class, %" if diagram.of_two else "Calibrated confidence, %"
-    layout.name_axes(ax, colours, of, "Share of the samples, %")
-    p = "< .002" if diagram.p_label_shift < 0.002 else f"{diagram.p_label_shift:.3f}"
-    outcome = "in line with other proportions alone" if diagram.is_label_shift else "more changed than the proportions"
-    layout.title(ax, colours, "Confidence now and before", _details(diagram, name), f"{outcome}, p {p}")
+    ax.set_ylim(0, _ROOM * float(max(parts.high.max(), parts.new.max())))
+    ax.legend(
+        handles=handles, loc="upper left", ncols=3, fontsize=layout.SIZES["note"], labelcolor=colours.ink,
+        frameon=False, borderaxespad=0.2, handlelength=1.8, columnspacing=1.4,
+    )  # fmt: skip
+    layout.percent_axis(ax.yaxis)
+    words = "Spread of the log-probabilities of a sample (standard deviation)"
+    if of == "confidence":
+        layout.percent_axis(ax.xaxis)
+        words = "Calibrated probability of the second class, %" if diagram.of_two else "Calibrated confidence, %"
+    layout.name_axes(ax, colours, words, "Share of the samples, %")
+    p = "< .002" if diagram.p[of] < 0.002 else f"{diagram.p[of]:.3f}"
+    detail = f"Do new samples look like the reference in other proportions? p {p}"
+    layout.title(ax, colours, f"{of.capitalize()} now and before", _details(diagram, name), detail)
     return ax
 
 

@@ -18,6 +18,11 @@ _ROWS = {
     CALIBRATED: "calibrated on the reference",
     ADJUSTED: "adjusted to the proportions",
 }
+_PARTS = {
+    "confidence": "… of the confidence",
+    "spread": "… of the spread of the log-probabilities",
+    "predicted": "… of the predicted class",
+}
 _LEGEND = (
     "Proportions of most likelihood, if samples of a class look as they do in the reference; * changed beyond chance, "
     "corrected for the number of classes."
@@ -187,15 +192,16 @@ def _performance(shift: Shift) -> page.Table:
 
 
 def _tests(shift: Shift) -> page.Table:
-    titles = {
-        "confidence": "distribution of the confidence",
-        "predicted": "how often every class is predicted",
-    }
-    rows: list[list[object]] = [["the proportions are those of the reference", page.p_text(shift.p_unchanged),
-                                 "rejected" if shift.is_changed else ""]]  # fmt: skip
-    rows.append(["nothing else changed", page.p_text(shift.p_label_shift), "" if shift.is_label_shift else "rejected"])
-    rows += [[f"  {titles[name]}", page.p_text(p), ""] for name, p in shift.p_parts.items()]
-    return page.table([f"hypothesis (rejected at {LEVEL:g})", "p", "outcome"], rows, text=(0, 2))
+    rows = [
+        ["the proportions are those of the reference", page.p_text(shift.p_unchanged), "", _outcome(shift.is_changed)],
+        ["nothing else changed", page.p_text(shift.p_label_shift), "", _outcome(not shift.is_label_shift)],
+        *([_PARTS[name], page.p_text(part.p), percent(part.distance), ""] for name, part in shift.parts.items()),
+    ]
+    return page.table([f"hypothesis, rejected at {LEVEL:g}", "p", "largest difference", "outcome"], rows, text=(0, 3))
+
+
+def _outcome(rejected: bool) -> str:
+    return "rejected" if rejected else "not rejected"
 
 
 def _document(shift: Shift) -> dict[str, Any]:
@@ -205,13 +211,14 @@ def _document(shift: Shift) -> dict[str, Any]:
         "clusters": dict(zip(("reference", "new"), shift.clusters, strict=True)),
         "is_changed": shift.is_changed,
         "is_label_shift": shift.is_label_shift,
-        "p": {"unchanged": shift.p_unchanged, "label_shift": shift.p_label_shift, **shift.p_parts},
+        "p": {"unchanged": shift.p_unchanged, "label_shift": shift.p_label_shift},
+        "parts": dict(shift.parts),
         "classes": [asdict(one) for one in shift.classes],
         "expected": {name: asdict(one) for name, one in shift.expected.items()},
         "gain": dict(shift.gain),
         "labels_needed": {f"{half:g}": n for half, n in shift.labels_needed.items()},
         "covered": shift.covered,
-        "confidences": shift.confidences,
+        "distributions": dict(shift.distributions),
         "certificate": shift.certificate,
         "resamples": shift.resamples,
         "seed": shift.seed,
