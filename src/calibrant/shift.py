@@ -102,7 +102,7 @@ class Shift:
 
     @property
     def is_label_shift(self) -> bool:
-        """Whether the scores may come from a change of the proportions alone, or nearly do: all but one in a hundred."""
+        """Whether the scores may come from a change of the proportions alone, but for less than one in a hundred."""
         return self.p_label_shift > LEVEL or max(part.distance for part in self.parts.values()) < _IMMATERIAL
 
     @property
@@ -179,7 +179,8 @@ def measure_shift(  # noqa: PLR0913  # what is given, and how it is resampled
     rng, numbers = np.random.default_rng([seed, 7]), (calibrated.weight, calibrated.bias)
     mixed = [one.mixed_with_uniform(float(calibrated.uniform_share or 0)) for one in pair]
     labels = reference.labels.cpu()
-    estimated = LabelShift.of(*(Scores.of(one, *numbers, resamples, rng) for one in mixed), labels)
+    old, now = (Scores.of(one, *numbers, resamples, rng) for one in mixed)
+    estimated = LabelShift.of(old, now, labels)
     made = _adjusted(calibrated, estimated, fitted, new)
     progress("testing")
     p_unchanged, parts = estimated.p_unchanged(), estimated.goodness_of_fit()
@@ -187,18 +188,26 @@ def measure_shift(  # noqa: PLR0913  # what is given, and how it is resampled
     if labelled:
         results = {GIVEN: pair[1], CALIBRATED: calibrated.transform(pair[1]), ADJUSTED: made.transform(new)}
         for name, one in results.items():
-            actual = zip(("accuracy", "nll"), (one.mass.cpu() @ _scores(one) / one.mass.sum().cpu()).tolist(), strict=True)
+            actual = zip(
+                ("accuracy", "nll"), (one.mass.cpu() @ _scores(one) / one.mass.sum().cpu()).tolist(), strict=True
+            )
             expected[name] = replace(expected[name], actual=dict(actual))
     return Shift(
-        _classes(estimated, new if labelled else None, reference.class_names or new.class_names, p_unchanged),
-        p_unchanged,
-        min(1.0, len(parts) * min(part.p for part in parts.values())),
-        parts,
-        expected,
-        gain,
-        *(len(reference), len(new), (reference.effective_size, new.effective_size)),
-        (reference.n_clusters, new.n_clusters),
-        *(estimated.fit.certificate, resamples, seed, made, _distributions(estimated)),
+        classes=_classes(estimated, new if labelled else None, reference.class_names or new.class_names, p_unchanged),
+        p_unchanged=p_unchanged,
+        p_label_shift=min(1.0, len(parts) * min(part.p for part in parts.values())),
+        parts=parts,
+        expected=expected,
+        gain=gain,
+        n_reference=len(reference),
+        n_new=len(new),
+        effective=(reference.effective_size, new.effective_size),
+        clusters=(reference.n_clusters, new.n_clusters),
+        certificate=estimated.fit.certificate,
+        resamples=resamples,
+        seed=seed,
+        map=made,
+        distributions=_distributions(estimated),
     )
 
 
@@ -225,7 +234,11 @@ def _check(reference: Predictions, new: Predictions) -> None:
     if ours is not None and theirs is not None and ours != theirs:
         j = next(j for j in range(k) if ours[j] != theirs[j])
         same = sorted(ours) == sorted(theirs)
-        hint = "Name the columns of the scores in one order: " if same else "Take both from one model, or name them alike: "
+        hint = (
+            "Name the columns of the scores in one order: "
+            if same
+            else "Take both from one model, or name them alike: "
+        )
         raise InputError(
             f"reference and new samples must name the classes alike, in the same order; class {j} is {ours[j]!r} and "
             f"{theirs[j]!r}. {hint}",
@@ -248,9 +261,10 @@ def _calibrated(reference: Predictions) -> Affine:
     try:
         fitted = BiasCorrectedTemperature().fit_without_scores(reference)
     except SeparableError as error:
+        right = f"{int(reference.correct.sum()):,} of {len(reference):,}"
         raise SeparableError(
-            f"the reference must have enough wrong predictions to show how sure the model may be; {reference.top.accuracy:.2%} "
-            f"of {len(reference):,} are right, and larger logits are always better. Add labelled samples."
+            f"the reference must have enough wrong predictions to show how sure the model may be; {right} are right, "
+            "and larger logits are always better. Add labelled samples."
         ) from error
     assert isinstance(fitted, Affine)
     return fitted
@@ -291,7 +305,10 @@ def _expected(
     last = made.maps[-1] if isinstance(made, ChainMap) else made
     shifted = calibrated + (last.get_buffer("bias").cpu() - bias)
     values = torch.cat([_scores(given), _scores(given, calibrated), _scores(given, shifted)], dim=1)
-    reference = (estimated.old.mass @ values, estimated.old.mass @ values + estimated.old.drawn(estimated.old.sums(values)))
+    reference = (
+        estimated.old.mass @ values,
+        estimated.old.mass @ values + estimated.old.drawn(estimated.old.sums(values)),
+    )
     means, drawn = estimated.expected(values)
     flattered = _flattered(estimated, given, calibrated)
     means[4:], drawn[:, 4:] = means[4:] - flattered, drawn[:, 4:] - flattered
@@ -321,7 +338,9 @@ def _flattered(estimated: LabelShift, given: Predictions, calibrated: Tensor) ->
     least = 0.5 / (estimated.new.size + 1)
 
     def by_class(proportions: Tensor) -> Tensor:  # (k, 2)
-        scores = _scores(given[rows.to(given.device)], some + (proportions.clamp(min=least) / estimated.reference).log())
+        scores = _scores(
+            given[rows.to(given.device)], some + (proportions.clamp(min=least) / estimated.reference).log()
+        )
         return torch.stack([sums_by(labels, mass * column, k) / of_class for column in scores.T], dim=1)
 
     own, step = by_class(shares), max(1, len(estimated.drawn) // _TRIED)

@@ -1,4 +1,4 @@
-"""Known truth by simulation: do intervals of a shift hold it, and do its tests keep their level and see what they should?
+"""Known truth by simulation: do intervals of a shift hold it, and do its tests keep their level, and see changes?
 
 The labelled reference, the new samples and the model are drawn anew each time; the model is overconfident and biased.
 """

@@ -70,7 +70,9 @@ def test_proportions_are_those_of_em_on_calibrated_probabilities(reference, new)
 def test_the_reference_itself_did_not_change(reference):
     """The bias-corrected temperature makes its class proportions the most likely ones, whatever the model says."""
     shift = measure_shift(reference, logits=reference.logits, **FEW)
-    assert [one.new.value for one in shift.classes] == pytest.approx([one.reference.value for one in shift.classes], abs=1e-6)
+    assert [one.new.value for one in shift.classes] == pytest.approx(
+        [one.reference.value for one in shift.classes], abs=1e-6
+    )
     assert not shift.is_changed
     assert shift.p_unchanged == pytest.approx(1)
     assert shift.is_label_shift
@@ -143,7 +145,9 @@ def test_weights_count_as_repetitions(reference, new):
     times = torch.arange(len(new)) % 2 + 1
     weighted = measure_shift(reference, new.with_weights(times), **FEW)
     repeated = measure_shift(reference, logits=new.logits.repeat_interleave(times, 0), **FEW)
-    assert [one.new.value for one in weighted.classes] == pytest.approx([one.new.value for one in repeated.classes], abs=1e-6)
+    assert [one.new.value for one in weighted.classes] == pytest.approx(
+        [one.new.value for one in repeated.classes], abs=1e-6
+    )
     assert weighted.effective[1] < len(new)
 
 
@@ -152,7 +156,11 @@ def test_copies_in_clusters_know_no_more_than_the_samples(reference, new):
     copied = new[:300][rows].with_clusters(rows)
     width = [
         one.classes[2].new.high - one.classes[2].new.low
-        for one in (measure_shift(reference, new[:300]), measure_shift(reference, copied), measure_shift(reference, new[:300][rows]))
+        for one in (
+            measure_shift(reference, new[:300]),
+            measure_shift(reference, copied),
+            measure_shift(reference, new[:300][rows]),
+        )
     ]
     assert width[1] == pytest.approx(width[0], rel=0.15)
     assert width[2] < 0.8 * width[0]
@@ -197,7 +205,7 @@ def test_what_cannot_be_estimated_is_refused(reference, new):
 
 def test_a_page_says_what_happened_and_what_to_do(reference, new):
     changed, alike = measure_shift(reference, new, **FEW), measure_shift(reference, made(1000, OLD, 3), **FEW)
-    page = shift_page(changed, reference="old.csv", new="new.csv", again="calibrant shift old.csv new.csv -o map")
+    page = shift_page(changed, reference="old.csv", new="new.csv", command="calibrant shift old.csv new.csv -o map")
     assert page.verdict.headline.startswith("The class proportions changed")
     assert page.verdict.next_steps[0] == "Save the adjusted map."
     assert page.commands == ("calibrant shift old.csv new.csv -o map",)
@@ -207,7 +215,7 @@ def test_a_page_says_what_happened_and_what_to_do(reference, new):
     assert json.loads(json.dumps(document, allow_nan=False))["classes"][2]["is_changed"]
     for render in (to_html, to_markdown, to_latex):
         assert "proportions" in render(page)
-    page = shift_page(alike, reference="old.csv", new="new.csv", again="calibrant shift")
+    page = shift_page(alike, reference="old.csv", new="new.csv", command="calibrant shift")
     assert (page.tone, page.commands) == ("good", ())
     assert page.verdict.headline.startswith("No change of the class proportions")
 
@@ -216,7 +224,9 @@ def test_figures_show_every_class_or_those_that_changed_most(reference, new):
     shift = measure_shift(reference, new, labelled=True, **FEW)
     ax = plot_proportions(shift, name="new.csv")
     assert [text.get_text() for text in ax.get_yticklabels()] == ["0", "1", "2"]
-    assert {"reference", "actual", "new samples, changed beyond chance"} == {t.get_text() for t in ax.get_legend().get_texts()}
+    assert {"reference", "actual", "new samples, changed beyond chance"} == {
+        t.get_text() for t in ax.get_legend().get_texts()
+    }
     for of, parts in shift.distributions.items():
         assert plot_shifted(shift, of=of).get_title(loc="left") == f"{of.capitalize()} now and before"
         for one in (parts.new, parts.reweighted, parts.reference):
@@ -243,8 +253,8 @@ def files(reference, new, tmp_path, monkeypatch) -> Path:
 
 
 def test_the_command_needs_no_labels_and_saves_a_map_for_apply_and_export(files, reference, new):
-    shown = run("shift", "reference.csv", "new.npz", "-o", "adjusted.safetensors", "--json", "shift.json",
-                "--markdown", "shift.md", "--html", "shift.html", "--figures", "figures", "--resamples", 100)  # fmt: skip
+    shown = run("shift", "reference.csv", "new.npz", "-o", "adjusted.safetensors", "--json", "shift.json", "--markdown",
+                "shift.md", "--html", "shift.html", "--figures", "figures", "--resamples", 100)  # fmt: skip
     assert "The class proportions changed" in shown
     assert "calibrant apply adjusted.safetensors new.npz" in shown
     assert {path.name for path in (files / "figures").iterdir()} == {"proportions.png", "confidence.png", "spread.png"}
@@ -257,7 +267,8 @@ def test_the_command_needs_no_labels_and_saves_a_map_for_apply_and_export(files,
     assert load("adjusted.csv").logits.numpy() == pytest.approx(adjusted.logits.numpy(), abs=1e-4)
 
 
-def test_the_command_uses_labels_to_check_only_and_adjusts_a_map_in_use(files):
+@pytest.mark.usefixtures("files")
+def test_the_command_uses_labels_to_check_only_and_adjusts_a_map_in_use():
     plain = run("shift", "reference.csv", "labelled.csv", "--resamples", 100, "--json", "labelled.json")
     assert "3 of 3 intervals hold" in plain
     run("shift", "reference.csv", "new.npz", "--resamples", 100, "--json", "unlabelled.json")

@@ -29,7 +29,8 @@ def shift(  # noqa: PLR0913, PLR0917  # a command line has many options
     reference: Annotated[Path, argument("REFERENCE", "Predictions with labels, as for evaluate: not of training.")],
     new: Annotated[list[Path], argument("NEW", "New predictions of the same model; labels are not needed.")],
     map_file: Annotated[
-        Path | None, option("MAP", "Map in use, written by `calibrant fit`, whose result is adjusted.", names=("--map",))
+        Path | None,
+        option("MAP", "Map in use, written by `calibrant fit`, whose result is adjusted.", names=("--map",)),
     ] = None,
     out: Annotated[Path | None, option("FILE", "Adjusted map to write (.safetensors).", names=("--out", "-o"))] = None,
     full: options.Full = False,
@@ -86,7 +87,8 @@ def shift(  # noqa: PLR0913, PLR0917  # a command line has many options
         drawn = reports.draw(draw)
         if out is not None:
             save_map(measured.map, out)
-    page = shift_page(measured, reference=names[0], new=names[1], **_commands(reference, new, map_file, out, given))
+    command = _command(reference, new, map_file, out, given)
+    page = shift_page(measured, reference=names[0], new=names[1], command=command, is_saved=out is not None)
     reports.show_and_write(page.with_dropped(dropped), drawn, console, full=full, inputs=inputs)
     if out is not None:
         console.print(f"Wrote {out}", style="dim")
@@ -118,12 +120,14 @@ def _reading(source: Source, given: options.ScoreOptions) -> "tuple[bool, LoadOp
     return choose(content, reading).labels is not None, reading
 
 
-def _commands(
+def _command(
     reference: Path, new: list[Path], map_file: Path | None, out: Path | None, given: options.ScoreOptions
-) -> dict[str, str | None]:
-    """Return the path of the saved map, and the commands that apply it or save it."""
-    files, arguments = shlex.join(map(str, new)), given.as_arguments(missing="keep")
+) -> str:
+    """Return the command that applies the saved map to the new predictions, or that saves it."""
+    files = shlex.join(map(str, new))
+    if out is not None:
+        return f"calibrant apply {shlex.quote(str(out))} {files}{given.as_arguments(missing='keep')} -o ADJUSTED"
     by_map = "" if map_file is None else f" --map {shlex.quote(str(map_file))}"
-    again = f"calibrant shift {shlex.quote(str(reference))} {files}{by_map}{given.as_arguments()} -o adjusted.safetensors"
-    apply = "" if out is None else f"calibrant apply {shlex.quote(str(out))} {files}{arguments} -o adjusted.csv"
-    return {"out": None if out is None else str(out), "apply": apply, "again": again}
+    return (
+        f"calibrant shift {shlex.quote(str(reference))} {files}{by_map}{given.as_arguments()} -o adjusted.safetensors"
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 from calibrant.diagrams.comparison import Dot
 
 if TYPE_CHECKING:
+    from calibrant.evidence import Estimate
     from calibrant.shift import Distribution, Shift
 
 __all__ = ["ClassDots", "ShiftDiagram", "shift_diagram"]
@@ -45,10 +46,11 @@ def shift_diagram(shift: "Shift") -> ShiftDiagram:
     """Return the numbers behind the figures of a shift."""
     ranked = sorted(shift.classes, key=lambda one: -abs(one.new.value - one.reference.value))
     shown = shift.classes if len(shift.classes) <= _MOST else ranked[:_MOST]
-    classes = [
-        ClassDots(one.name, *(Dot(of.value, of.low, of.high) for of in (one.reference, one.new)), one.is_changed, one.actual)
-        for one in shown
-    ]
+    classes = [ClassDots(one.name, _dot(one.reference), _dot(one.new), one.is_changed, one.actual) for one in shown]
     test = (shift.distributions, {name: part.p for name, part in shift.parts.items()}, shift.is_label_shift)
     size = (shift.n_reference, shift.n_new)
     return ShiftDiagram(tuple(classes), len(shift.classes) - len(shown), *test, *size, len(shift.classes) == 2)
+
+
+def _dot(one: "Estimate") -> Dot:
+    return Dot(one.value, one.low, one.high)

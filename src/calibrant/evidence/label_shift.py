@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from calibrant.evidence.estimates import Estimate, draw_groups
-from calibrant.evidence.intervals import FEWEST, bootstrap_interval, p_value, t_quantile, wilson_interval
+from calibrant.evidence.intervals import FEWEST, bootstrap_interval, p_value, wilson_interval
 from calibrant.numerics.binning import sums_by
 from calibrant.numerics.mixture import MixtureFit, fit_mixture, inverse_of
 from calibrant.predictions import Predictions
@@ -114,7 +114,7 @@ class LabelShift:
         seen = old.counts(labels, k)
         of_old = moved[:, :1] * to_weight + (moved[:, 1:] - seen / reference) @ to_bias.T
         change = new.drawn(new.sums(relative)) @ response.T + old.drawn(of_old @ response.T)
-        # Shares above 0 may fall below in a resample, which is cut off in intervals; those at 0 would have to rise above.
+        # Shares above 0 may fall below it in a resample, which intervals cut off; those at 0 would have to rise above.
         absent = ((gradient - 1) * response.diagonal() + change).clamp(min=0)
         drawn = torch.where(shares > 0, shares + change, absent)
         return cls(old, new, labels, reference, fit, drawn, change - old.drawn(seen), influence)
@@ -182,8 +182,8 @@ class LabelShift:
             p = self._p(gap, drawn.cumsum(1)[:, :-1], (below * (1 - below)).clamp(min=1e-12))
             tests[name] = Discrepancy(p, float(gap.abs().max()))
         if (k := len(self.reference)) > 2:
-            places = (side.probs.argmax(dim=1) for side in (self.old, self.new))
-            reweighted, gap, drawn = self.compared(*places, torch.arange(1, k))
+            old, new = (side.probs.argmax(dim=1) for side in (self.old, self.new))
+            reweighted, gap, drawn = self.compared(old, new, torch.arange(1, k))
             p = self._p(gap, drawn, (reweighted + gap / 2).clamp(min=1e-12).sqrt())
             tests["predicted"] = Discrepancy(p, float(gap.abs().sum() / 2))
         return tests
@@ -202,7 +202,7 @@ class LabelShift:
         return {"confidence": (sides[0].amax(dim=1), sides[1].amax(dim=1)), "spread": (first, second)}
 
     def compared(self, old: Tensor, new: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return shares of the reweighted reference between edges, and by how much new ones differ, also in resamples."""
+        """Return shares of the reweighted reference between edges, and by how much new ones differ, also resampled."""
         size, (old, new) = len(edges) + 1, (torch.searchsorted(edges, one, right=True) for one in (old, new))
         values, drawn = self.expected(torch.nn.functional.one_hot(old, size).double())
         counts = self.new.counts(new, size)

@@ -1,4 +1,4 @@
-"""Figures of a shift: class proportions before and now, and the confidences beside those of the reweighted reference."""
+"""Figures of a shift: class proportions before and now, and distributions beside those of the reference."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -44,7 +44,10 @@ def plot_proportions(
     changed: Look = {"marker": "D", "color": colours.over, "markerfacecolor": colours.over, "markersize": 6}
     actual: Look = {"marker": "x", "color": colours.ink, "markersize": 6, "markeredgewidth": 1.6, "linestyle": "none"}
     for place, one in enumerate(diagram.classes):
-        for dot, look, side in ((one.reference, before, -_APART), (one.new, changed if one.is_changed else now, _APART)):
+        for dot, look, side in (
+            (one.reference, before, -_APART),
+            (one.new, changed if one.is_changed else now, _APART),
+        ):
             ax.hlines(place + side, dot.low, dot.high, color=look["color"], linewidth=1.6, zorder=2)
             ax.plot(dot.value, place + side, linestyle="none", zorder=3, **look)
         if one.actual is not None:

@@ -13,11 +13,7 @@ from calibrant.text import counted, joined, percent, without_middle
 _MOST = 12  # classes in the brief form
 _NAMED = 3  # classes in a sentence
 _FEW = 200  # new samples, below which the test of the scores shows large changes only
-_ROWS = {
-    GIVEN: "as given",
-    CALIBRATED: "calibrated on the reference",
-    ADJUSTED: "adjusted to the proportions",
-}
+_ROWS = {GIVEN: "as given", CALIBRATED: "calibrated on the reference", ADJUSTED: "adjusted to the proportions"}
 _PARTS = {
     "confidence": "… of the confidence",
     "spread": "… of the spread of the log-probabilities",
@@ -34,28 +30,25 @@ _EXPECTED = (
 
 
 def shift_page(
-    shift: Shift, *, reference: str, new: str, out: str | None = None, apply: str = "", again: str = ""
+    shift: Shift, *, reference: str = "the reference", new: str = "new", command: str = "", is_saved: bool = False
 ) -> page.Page:
     """Return a shift as a page.
 
     Args:
-        shift: What was measured.
+        shift: The shift that was measured.
         reference: Name of the reference, such as its file.
         new: Name of the new samples.
-        out: Path of the adjusted map, if it was saved.
-        apply: Command that applies the saved map to the new samples.
-        again: Command that measures again and saves the map.
+        command: Command that applies the adjusted map, or saves it.
+        is_saved: Whether the adjusted map was saved.
     """
-    saved = out is not None
     ranked = sorted(shift.classes, key=lambda one: (not one.is_changed, -abs(one.new.value - one.reference.value)))
     performance = page.Section("Expected of the new samples", (_performance(shift),), legend=_EXPECTED)
     headline, tone = _headline(shift)
-    wanted = apply if saved else again
     return page.Page(
         "Shift",
         f"{_size(shift, 0)} of {without_middle(reference)} with labels, {_size(shift, 1)} of {without_middle(new)}, "
         f"{len(shift.classes):,} classes",
-        page.Verdict(headline, list(_findings(shift)), _next_steps(shift, is_saved=saved)),
+        page.Verdict(headline, list(_findings(shift)), _next_steps(shift, is_saved=is_saved)),
         source=new,
         tone=tone,
         brief=(_proportions(shift, ranked[:_MOST]), performance),
@@ -63,7 +56,7 @@ def shift_page(
         full_hint="All classes, and the tests" if len(shift.classes) > _MOST else "The tests",
         settings=f"{shift.resamples:,} resamples of both files, seed {shift.seed}",
         footer=f"The mean log-likelihood is within {max(shift.certificate.gradient, 1e-16):.0e} of its maximum.",
-        commands=(wanted,) if wanted and _helps(shift) else (),
+        commands=(command,) if command and _helps(shift) else (),
         data=lambda: page.document("calibrant.shift/1", _document(shift)),
     )
 
@@ -104,7 +97,9 @@ def _findings(shift: Shift) -> Iterator[str]:
     if changed:
         words = [f"{without_middle(one.name)} from {percent(one.reference.value)} to {percent(one.new.value)}"
                  for one in changed[:_NAMED]]  # fmt: skip
-        more = f", and {counted(len(changed) - _NAMED, 'other class', 'other classes')}" if len(changed) > _NAMED else ""
+        more = (
+            f", and {counted(len(changed) - _NAMED, 'other class', 'other classes')}" if len(changed) > _NAMED else ""
+        )
         yield f"Changed: {joined(words) if not more else ', '.join(words)}{more}."
     elif shift.is_changed:
         yield f"Together the proportions differ (p {page.p_text(shift.p_unchanged)}); of no single class is it shown."
@@ -205,7 +200,7 @@ def _outcome(rejected: bool) -> str:
 
 
 def _document(shift: Shift) -> dict[str, Any]:
-    fields = {
+    return {
         "n": {"reference": shift.n_reference, "new": shift.n_new},
         "effective_n": dict(zip(("reference", "new"), shift.effective, strict=True)),
         "clusters": dict(zip(("reference", "new"), shift.clusters, strict=True)),
@@ -223,4 +218,3 @@ def _document(shift: Shift) -> dict[str, Any]:
         "resamples": shift.resamples,
         "seed": shift.seed,
     }
-    return fields
