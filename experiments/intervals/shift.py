@@ -1,9 +1,9 @@
 """How often the intervals of a shift hold the truth, and how often its tests reject, by simulation.
 
-``python -m experiments.intervals.shift [SIMULATIONS] [FILE]`` prints a line a setting. Without a file, samples are drawn
-from one Gaussian a class, and the model is overconfident and biased. With one of real predictions, both the reference
-and the new samples are drawn from it with replacement, the new ones by class: so its class proportions are known, and
-what a calibrated temperature cannot describe is in it.
+``python -m experiments.intervals.shift [SIMULATIONS] [FILE]`` prints a line a setting. Without a file, samples are
+drawn from a Gaussian of each class, and the model is overconfident and biased. With a file of real predictions, both
+the reference and the new samples are drawn from it with replacement, the new ones by class: their proportions are
+known, and no temperature calibrates the model exactly.
 """
 
 import sys
@@ -95,7 +95,7 @@ def cases(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrantWarning)
             try:
-                shift = measure_shift(reference, logits=new.logits, resamples=200, seed=seed)
+                shift = measure_shift(reference, logits=new.logits, seed=seed)
             except CalibrantError:
                 continue
         truth = (draw_new or draw)(20_000, shares, rng)
@@ -109,8 +109,8 @@ def main() -> None:
     if len(sys.argv) > 2:
         samples = load(Path(sys.argv[2]))
         counts = np.bincount(samples.labels.numpy(), minlength=samples.n_classes)
-        draw = partial(draw_from, samples)
-        settings += [("file", draw, counts / counts.sum(), (5000, 3000), spread, None) for spread in (0.0, 1.0)]
+        from_file = partial(draw_from, samples)
+        settings += [("file", from_file, counts / counts.sum(), (5000, 3000), spread, None) for spread in (0.0, 1.0)]
     else:
         for k, apart, unequal, sizes in (
             (2, 1.0, 0.0, (200, 100)),
@@ -119,9 +119,9 @@ def main() -> None:
             (20, 1.5, 1.0, (1000, 300)),
         ):
             made = Gaussians.made(k, apart, unequal=unequal)
-            name, noisy = f"{k} classes", partial(made.draw, noise=1.5)
-            settings += [(name, made.draw, made.shares, sizes, spread, None) for spread in (0.0, 1.0)]
-            settings.append((f"{name}, noisy", made.draw, made.shares, sizes, 1.0, noisy))
+            title, with_noise = f"{k} classes", partial(made.draw, noise=1.5)
+            settings += [(title, made.draw, made.shares, sizes, spread, None) for spread in (0.0, 1.0)]
+            settings.append((f"{title}, noisy", made.draw, made.shares, sizes, 1.0, with_noise))
     for name, draw, old, sizes, spread, noisy in settings:
         made_cases = list(cases(draw, old, sizes, simulations=simulations, spread=spread, draw_new=noisy))
         given = [(one.shift.expected["given"].accuracy, one.accuracy) for one in made_cases]

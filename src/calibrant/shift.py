@@ -250,7 +250,7 @@ def _check(reference: Predictions, new: Predictions) -> None:
             raise InputError(f"there must be {FEWEST} {name} samples or more; got {size:.0f}. Gather more.")
     if len(lacking := absent_classes(reference.with_positive_weights())):
         raise FitError(
-            "the reference must have samples of every class, or new samples of it cannot be told from others; it has "
+            "the reference must have samples of every class, or no new sample can be recognised as one; it has "
             f"none of class {class_names(lacking, reference)}. Add labelled samples of it, or leave its scores out of "
             "both files."
         )

@@ -17,7 +17,7 @@ from calibrant.diagrams import shift_diagram
 from calibrant.errors import FitError, InputError, SeparableError
 from calibrant.evidence.label_shift import LabelShift, Scores
 from calibrant.maps import ChainMap
-from calibrant.plots import plot_proportions, plot_shifted
+from calibrant.plots import plot_distribution, plot_proportions
 from calibrant.report import to_html, to_latex, to_markdown
 from calibrant.report.shift import shift_page
 
@@ -228,7 +228,7 @@ def test_figures_show_every_class_or_those_that_changed_most(reference, new):
         t.get_text() for t in ax.get_legend().get_texts()
     }
     for of, parts in shift.distributions.items():
-        assert plot_shifted(shift, of=of).get_title(loc="left") == f"{of.capitalize()} now and before"
+        assert plot_distribution(shift, of=of).get_title(loc="left") == f"{of.capitalize()} now and before"
         for one in (parts.new, parts.reweighted, parts.reference):
             assert float(one.sum()) == pytest.approx(1)
     many = shift_diagram(replace(shift, classes=shift.classes * 10))

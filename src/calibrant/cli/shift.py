@@ -39,11 +39,12 @@ def shift(  # noqa: PLR0913, PLR0917  # a command line has many options
     given: options.ScoreOptions = options.ScoreOptions(),
     reports: options.ReportOptions = options.ReportOptions(),
 ) -> "Page":
-    """Estimate class proportions and accuracy of new predictions without labels.
+    """Estimate class proportions and accuracy without labels.
 
-    Compares them with a labelled reference: did the proportions of the classes change, did anything else, which
-    accuracy is to be expected, and a map that is adjusted to the new proportions. All of it assumes that samples of one
-    class look as they did, which is tested. Labels of the new file, if it has any, only show how close that comes.
+    Compares new predictions with a labelled reference: did the proportions of the classes change, did anything else,
+    which accuracy is to be expected, and a map that is adjusted to the new proportions. All of it assumes that samples
+    of one class look as they did, which is tested. Labels of the new file, if it has any, only show how close that
+    comes.
     """
     from calibrant.cli.output import print_warnings, spinner, standard_error
     from calibrant.errors import Caveat

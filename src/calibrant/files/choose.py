@@ -428,7 +428,7 @@ def _missing_labels_error(content: Content, choice: ColumnChoice) -> InputError:
         f"{content.title} must have labels beside the scores, as {content.noun} {', '.join(map(repr, _LABELS))}; found "
         f"{shown_names(content)}. {content.hint}".rstrip()
         + " Pass ",
-        *(_suggested("labels", likely), "." if likely else ", or add them: without labels only apply works."),
+        *(_suggested("labels", likely), "." if likely else ", or add them: without labels only apply and shift work."),
         *multi_label,
     )
 

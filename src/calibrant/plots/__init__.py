@@ -13,11 +13,11 @@ from calibrant.plots.evaluation import figures, plot_bins_sweep, plot_bins_sweep
 from calibrant.plots.layout import THEMES, Theme, ThemeName, method_title, save_figure, save_figures
 from calibrant.plots.reliability import plot_classwise, plot_reliability, plot_slices, slice_figures
 from calibrant.plots.risk import plot_decisions, plot_risk
-from calibrant.plots.shift import plot_proportions, plot_shifted, shift_figures
+from calibrant.plots.shift import plot_distribution, plot_proportions, shift_figures
 
 __all__ = [
     "THEMES", "Theme", "ThemeName", "comparison_figures", "figures", "method_title", "plot_bins_sweep",
     "plot_bins_sweeps", "plot_classwise", "plot_comparison", "plot_decisions", "plot_delta", "plot_density",
-    "plot_proportions", "plot_reliability", "plot_risk", "plot_risk_coverage", "plot_shifted",
-    "plot_slices", "plot_trend", "save_figure", "save_figures", "shift_figures", "slice_figures",
+    "plot_distribution", "plot_proportions", "plot_reliability", "plot_risk", "plot_risk_coverage", "plot_slices",
+    "plot_trend", "save_figure", "save_figures", "shift_figures", "slice_figures",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ def shift_figures(shift: Shift, *, name: str = "", theme: ThemeName = "light") -
     """Draw all figures of a shift: proportions, confidence and, of more than two classes, spread."""
     drawn = {"proportions": plot_proportions(shift, name=name, theme=theme)}
     for of in shift.distributions:
-        drawn[of] = plot_shifted(shift, of=of, name=name, theme=theme)
+        drawn[of] = plot_distribution(shift, of=of, name=name, theme=theme)
     return {of: ax.figure for of, ax in drawn.items()}  # type: ignore[misc]  # of axes of their own
 
 
@@ -70,7 +70,7 @@ def plot_proportions(
     return ax
 
 
-def plot_shifted(
+def plot_distribution(
     shift: Shift | ShiftDiagram,
     *,
     of: str = "confidence",

@@ -156,7 +156,7 @@ def _next_steps(shift: Shift, *, is_saved: bool) -> list[str]:
             else f"Label new samples drawn at random: {needed}. Then evaluate them, and fit a map on them."
         ]
     if not shift.is_changed:
-        return ["Keep the model as it is in use, and compare again when more samples have come in."]
+        return ["Change nothing, and compare again when more samples have come in."]
     checked = f"To check the accuracy, label new samples drawn at random: {needed}."
     if not _helps(shift):
         return ["Do not adjust the probabilities: that would raise the log-loss.", checked]

@@ -228,7 +228,7 @@ def test_decimal_commas_and_percent_signs_are_named(tmp_path):
         ("prob_0,größe,label\n0.2,0.8,1\n".encode("utf-16-be"), "iconv -f UTF-16BE"),
         (b"PK\x03\x04 something", "Excel"),
         (gzip.compress(b"prob_0,prob_1,label\n"), "compressed"),
-        (b"prob_0,prob_1\n0.2,0.8\n", "without labels only apply works"),
+        (b"prob_0,prob_1\n0.2,0.8\n", "without labels only apply and shift work"),
         (b"prob_0,prob_1,y_true\n0.2,0.8,1\n", "Pass labels='y_true'."),
         (b"prob,label\n0.2,cat\n0.3,dog\n", "positive='prob'"),
         (b"score,label\n0.2,0\n0.3,1\n", "positive='score'"),
