@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 calibrant shift calibration.csv new.csv
 calibrant shift calibration.csv new.csv -o adjusted.safetensors
-calibrant shift calibration.csv new.csv --map map.safetensors -o adjusted.safetensors
-calibrant shift test.parquet 'today/*.parquet' --figures figures --html shift.html"""
+calibrant shift cal.csv new.csv --map map.safetensors -o adjusted.safetensors
+calibrant shift test.parquet 'today/*.parquet' --html shift.html"""
 
 
 def shift(  # noqa: PLR0913, PLR0917  # a command line has many options
