@@ -42,11 +42,11 @@ class Bound:
 # A change that improves a number lowers (or raises) its bound here; only a new capability may move one the other way:
 # the history of this file says which.
 BOUNDS = {
-    "modules": Bound("modules", 216, 240),
+    "modules": Bound("modules", 223, 240),
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
     # Sections of a public docstring (Args, Returns, Raises, Example) are not to be saved.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 50_175, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 51_503, 38_000),
     "studio": Bound("lines of studio/", 1_441, 1_500),
     "integrations": Bound("lines of integrations/", 2_408, 2_500),
     "scale": Bound("lines of scale/", 3_522, 2_700),
