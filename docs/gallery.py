@@ -154,6 +154,36 @@ save_figure(plot_trend(measure_trend(states)), "trend/trend.png")
         (Figure("trend/trend.png", "plot_trend", "Metrics over time; diamonds mark changes beyond chance."),),
     ),
     Section(
+        "Without labels",
+        "shift.md",
+        """\
+import torch
+
+from calibrant import Predictions, measure_shift
+from calibrant.plots import save_figures, shift_figures
+
+generator = torch.Generator().manual_seed(0)
+
+
+def draw(shares):
+    labels = torch.tensor(shares).multinomial(3000, replacement=True, generator=generator)
+    logits = 4 * torch.eye(4)[labels] + 2 * torch.randn(3000, 4, generator=generator)
+    return Predictions.from_logits(logits, labels, class_names=["cat", "deer", "dog", "fox"])
+
+
+shift = measure_shift(draw([0.3, 0.3, 0.3, 0.1]), draw([0.1, 0.28, 0.3, 0.32]), labelled=True)
+save_figures(shift_figures(shift), "shift", formats=["png"])
+""",
+        (
+            Figure("shift/proportions.png", "plot_proportions", "Class proportions, estimated without labels."),
+            Figure(
+                "shift/confidence.png",
+                "plot_distribution",
+                "Confidence of new samples beside that of the reference, reweighted by class.",
+            ),
+        ),
+    ),
+    Section(
         "Several sets",
         "neural-clamping-study.md",
         """\

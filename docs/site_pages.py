@@ -23,10 +23,11 @@ BUILD = ROOT / "build"
 PACKAGES = (
     "predictions", "metrics", "evidence", "evaluation", "calibrators", "comparison", "maps", "clamping", "confidence",
     "losses", "models", "datasets", "training", "inference", "diagnosis", "diagrams", "plots", "plots.diagnosis",
-    "report", "files", "integrations", "slices", "gates", "scale", "processes", "catalogue", "testing", "errors",
+    "report", "files", "integrations", "slices", "shift", "gates", "scale", "processes", "catalogue", "testing",
+    "errors",
 )  # fmt: skip
 SECTIONS = {
-    "Start": ("index", "tutorial", "choosing", "use_with", "studio"),
+    "Start": ("index", "tutorial", "choosing", "shift", "use_with", "studio"),
     "Methods": ("metrics", "calibrators/README", "losses", "clamping", "confidence", "training", "diagnose"),
     "Results": ("results", "reproduce", "comparison"),  # and every study
     "Development": ("architecture", "adding-a-metric", "adding-a-calibrator", "adding-a-loss", "robustness", "papers"),
