@@ -105,7 +105,7 @@ def plot_distribution(
         Line2D([], [], label="reference", color=colours.muted, linewidth=1, linestyle=layout.DASHED),
     ]
     ax.set_xlim(edges[0], edges[-1])
-    ax.set_ylim(0, _ROOM * float(max(parts.high.max(), parts.new.max())))
+    ax.set_ylim(0, _ROOM * float(max(parts.high.max(), parts.new.max(), parts.reference.max())))
     ax.legend(
         handles=handles, loc="upper left", ncols=3, fontsize=layout.SIZES["note"], labelcolor=colours.ink,
         frameon=False, borderaxespad=0.2, handlelength=1.8, columnspacing=1.4,

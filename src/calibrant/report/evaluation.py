@@ -108,7 +108,7 @@ def evaluation_page(
         ),
         settings=f"{evaluation.n_bins} bins; seed {evaluation.seed}",
         footer="Noise floor: what a perfectly calibrated model with these confidences would score on average; p: how "
-        "often such a model would score as much.",
+        f"often such a model would score as much. {page.INFLATED}",
         data=lambda: _document(evaluation, source, comparison, slices) | {"verdict": page.to_plain(words)},
     )
 

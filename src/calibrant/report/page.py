@@ -25,7 +25,7 @@ from calibrant.text import counted, without_middles
 Tone: TypeAlias = Literal["good", "bad", "open", "neutral"]
 
 _MARKS: dict[Side, str] = {"better": "▲", "worse": "▼", "alike": ""}
-_INFLATED = "Noise inflates calibration errors: their interval is one for the true error, and can lie below the value."
+INFLATED = "Noise inflates calibration errors: their interval is one for the true error, and can lie below the value."
 
 
 @final
@@ -171,7 +171,7 @@ class Page:
     sections: tuple[Section, ...] = ()  # all numbers
     notes: tuple[str, ...] = ()  # warnings of fits, and reasons why something is missing
     settings: str = ""  # what decides the numbers, given the data, such as the seed
-    footer: str = ""  # how to read the numbers, besides that noise inflates calibration errors
+    footer: str = INFLATED  # how to read the numbers
     commands: tuple[str, ...] = ()  # that carry out the next step
     figures: tuple[Figure, ...] = ()
     number: KeyNumber | None = None  # that the verdict rests on
@@ -204,7 +204,7 @@ class Page:
     def conditions(self) -> str:
         """Data, settings, and how to read the numbers, in one paragraph."""
         facts = f"{'; '.join(filter(None, (self.facts, self.settings)))}."
-        return " ".join(filter(None, (facts, self.footer, _INFLATED)))
+        return " ".join(filter(None, (facts, self.footer)))
 
 
 def code(name: str, **look: Any) -> Cell:

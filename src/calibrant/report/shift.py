@@ -24,8 +24,8 @@ _LEGEND = (
     "corrected for the number of classes."
 )
 _EXPECTED = (
-    "Accuracy and log-loss of the reference samples, reweighted by class: those of the new samples if only the "
-    "proportions changed."
+    "Accuracy and log-loss of the reference samples, reweighted by class: what samples like the new ones have on "
+    "average, if only the proportions changed."
 )
 
 
