@@ -48,6 +48,7 @@ from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.metrics.base import check_metrics
 from calibrant.notebook import HasReport
+from calibrant.numerics.softmax import Normalised
 from calibrant.predictions import OF_CORRECTNESS, Predictions, as_risk, counted_samples
 
 # A larger share of the test samples in both sets is no chance.
@@ -264,10 +265,13 @@ class FoldMaps:
 
     def transform(self, samples: Predictions) -> Predictions:
         """Return the samples of all folds, each as the map of its fold calibrates it."""
-        logits = torch.empty_like(samples.logits)
+        logits, kinds = torch.empty_like(samples.logits), set[Normalised]()
         for fitted, inside in zip(self.maps, self.inside, strict=True):
-            logits[inside] = fitted.transform(samples[inside]).logits
-        return samples.with_logits(logits, normalised=all(fitted.gives_log_probs for fitted in self.maps))
+            part = fitted.transform(samples[inside])
+            logits[inside] = part.logits
+            kinds.add(part.normalised)
+        is_same = all(fitted.gives_log_probs is None for fitted in self.maps)  # also the floors of zeros, then
+        return samples.with_logits(logits, normalised=None if is_same else min(kinds))
 
 
 @final

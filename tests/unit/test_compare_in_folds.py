@@ -50,6 +50,17 @@ def test_numbers_are_those_of_the_samples_calibrated_out_of_fold(samples, compar
             )
 
 
+def test_zeros_of_the_uncalibrated_model_have_the_floor_that_they_have_everywhere(samples):
+    probs = samples.probs.clone()
+    probs[torch.arange(9), samples.labels[:9]] = 0
+    probs /= probs.sum(dim=1, keepdim=True)
+    with pytest.warns(CalibrantWarning, match="probability 0"):
+        zeros = Predictions.from_probs(probs, samples.labels)
+    before = compare(zeros, None, [], **DRAWS).uncalibrated.nll
+    by_hand = -probs[torch.arange(600), samples.labels].double().clamp(min=1e-15).log().mean()
+    assert before == pytest.approx(float(by_hand), rel=1e-6)
+
+
 def test_the_map_to_keep_is_fitted_on_all_samples(samples, compared):
     kept = compared.find("temperature").map
     assert float(kept.temperature) == pytest.approx(float(TemperatureScaling().fit(samples).temperature))
