@@ -87,17 +87,17 @@ class Gate:
         """Whether it is about the difference from a baseline."""
         return self.quantity.endswith(_DIFFERENCE)
 
-    def of_two_classes(self, positive: str) -> Self:
+    def of_two_classes(self, positive: str, *, of_answers: bool = False) -> Self:
         """Return the gate with words on whether it is about the probability of the positive class or the predicted one.
 
-        ``positive`` are words for the positive class.
+        ``positive`` are words for the positive class; ``of_answers``: it is that of being right.
         """
         from calibrant import catalogue
         from calibrant.evidence import is_of_risk
         from calibrant.metrics.states import TopStatistic
 
         name = self.quantity.removesuffix(_DIFFERENCE).removeprefix(f"worst({self.column}).")
-        if name == _RISK_AUROC or is_of_risk(catalogue.metrics[name]):
+        if name == _RISK_AUROC or is_of_risk(catalogue.metrics[name], of_answers=of_answers):
             return replace(self, subject=f"of the probability of {positive}")
         of_top = isinstance(catalogue.metrics[name].statistic, TopStatistic)
         return replace(self, subject="of the predicted class") if of_top else self

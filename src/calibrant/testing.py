@@ -26,7 +26,7 @@ from calibrant.losses import Loss, RowLoss
 from calibrant.maps import Map
 from calibrant.metrics import Metric
 from calibrant.metrics.states import merge
-from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
+from calibrant.predictions import OF_CORRECTNESS, Arrays, Predictions, TopLabel, as_predictions
 
 _SMALL_ERROR = 0.01  # of ece: less is too small to matter, even if it is beyond noise
 
@@ -84,7 +84,8 @@ def assert_calibrated(
     evaluation = evaluate(samples, n_bins=n_bins, resamples=resamples, seed=seed)
     metrics_by_name, risk = evaluation.estimates, evaluation.risk
     positive = f"“{evaluation.positive}”" if evaluation.positive else "class 1"
-    gates = gates if risk is None else [gate.of_two_classes(positive) for gate in gates]
+    of_answers = evaluation.positive == OF_CORRECTNESS[1]
+    gates = gates if risk is None else [gate.of_two_classes(positive, of_answers=of_answers) for gate in gates]
     quantities = quantities_of(metrics_by_name, differences)
     outcomes = [gate.decide(quantities) for gate in gates]
     failed = [f"{outcome.gate.option} {outcome}" for outcome in outcomes if outcome.failed]

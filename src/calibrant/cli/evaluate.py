@@ -166,11 +166,13 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
 
 def _with_subjects(gates: Sequence[Gate], evaluation: "Evaluation") -> list[Gate]:
     """Return gates with words on what they are about, where that differs between metrics: with two classes."""
+    from calibrant.predictions import OF_CORRECTNESS
     from calibrant.report.verdict import positive_words
 
     if evaluation.risk is None:
         return [*gates]
-    return [gate.of_two_classes(positive_words(evaluation)) for gate in gates]
+    of_answers = evaluation.positive == OF_CORRECTNESS[1]
+    return [gate.of_two_classes(positive_words(evaluation), of_answers=of_answers) for gate in gates]
 
 
 _OPTION = {"fail_if": "--fail-if", "fail_unless": "--fail-unless"}

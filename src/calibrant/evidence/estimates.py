@@ -38,7 +38,7 @@ from calibrant.metrics.states import (
 )
 from calibrant.numerics.binning import sums_by
 from calibrant.numerics.softmax import TOP_LABEL, row_blocks
-from calibrant.predictions import Predictions, TopLabel, by_unit, counted_samples, has_risk
+from calibrant.predictions import OF_CORRECTNESS, Predictions, TopLabel, by_unit, counted_samples, has_risk
 
 Interval: TypeAlias = tuple[float, float]
 _GROUPS = 256  # one more or less does not show in an interval, and their states fit in memory
@@ -149,9 +149,13 @@ def estimate(
     return {metric.name: estimates[metric.name] for metric in metrics}
 
 
-def is_of_risk(metric: Metric) -> bool:
-    """Whether reports of two classes have a metric of the risk, not of the top label, as they do calibration errors."""
-    return metric.family == "calibration" and isinstance(metric.statistic, TopStatistic)
+def is_of_risk(metric: Metric, *, of_answers: bool = False) -> bool:
+    """Whether reports of two classes have a metric of the risk, not of the top label, as they do calibration errors.
+
+    ``of_answers``: of wrong and right, whose risk is the confidence in an answer; it separates them, not the top label.
+    """
+    is_separation = of_answers and metric.family == "refinement"
+    return (is_separation or metric.family == "calibration") and isinstance(metric.statistic, TopStatistic)
 
 
 def by_subject(metrics: Iterable[Metric], *samples: Predictions | TopLabel) -> tuple[list[Metric], list[Metric]]:
@@ -160,7 +164,8 @@ def by_subject(metrics: Iterable[Metric], *samples: Predictions | TopLabel) -> t
     The risk is the probability of the second of two classes (:func:`calibrant.predictions.as_risk`).
     """
     metrics, of_two = list(metrics), has_risk(*samples)
-    of_risk = [metric for metric in metrics if of_two and is_of_risk(metric)]
+    of_answers = all(isinstance(one, Predictions) and one.class_names == OF_CORRECTNESS for one in samples)
+    of_risk = [metric for metric in metrics if of_two and is_of_risk(metric, of_answers=of_answers)]
     return [metric for metric in metrics if metric not in of_risk], of_risk
 
 

@@ -203,7 +203,8 @@ def _legend(comparison: Comparison, *, is_brief: bool = False) -> str:
         f"In brackets: 95 % interval, paired. Bold: best of the column. accuracy: change in percentage points{end}."
     )
     if comparison.n_classes == 2:
-        legend += " Calibration errors are of the probability of the positive class."
+        ranks = ", AUROC and AURC" if comparison.is_of_correctness else ""
+        legend += f" Calibration errors{ranks} are of the probability of the positive class."
     if is_brief:
         return legend
     planned = f"{_NAMES[comparison.simplest]} against the uncalibrated model is one planned test, not corrected"

@@ -23,6 +23,7 @@ from calibrant.evidence.risk import RISK_AUROC
 from calibrant.metrics import Metric
 from calibrant.metrics.states import Averaged, Ranked, TopStatistic
 from calibrant.numerics.binning import sums_by
+from calibrant.predictions import OF_CORRECTNESS
 from calibrant.scale.evaluation import estimate_risks_of_state, estimate_state
 from calibrant.scale.risk import ranked_at_means
 from calibrant.scale.shards import Plan, Shard
@@ -112,8 +113,9 @@ def measure_trend(
         raise InputError(f"a trend must have at least two periods; got {len(states)}.")
     first_name, first = next(iter(states.items()))
     chosen = _chosen(first, metrics)
-    of_two = first.design.classes == 2
-    of_risk = frozenset(name for name, one in chosen.items() if of_two and (name == RISK_AUROC or is_of_risk(one)))
+    of_two, of_answers = first.design.classes == 2, first.design.class_names == OF_CORRECTNESS
+    risks = {name for name, one in chosen.items() if name == RISK_AUROC or is_of_risk(one, of_answers=of_answers)}
+    of_risk = frozenset(risks if of_two else ())
     before = {metric: deepcopy(first) for metric in chosen}
     periods: list[Period] = []
     for look, (name, state) in enumerate(states.items()):
