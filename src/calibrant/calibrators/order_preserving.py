@@ -283,7 +283,8 @@ class GapStretchLoss:
         # The largest logit is 0, the j-th minus what lies below the first j.
         logits = torch.cat([torch.zeros_like(below[:, :1]), below.neg_()], dim=1)
         label_logit = logits.gather(1, label)
-        powers = logits.clamp_(min=-_HUGE).exp_()  # at most 1, one of them is; smaller ones would be slow to add
+        # At most 1, one of them is; smaller ones add nothing, and would be slow: their products are denormal numbers.
+        powers = logits.clamp_(min=2 * math.log(torch.finfo(logits.dtype).eps)).exp_()
         total = powers.sum(dim=1, keepdim=True)
         losses = total.log() - label_logit
         residual = powers.div_(total).scatter_add_(1, label, torch.full_like(total, -1.0))

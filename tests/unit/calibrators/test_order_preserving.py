@@ -58,6 +58,15 @@ class TestOptima:
         share = torch.full((30,), 1 / 30).double() if counts is None else counts / counts.sum()
         assert torch.allclose(objective.curvature(point), (own.T * share) @ own, atol=1e-7)
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+    def test_products_of_the_slopes_of_sure_samples_are_no_denormal_numbers_which_would_be_slow(self, dtype):
+        seen = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)).to(dtype)
+        gaps, rank = torch.full((50, 2), 500.0, dtype=dtype), torch.arange(50) % 2  # half of them are right
+        objective = GapStretchLoss(gaps, seen, rank, hidden=4, weight_decay=1.0, seed=0)
+        slopes = objective._backward(slice(None), objective._read(objective.start))[1][2]
+        assert (slopes != 0).any()
+        assert slopes[slopes != 0].abs().min() ** 2 > torch.finfo(dtype).tiny
+
     @pytest.mark.parametrize("sees", ["given", "sorted"])
     def test_curvatures_of_a_part_lead_to_a_minimum_of_all_resnet_samples(self, sees):
         cal = load_resnet110().calibration
