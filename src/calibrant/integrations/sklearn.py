@@ -112,9 +112,8 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """
         calibrator = _calibrator(self.method)
         check_known(self.response_method, get_args(ResponseMethod), "response_method")
-        check_classification_targets(y)
         X, y = indexable(X, y)
-        y = column_or_1d(y, warn=True)
+        y = _one_class_each(y)
         weights = fit_params.get("sample_weight")
         if weights is not None:
             weights = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
@@ -244,8 +243,7 @@ class ProbabilityCalibrator(ClassifierMixin, TransformerMixin, BaseEstimator):  
     def fit(self, P: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the map on scores, (n, k) or (n,) for the second of two classes, of samples with labels, (n,)."""
         calibrator = _calibrator(self.method)
-        check_classification_targets(y)
-        y, scores = column_or_1d(y, warn=True), self._scores(P)
+        y, scores = _one_class_each(y), self._scores(P)
         columns = scores.values.shape[1] if scores.values.ndim == 2 else 2
         named = np.array(list(getattr(P, "columns", ())), dtype=object)
         is_named = self.classes is None and len(named) > 1 and np.isin(_classes(y), named).all()
@@ -303,7 +301,7 @@ class _MetricScorer:
                 f"the scorer of {self.metric.name} needs predict_proba; {type(estimator).__name__} has none. "
                 "Wrap it: CalibratedClassifier(estimator)."
             )
-        labels = _positions(np.asarray(y), np.asarray(estimator.classes_))
+        labels = _positions(_one_class_each(y), np.asarray(estimator.classes_))
         with nullcontext() if self.metric.name == "nll" else without_our_warnings():  # of labels with probability 0
             samples = Predictions.from_probs(np.asarray(estimator.predict_proba(X)), labels, weights=sample_weight)
             return self.sign * self.metric(samples)
@@ -422,6 +420,18 @@ def _classes(y: Labels, what: str = "labels") -> Labels:
         got = "no samples" if len(classes) == 0 else f"one class, {classes.tolist()[0]!r}"
         raise InputError(f"the {what} must be of two classes or more; got {got}.")
     return classes
+
+
+def _one_class_each(y: Any) -> Labels:
+    """Return labels, (n,); an InputError if samples can have several."""
+    check_classification_targets(y)
+    if np.ndim(y) > 1 and np.shape(y)[1] > 1:
+        raise InputError(
+            f"labels must be one class a sample, shape (n,); got shape {np.shape(y)}. If they are one-hot, pass "
+            "y.argmax(axis=1). If a sample can have several (multi-label), treat one column at a time, as "
+            "MultiOutputClassifier(CalibratedClassifier(…)) does."
+        )
+    return np.asarray(column_or_1d(y, warn=True))
 
 
 def _positions(y: Labels, classes: Labels) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, GroupKFold, ShuffleSplit, cross_val_score, cross_validate
+from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -296,3 +297,18 @@ def test_a_frame_in_another_order_than_that_of_the_fit_is_refused():
     assert (calibrator.predict_proba(frame) == calibrator.predict_proba(frame.to_numpy())).all()
     with pytest.raises(InputError, match="columns must be those of the fit"):
         calibrator.predict_proba(frame[["spam", "ham"]])
+
+
+def test_several_labels_of_a_sample_are_refused_with_what_to_do():
+    features, y = np.random.default_rng(0).random((2, 60, 3))
+    y = (features + y > 1).astype(int)
+    several = RandomForestClassifier(5, random_state=0).fit(features, y)
+    for use in (
+        lambda: CalibratedClassifier(RandomForestClassifier(5)).fit(features, y),
+        lambda: ProbabilityCalibrator().fit(features, y),
+        lambda: scorer("ece")(several, features, y),
+    ):
+        with pytest.raises(InputError, match="one column at a time"):
+            use()
+    separate = MultiOutputClassifier(CalibratedClassifier(GaussianNB(), method="uncalibrated")).fit(features, y)
+    assert [probs.shape for probs in separate.predict_proba(features)] == [(60, 2)] * 3
