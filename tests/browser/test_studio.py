@@ -274,6 +274,11 @@ def test_columns_weights_slices_and_onnx(studio, animals):
     studio.get_by_role("button", name="Calibrate", exact=True).first.click()
     fit(studio, "Temperature scaling")
     pytest.importorskip("onnx")
+    button = studio.get_by_role("button", name="NumPy of temperature")
+    wide = button.bounding_box()["height"]
+    studio.set_viewport_size({"width": 375, "height": 700})
+    assert button.bounding_box()["height"] == pytest.approx(wide, abs=1)  # no word is broken
+    studio.set_viewport_size({"width": 1280, "height": 900})
     studio.get_by_role("button", name="ONNX of temperature").click()
     with studio.expect_download() as waiting:
         studio.get_by_role("link", name="temperature.onnx").click()
