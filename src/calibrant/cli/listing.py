@@ -46,7 +46,7 @@ def list_catalogue(
         Kind | None, argument("KIND", f"{', '.join(list(Kind)[:-1])} or {list(Kind)[-1]}.", show_default="all of them")
     ] = None,
 ) -> None:
-    """List methods, metrics, losses, networks and data sets."""
+    """List calibrators, metrics, losses, models and datasets."""
     from rich.table import Table
 
     from calibrant.cli.output import standard_output

@@ -34,8 +34,10 @@ def standard_output() -> Console:
 
 
 def standard_error() -> Console:
-    """Return the console of notes and progress."""
-    return _SafeConsole(stderr=True, markup=False)
+    """Return the console of notes and progress; lines that go into a log are not cut."""
+    console = _SafeConsole(stderr=True, markup=False)
+    console.soft_wrap = not console.is_terminal
+    return console
 
 
 @contextmanager
@@ -103,8 +105,7 @@ def print_warnings(
             if except_for is not None and warning.message.caveat is except_for:
                 return
             printed.append(str(warning.message))
-            note = f"note: {terminal_text(warning.message)}"  # one line, where it goes into a log
-            console.print(note, style="yellow", soft_wrap=not console.is_terminal)
+            console.print(f"note: {terminal_text(warning.message)}", style="yellow")
         else:
             foreign.append(warning)
 

@@ -21,6 +21,7 @@ from calibrant import Predictions, TopLabel, load, save
 from calibrant.calibrators import HistogramBinning, TemperatureScaling
 from calibrant.checks import MOST_BINS
 from calibrant.cli.main import app
+from calibrant.cli.output import standard_error
 from calibrant.errors import InputError
 from calibrant.evidence import difference
 from calibrant.metrics import NLL, ace, ece, sce
@@ -585,3 +586,9 @@ def test_streamed_samples_have_decisions(calibrant, risks, tmp_path):
     report = json.loads(page.read_text())
     assert report["decisions"][0]["net_benefit"]["value"] > 0
     assert report["line"]["slope"]["value"] > 0
+
+
+def test_lines_that_go_into_a_log_are_not_cut(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    standard_error().print("digits_cnn-ce-seed0 epoch 1 of 6: test accuracy 0.960, loss 0.151, ece 0.038")
+    assert capsys.readouterr().err.count("\n") == 1
