@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, Unpack, final
+from typing import Any, NamedTuple, TypedDict, Unpack, final
 
 import numpy as np
 import torch
@@ -22,20 +22,23 @@ from calibrant.evidence.corp import CorpSplit, corp_of_ranked
 from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.estimates import Draws
 from calibrant.evidence.intervals import is_like_guessing
-from calibrant.evidence.logistic import CalibrationLine, NoLine, Outcomes, calibration_line, why_no_line
+from calibrant.evidence.logistic import CalibrationLine, NoLine, Outcomes, line_of, why_no_line
 from calibrant.evidence.risk import RISK_AUROC, Risk, risk_with
 from calibrant.evidence.thresholds import OperatingPoint, operating_points, ranked_trials
-from calibrant.metrics import (
-    Metric,
-    Murphy,
-    RefinementTerms,
-    ScoreSplit,
-    calibration_refinement,
-    murphy,
-    refinement_terms,
-)
+from calibrant.metrics import Metric, Murphy, RefinementTerms, ScoreSplit, calibration_refinement
+from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
 from calibrant.metrics.smooth import KernelFeatures
-from calibrant.metrics.states import EXACT, Binned, BinnedByPrediction, Bins, ClassBins, TopStatistic
+from calibrant.metrics.states import (
+    EXACT,
+    BinMoments,
+    Binned,
+    BinnedByPrediction,
+    BinnedMoments,
+    Bins,
+    ClassBins,
+    Ranked,
+    TopStatistic,
+)
 from calibrant.notebook import HasReport
 from calibrant.numerics.binning import bin_index
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions, as_risk, counted_samples
@@ -292,46 +295,90 @@ def evaluate(
         risk, errors = risk_with(samples, of_risk, n_bins=n_bins, **draws)
         estimates |= errors
     progress("splitting the scores into calibration and refinement")
-    subject, of = (as_risk(samples), "risk") if of_risk else (samples.top, "top")
-    floored = isinstance(samples, TopLabel) or samples.given_as_probs
-    curve = corp_of_ranked(EXACT(subject).ranked, floored=floored, seed=seed, clusters=Clusters.of(subject))
-    of_classes: dict[str, Any] = {"classes": None, "worst_classes": []}
-    if isinstance(samples, Predictions):
-        of_classes = {
-            "classes": samples.n_classes,
-            "worst_classes": worst_classes(samples),
-            "zeros": samples.zero_cells,
-            "positive": samples.class_names[1] if samples.class_names and risk is not None else None,
-            "absent_classes": absent_classes_of(samples),
-            "majority": majority_of(torch.bincount(samples.labels, samples.weights), samples.class_names),
-        }
-    line = calibration_line(samples)
-    return Evaluation(
+    whole = samples if isinstance(samples, Predictions) else None
+    return evaluation_from(
+        samples,
+        metrics,
+        estimates,
+        ranked=EXACT(as_risk(samples) if of_risk else samples).ranked,
+        moments=BinnedMoments(n_bins)(samples),
+        bins=Binned(n_bins)(samples),
+        outcomes=Outcomes.of(as_risk(samples)) if whole is None or whole.n_classes == 2 else None,
+        masses=None if whole is None else torch.bincount(whole.labels, whole.weights),
         n=len(samples),
         n_bins=n_bins,
         seed=seed,
-        metrics={metric.name: estimates[metric.name] for metric in metrics},
-        murphy=murphy(samples, n_bins=n_bins),
-        refinement_terms=refinement_terms(samples, n_bins=n_bins),
-        corp={f"{of}_brier": curve.brier, f"{of}_nll": curve.nll},
-        splits=score_splits(samples, seed),
         worst_bins=worst_bins(samples, n_bins=n_bins),
+        worst_classes=[] if whole is None else worst_classes(whole),
+        absent_classes=() if whole is None else absent_classes_of(whole),
+        zeros=None if whole is None else whole.zero_cells,
         effective_n=effective_number_of(samples),
-        clusters=samples.n_clusters,
+        streamed=None,
         operating_points=operating_points(ranked_trials(samples), rates) if rates else (),
-        line=line,
-        no_line=why_no_line(Outcomes.of(samples)) if line is None and isinstance(samples, TopLabel) else None,
         risk=risk,
         decisions=decision_curve(samples, thresholds, **draws) if thresholds else (),
-        copies=copies_in(samples),
-        **of_classes,
     )
 
 
-def majority_of(sums: Tensor, names: Sequence[str] | None) -> ClassShare:
-    """Return the most frequent class, from the sums of all classes, (k,)."""
-    label = int(sums.argmax())
-    return ClassShare(label, names[label] if names else None, float(sums[label]) / float(sums.sum()))
+class Supplied(TypedDict):
+    """What samples in memory and states of more must both supply for an evaluation, each in its own way."""
+
+    n: int
+    n_bins: int
+    seed: int
+    worst_bins: list[WorstBin]
+    worst_classes: list[WorstClass]
+    absent_classes: tuple[AbsentClass, ...]
+    zeros: ZeroCells | None
+    effective_n: float | None
+    streamed: Streamed | None
+    operating_points: tuple[OperatingPoint, ...]
+    risk: Risk | None
+    decisions: tuple[NetBenefit, ...]
+
+
+def evaluation_from(
+    sample: Predictions | TopLabel,
+    metrics: Sequence[Metric],
+    estimates: Mapping[str, Estimate],
+    *,
+    ranked: Ranked,
+    moments: BinMoments,
+    bins: Bins,
+    outcomes: Outcomes | None,
+    masses: Tensor | None,
+    **supplied: Unpack[Supplied],
+) -> Evaluation:
+    """Return the evaluation of the samples, or of those that the ``sample`` is a uniform part of if they are streamed.
+
+    ``ranked`` and ``outcomes`` are of the risk where there is one; ``masses`` are those of the classes, (k,).
+    """
+    seed, risk, streamed = supplied["seed"], supplied["risk"], supplied["streamed"]
+    whole, subject, of = (sample if isinstance(sample, Predictions) else None), sample.top, "top"
+    if risk is not None:
+        subject, of = as_risk(sample), "risk"
+    floored = whole is None or whole.given_as_probs
+    curve = corp_of_ranked(ranked, floored=floored, seed=seed, clusters=Clusters.of(subject))
+    line = None if outcomes is None else line_of(outcomes)
+    names, majority = None if whole is None else whole.class_names, None
+    if masses is not None:
+        label = int(masses.argmax())
+        majority = ClassShare(label, names[label] if names else None, float(masses[label]) / float(masses.sum()))
+    return Evaluation(
+        **supplied,
+        classes=None if whole is None else whole.n_classes,
+        metrics={metric.name: estimates[metric.name] for metric in metrics},
+        murphy=murphy_of_state(moments),
+        refinement_terms=refinement_terms_of_state(bins, auroc=estimates["auroc"].value),
+        corp={f"{of}_brier": curve.brier, f"{of}_nll": curve.nll},
+        splits=score_splits(sample, seed, of_all=None if streamed is None else estimates),
+        clusters=sample.n_clusters,
+        majority=majority,
+        line=line,
+        no_line=why_no_line(outcomes) if outcomes is not None and line is None and whole is None else None,
+        positive=names[1] if names and risk is not None else None,
+        copies=copies_in(sample) if streamed is None else 0,
+    )
 
 
 def absent_classes_of(samples: Predictions) -> tuple[AbsentClass, ...]:

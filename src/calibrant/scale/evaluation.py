@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -12,14 +12,12 @@ from torch import Tensor
 from calibrant import evaluation
 from calibrant.errors import InputError
 from calibrant.evidence import by_subject
-from calibrant.evidence.corp import corp_of_ranked
-from calibrant.evidence.decisions import decision_curve
+from calibrant.evidence.decisions import NetBenefit, decision_curve
 from calibrant.evidence.estimates import Draws, Estimate, Levels, estimate, estimate_groups, estimate_ranked
-from calibrant.evidence.logistic import Outcomes, line_of, why_no_line
+from calibrant.evidence.logistic import Outcomes
 from calibrant.evidence.risk import risk_with
 from calibrant.evidence.thresholds import operating_points
 from calibrant.metrics import Metric
-from calibrant.metrics.proper import murphy_of_state, refinement_terms_of_state
 from calibrant.metrics.smooth import KernelFeatures
 from calibrant.metrics.states import (
     BinMoments,
@@ -60,34 +58,41 @@ def evaluate_state(
     design, sample = state.design, state.sample.predictions
     if thresholds:
         as_risk(sample)  # refuses more than two classes
+    draws: Draws = {"resamples": resamples, "seed": design.seed}
     of_predictions, of_risk = by_subject(state.metrics, sample)
     estimates, risk = estimate_state(state, sample, of_predictions, resamples=resamples, progress=progress), None
+    are_kept, states, exact = len(sample) == state.n, state.states(), state.ranked()
+    subject = state.ranked_risks() if of_risk else exact
     if of_risk:
         progress("evaluating the probability of one class")
-        draws: Draws = {"resamples": resamples, "seed": design.seed}
-        if len(sample) == state.n:  # all samples are kept
+        if are_kept:
             risk, errors = risk_with(sample, of_risk, n_bins=design.n_bins, **draws)
         else:
-            risk, errors = risk_with_cells(state.ranked_risks(), of_risk, n_bins=design.n_bins, **draws)
+            risk, errors = risk_with_cells(subject, of_risk, n_bins=design.n_bins, **draws)
         estimates |= errors
-    states, exact = state.states(), state.ranked()
     progress("splitting the scores into calibration and refinement")
     bins, moments = states[Binned(design.n_bins)], states[BinnedMoments(design.n_bins)]
     assert isinstance(bins, Bins)
     assert isinstance(moments, BinMoments)
-    subject, of = (state.ranked_risks(), "risk") if of_risk else (exact, "top")
-    curve = corp_of_ranked(subject, floored=design.classes is None or design.given_as_probs, seed=design.seed)
+    outcomes, decisions = None, tuple[NetBenefit, ...]()
+    if design.classes in {None, 2}:
+        outcomes = Outcomes.of(as_risk(sample)) if are_kept else outcomes_of(subject)
+    if thresholds and are_kept:
+        decisions = decision_curve(sample, thresholds, **draws)
+    elif thresholds:
+        decisions = decisions_of(subject, thresholds, dtype=getattr(torch, design.dtype))
     sampled = tuple(metric.name for metric in state.metrics if isinstance(metric.statistic, KernelFeatures))
-    return evaluation.Evaluation(
+    return evaluation.evaluation_from(
+        sample,
+        state.metrics,
+        estimates,
+        ranked=subject,
+        moments=moments,
+        bins=bins,
+        outcomes=outcomes,
         n=state.n,
-        classes=design.classes,
         n_bins=design.n_bins,
         seed=design.seed,
-        metrics={metric.name: estimates[metric.name] for metric in state.metrics},
-        murphy=murphy_of_state(moments),
-        refinement_terms=refinement_terms_of_state(bins, auroc=estimates["auroc"].value),
-        corp={f"{of}_brier": curve.brier, f"{of}_nll": curve.nll},
-        splits=evaluation.score_splits(sample, design.seed, of_all=estimates),
         worst_bins=evaluation.worst_of_bins(bins, excess=exact.excess_of_heavy),
         zeros=state.zeros,
         effective_n=float(exact.effective_n) if design.weighted else None,
@@ -95,18 +100,23 @@ def evaluate_state(
             *(shards, len(sample), sampled, float(state.cells.auroc_error)), missing=tuple(missing)
         ),
         operating_points=operating_points(exact, error_rates, edges=state.cells.edges) if error_rates else (),
-        positive=design.class_names[1] if design.class_names and risk is not None else None,
         risk=risk,
+        decisions=decisions,
         **_of_classes(state, exact),
-        **_of_outcomes(state, sample, thresholds, resamples=resamples),
     )
 
 
-def _of_classes(state: EvaluationState, exact: Ranked) -> dict[str, Any]:
+class _OfClasses(TypedDict):
+    masses: Tensor | None
+    absent_classes: tuple[evaluation.AbsentClass, ...]
+    worst_classes: list[evaluation.WorstClass]
+
+
+def _of_classes(state: EvaluationState, exact: Ranked) -> _OfClasses:
     """Return what an evaluation says of the classes; nothing of top labels."""
     design, states = state.design, state.states()
     if design.classes is None:
-        return {"worst_classes": []}
+        return {"masses": None, "absent_classes": (), "worst_classes": []}
     classwise, by_class = states[BinnedClasswise(design.n_bins)], states[BinnedByPrediction(design.n_bins)]
     assert isinstance(classwise, ClassBins)
     assert isinstance(by_class, ClassBins)
@@ -114,29 +124,10 @@ def _of_classes(state: EvaluationState, exact: Ranked) -> dict[str, Any]:
     squares = state.sums["predicted.squares"] * exact.excess_of_heavy if design.weighted else None
     size = state.sums["predicted.samples"]
     return {
-        "majority": evaluation.majority_of(observed, names),
+        "masses": observed,
         "absent_classes": evaluation.absent_classes(observed, expected, float(exact.effective_n), names),
         "worst_classes": evaluation.worst_of_classes(by_class, names, size=size, squared_weights=squares),
     }
-
-
-def _of_outcomes(
-    state: EvaluationState, sample: Predictions | TopLabel, thresholds: Sequence[float], *, resamples: int
-) -> dict[str, Any]:
-    """Return what an evaluation says of one of two classes, or of top labels, besides the risk."""
-    design = state.design
-    if design.classes not in {None, 2}:
-        return {}
-    if len(sample) == state.n:
-        outcomes = Outcomes.of(as_risk(sample))
-        decisions = decision_curve(sample, thresholds, resamples=resamples, seed=design.seed) if thresholds else ()
-    else:
-        ranked = state.ranked() if design.classes is None else state.ranked_risks()
-        outcomes = outcomes_of(ranked)
-        decisions = decisions_of(ranked, thresholds, dtype=getattr(torch, design.dtype)) if thresholds else ()
-    line = line_of(outcomes)
-    no_line = why_no_line(outcomes) if line is None and design.classes is None else None
-    return {"line": line, "no_line": no_line, "decisions": decisions}
 
 
 def evaluate_state_slices(
