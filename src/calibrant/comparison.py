@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack, final
 
 import numpy as np
 import torch
@@ -542,45 +542,87 @@ def compare(  # noqa: PLR0913  # the options of the command line
     draws: Draws = {"resamples": resamples, "seed": seed}
     of_predictions, of_risk = by_subject(metrics, test)
     bootstrap = PairedBootstrap(test, of_predictions, of_risk=of_risk, **draws)
-    results: list[MethodResult] = []
-    bootstrap_values: dict[str, dict[str, Resampled]] = {}
-    for done, (name, method) in enumerate(methods.items()):
-        progress(f"fitting {name}", done, len(methods))
-        trial, fold_maps = (
-            _fit_in_folds(method, given, splits) if splits else (try_fit(method.fit, calibration, test), None)
-        )
+
+    def fit(name: str, place: int) -> tuple[Trial, FoldMaps | None]:
+        progress(f"fitting {name}", place, len(methods))
+        if splits:
+            return _fit_in_folds(methods[name], given, splits)
+        return try_fit(methods[name].fit, calibration, test), None
+
+    def measure(_: str, mapped: Predictions) -> tuple[dict[str, Estimate], dict[str, Resampled], float]:
+        estimated = estimate(mapped, of_predictions, **draws)
+        if of_risk:
+            estimated |= estimate(as_risk(mapped), of_risk, **draws)
+        moved = (mapped.predicted != test.predicted).double()
+        changed = float(moved.mean() if test.weights is None else moved @ test.weights / test.weights.sum())
+        return estimated, bootstrap.values(mapped, estimated), changed
+
+    share = 1 - 1 / len(splits) if splits else 1.0  # of the calibration samples, in one fit
+    effective_n = effective_number_of(calibration)
+    return comparison_from(
+        methods, fit, measure, bootstrap.difference, metrics=metrics, test=test, simplest=simplest.name,
+        thresholds=thresholds, progress=progress, **draws,
+        n_calibration=round(share * len(calibration)), n_test=len(test), n_bins=n_bins, cautions=cautions,
+        effective_n_calibration=None if effective_n is None else share * effective_n,
+        effective_n_test=effective_number_of(test), folds=len(splits) or None, streamed=None,
+    )  # fmt: skip
+
+
+class Supplied(TypedDict):
+    """What samples in memory and streamed ones must both supply for a comparison, each in its own way."""
+
+    n_calibration: int
+    n_test: int
+    n_bins: int
+    cautions: tuple[Caution, ...]
+    effective_n_calibration: float | None
+    effective_n_test: float | None
+    folds: int | None
+    streamed: StreamedSets | None
+
+
+def comparison_from(  # noqa: PLR0913  # two functions and what they are called with
+    methods: Mapping[str, Calibrator],
+    fit: Callable[[str, int], tuple[Trial, FoldMaps | None]],
+    measure: Callable[[str, Predictions], tuple[dict[str, Estimate], dict[str, Resampled], float]],
+    difference: Callable[[Metric, Resampled, Resampled], Difference],
+    *,
+    metrics: Sequence[Metric],
+    test: Predictions,
+    simplest: str,
+    thresholds: Sequence[float],
+    progress: Callable[[str, int, int], None],
+    resamples: int,
+    seed: int,
+    **supplied: Unpack[Supplied],
+) -> Comparison:
+    """Fit one method after the other, ``measure`` it, and compare all; ``test`` is a sample if they are streamed.
+
+    ``measure`` returns every metric, its resamples, and the share of the samples whose predicted class is changed.
+    """
+    results, values = list[MethodResult](), dict[str, dict[str, Resampled]]()
+    for place, (name, method) in enumerate(methods.items()):
+        trial, fold_maps = fit(name, place)
         result = MethodResult(name, method.title, seconds=trial.seconds, notes=trial.notes, failure=trial.failure)
         if (mapped := trial.transformed) is not None:
-            progress(f"evaluating {name}", done, len(methods))
-            estimated = estimate(mapped, of_predictions, **draws)
-            if of_risk:
-                estimated |= estimate(as_risk(mapped), of_risk, **draws)
-            bootstrap_values[name] = bootstrap.values(mapped, estimated)
-            moved = (mapped.predicted != test.predicted).double()
-            changed = float(moved.mean() if test.weights is None else moved @ test.weights / test.weights.sum())
-            ordered = {metric.name: estimated[metric.name] for metric in metrics}
-            decisions = decision_curve(mapped, thresholds, baseline=test, **draws) if thresholds else ()
-            result = replace(result, metrics=ordered, changed=changed, map=trial.map, decisions=decisions)
-            result = replace(result, fold_maps=fold_maps)
+            progress(f"evaluating {name}", place, len(methods))
+            estimates, values[name], changed = measure(name, mapped)
+            ordered = {metric.name: estimates[metric.name] for metric in metrics}
+            result = replace(result, metrics=ordered, changed=changed, map=trial.map, fold_maps=fold_maps)
+            if thresholds:
+                decisions = decision_curve(mapped, thresholds, baseline=test, resamples=resamples, seed=seed)
+                result = replace(result, decisions=decisions)
         results.append(result)
         del trial, mapped  # the next fit may need the memory of these samples
     progress("comparing", len(methods), len(methods))
-    share = 1 - 1 / len(splits) if splits else 1.0  # of the calibration samples, in one fit
-    effective_n = effective_number_of(calibration)
     return Comparison(
-        with_differences(results, metrics, bootstrap_values, bootstrap.difference, simplest.name),
-        n_calibration=round(share * len(calibration)),
-        n_test=len(test),
+        with_differences(results, metrics, values, difference, simplest),
+        **supplied,
         n_classes=test.n_classes,
-        n_bins=n_bins,
         seed=seed,
         resamples=resamples,
-        cautions=cautions,
-        effective_n_calibration=None if effective_n is None else share * effective_n,
-        effective_n_test=effective_number_of(test),
         clusters_test=test.n_clusters,
-        folds=len(splits) or None,
-        simplest=simplest.name,
+        simplest=simplest,
     )
 
 

@@ -21,7 +21,7 @@ from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import Trial, try_fit
 from calibrant.checks import check_rates
 from calibrant.errors import CalibrantError, FileError, FitError, InputError, without_our_warnings
-from calibrant.evidence import Estimate, by_subject, decision_curve, report_differences
+from calibrant.evidence import Estimate, by_subject, report_differences
 from calibrant.evidence.differences import (
     FLOOR_DRAWS,
     Difference,
@@ -30,7 +30,7 @@ from calibrant.evidence.differences import (
     errors_with_floor,
     paired_difference,
 )
-from calibrant.evidence.estimates import Draws, after_all, values_of
+from calibrant.evidence.estimates import after_all, values_of
 from calibrant.maps import Map
 from calibrant.metrics import Metric
 from calibrant.metrics.smooth import KernelFeatures
@@ -103,38 +103,39 @@ def compare_streamed(  # noqa: PLR0913  # the options of the command line
     maps = {name: trial.map for name, trial in trials.items() if trial.map is not None}
     progress("evaluating", 0, len(tasks))
     states, changed = _gather(maps, tasks, test.plan, design, engine, progress)
-    drawn = states[in_memory.UNCALIBRATED].sample.predictions
-    assert isinstance(drawn, Predictions)
     state = states[in_memory.UNCALIBRATED]
-    readings, total = _Readings(state, drawn, resamples), float(state.cells.total.sum())
-    results, values = list[in_memory.MethodResult](), dict[str, dict[str, Resampled]]()
-    draws: Draws = {"resamples": resamples, "seed": seed}
-    for done, (name, trial) in enumerate(trials.items()):
-        title, seconds = methods[name].title, trial.seconds
-        result = in_memory.MethodResult(name, title, seconds=seconds, notes=trial.notes, failure=trial.failure)
-        if trial.map is not None:
-            progress(f"resampling {name}", done, len(methods))
-            mapped = trial.map.transform(drawn)
-            estimates, values[name] = readings.of(states[name], mapped)
-            decisions = decision_curve(mapped, thresholds, baseline=drawn, **draws) if thresholds else ()
-            moved = changed[name] / total
-            result = replace(result, metrics=estimates, changed=moved, map=trial.map, decisions=decisions)
-        results.append(result)
+    drawn, total = state.sample.predictions, float(state.cells.total.sum())
+    assert isinstance(drawn, Predictions)
+    readings = _Readings(state, drawn, resamples)
+
+    def fitted(name: str, _: int) -> tuple[Trial, None]:
+        trial = trials[name]
+        return trial if trial.map is None else trial._replace(transformed=trial.map.transform(drawn)), None
+
+    def measure(name: str, mapped: Predictions) -> tuple[dict[str, Estimate], dict[str, Resampled], float]:
+        return *readings.of(states[name], mapped), changed[name] / total
+
     sampled, accuracies = len(sample) / max(first.n, len(sample)), (_accuracy(first), _accuracy(state))
-    cautions = in_memory.warn_of_cautions(sample, drawn, *accuracies, sampled=sampled)
     is_sample = len(sample) < first.n
-    comparison = in_memory.Comparison(
-        in_memory.with_differences(results, state.metrics, values, readings.difference, simplest.name),
+    comparison = in_memory.comparison_from(
+        methods,
+        fitted,
+        measure,
+        readings.difference,
+        metrics=state.metrics,
+        test=drawn,
+        simplest=simplest.name,
+        thresholds=thresholds,
+        progress=progress,
+        resamples=resamples,
+        seed=seed,
         n_calibration=first.n,
         n_test=state.n,
-        n_classes=design.classes,
         n_bins=n_bins,
-        seed=seed,
-        resamples=resamples,
-        cautions=cautions,
+        cautions=in_memory.warn_of_cautions(sample, drawn, *accuracies, sampled=sampled),
         effective_n_calibration=accuracies[0][1] if first.design.weighted else None,
         effective_n_test=accuracies[1][1] if design.weighted else None,
-        simplest=simplest.name,
+        folds=None,
         streamed=in_memory.StreamedSets(
             shards=len({shard.path for shard in (*calibration.shards, *test.shards)}),
             sample=len(sample),
