@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from calibrant.cli import options
@@ -113,7 +112,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
 
         return comparison_charts(comparison, test)
 
-    reading = given.as_arguments() + (f" --split {quote(split)}" if split else "")
+    reading = given.as_arguments(split=split)
     page = comparison_page(comparison, calibration=files[0], test=files[-1], reading=reading)
     page = replace(page, charts=charts).with_dropped(dropped)
     reports.show_and_write(page, drawn, out, full=full, inputs=inputs)

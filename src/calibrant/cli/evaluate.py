@@ -150,11 +150,10 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             return evaluation_charts(evaluation, predictions, name=name, slices=slices, by=columns, **compared)
 
         drawn = reports.draw(draw, in_html=False)
-    positive, labels = confidences.confidence or "confidence", confidences.correct or "correct"
-    as_positive = replace(given, probs=True, positive=positive, labels=labels)
     page = evaluation_page(
         evaluation, source=name, comparison=differences, baseline=baseline_name, slices=slices,
-        to_calibrate=as_positive.as_arguments(),
+        file=files[0] if len(files) == 1 and not source.are_states and (split or not scale.streams(source)) else None,
+        reading=(given if evaluation.classes else confidences.as_scores(given)).as_arguments(split=split),
     )  # fmt: skip
     quantities = quantities_of(evaluation.estimates, differences, worst_slices(slices)) if conditions else {}
     outcomes = [gate.decide(quantities) for gate in _with_subjects(conditions, evaluation)]

@@ -152,11 +152,11 @@ class ScoreOptions:
         names = None if self.class_names is None else self.class_names.split(",")
         return LoadOptions(kind=self.kind(top_label=top_label), class_names=names, **alike)
 
-    def as_arguments(self, *, missing: str = "drop") -> str:
+    def as_arguments(self, *, missing: str = "drop", split: str | None = None) -> str:
         """Return the options that were given, as they stand on a command line; ``missing`` if rows may lack values."""
         usual = asdict(ScoreOptions())
         given = {name: value for name, value in asdict(self).items() if value != usual[name]}
-        given |= {"missing": missing} if "missing" in given else {}
+        given |= ({"missing": missing} if "missing" in given else {}) | ({"split": split} if split else {})
         words = [
             f"--{name.replace('_', '-')}" + ("" if value is True else f" {shlex.quote(value)}")
             for name, value in given.items()
@@ -177,6 +177,10 @@ class ConfidenceOptions:
         """Return the options for :func:`calibrant.files.load.load_detailed`, with those of all scores."""
         options = given.as_options(top_label=self.top_label)
         return replace(options, confidence=self.confidence, correct=self.correct)
+
+    def as_scores(self, given: ScoreOptions) -> ScoreOptions:
+        """Return options that read confidence and correctness as probability and label of two classes."""
+        return replace(given, probs=True, positive=self.confidence or "confidence", labels=self.correct or "correct")
 
 
 @final

@@ -2,7 +2,10 @@
 
 import itertools
 import math
+import shlex
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from calibrant import catalogue
@@ -36,6 +39,9 @@ _OF_TOP_LABEL = ("confidence", "ece", "smece")  # left to the full form where th
 
 _TONES: dict[NextStep, Tone] = {NextStep.leave: "good", NextStep.more_samples: "open", NextStep.check_labels: "open"}
 
+_COMPARED = {NextStep.fit_temperature, NextStep.compare_methods, NextStep.recalibrate}
+_COMPARE = "To compare methods on the samples at hand, each evaluated by a map that was fitted on others:"
+
 _OF_RIGHT = (
     "Accuracy: how often “right” is true where its probability is at least 50 %, and “wrong” where it is less. The "
     "share of “right” is above."
@@ -50,7 +56,8 @@ def evaluation_page(
     comparison: Mapping[str, Difference] | None = None,
     baseline: str | None = None,
     slices: Sequence[Slice] = (),
-    to_calibrate: str = TOP_LABEL_COLUMNS,
+    file: PurePath | None = None,
+    reading: str = "",
 ) -> Page:
     """Return the report of an evaluation.
 
@@ -61,7 +68,9 @@ def evaluation_page(
             :func:`calibrant.evidence.report_differences`.
         baseline: Where the baseline came from.
         slices: Slices of the samples, the worst first.
-        to_calibrate: Options that read confidence and correctness as probability and label of two classes.
+        file: File that ``calibrant compare`` reads the samples from, whose command ends the advice to compare methods.
+        reading: Options of that command, with a space before; they read confidence and correctness as probability and
+            label of two classes.
     """
     check_kind(evaluation, Evaluation, "evaluation", "Make one with calibrant.evaluate(predictions).")
     classes = counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"
@@ -73,7 +82,12 @@ def evaluation_page(
     key = "Calibration error of " + positive if risk else catalogue.metrics[error].title
     of_class = positive if risk else None
     compared = comparison_text(comparison, baseline, of_class) if comparison else None
-    words = verdict(evaluation, slices, compared, to_calibrate)
+    written = words = verdict(evaluation, slices, compared, reading or TOP_LABEL_COLUMNS)
+    command = "" if file is None else f"calibrant compare {shlex.quote(str(file))}{reading}"
+    is_advised = bool(command) and not evaluation.copies and evaluation.advice.step in _COMPARED
+    if is_advised:  # in JSON the command is part of the step
+        steps = (f"{_COMPARE}{end}" for end in ("", f" {command}"))
+        words, written = (replace(words, next_steps=[*words.next_steps, step]) for step in steps)
     names = [name for name in names if evaluation.risk is None or name not in _OF_TOP_LABEL]
     legend = "" if risk is None else _OF_RIGHT if evaluation.positive == OF_CORRECTNESS[1] else _OF_BOTH
     main = [[catalogue.metrics[name].title, _arrow(name), *estimate_cells(evaluation.metrics[name])] for name in names]
@@ -109,7 +123,8 @@ def evaluation_page(
         settings=f"{evaluation.n_bins} bins; seed {evaluation.seed}",
         footer="Noise floor: what a perfectly calibrated model with these confidences would score on average; p: how "
         f"often such a model would score as much. {page.INFLATED}",
-        data=lambda: _document(evaluation, source, comparison, slices) | {"verdict": page.to_plain(words)},
+        commands=(command,) if is_advised else (),
+        data=lambda: _document(evaluation, source, comparison, slices) | {"verdict": page.to_plain(written)},
     )
 
 

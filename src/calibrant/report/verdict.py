@@ -86,10 +86,7 @@ TOP_LABEL_COLUMNS = " --probs --positive confidence --labels correct"
 
 
 def verdict(
-    evaluation: Evaluation,
-    slices: Sequence[Slice] = (),
-    compared: str | None = None,
-    to_calibrate: str = TOP_LABEL_COLUMNS,
+    evaluation: Evaluation, slices: Sequence[Slice] = (), compared: str | None = None, reading: str = TOP_LABEL_COLUMNS
 ) -> Verdict:
     """Put an evaluation into words; ``compared`` says how it differs from a baseline."""
     risk = evaluation.risk
@@ -109,7 +106,7 @@ def verdict(
         *_zeros(evaluation),
     ]
     steps = [_COPIES_STEP] if evaluation.copies else []
-    steps.append(_absent_step(evaluation) if evaluation.absent_classes else _step(evaluation, to_calibrate))
+    steps.append(_absent_step(evaluation) if evaluation.absent_classes else _step(evaluation, reading))
     is_poor = risk is None and evaluation.metrics["auroc"].high < _POOR
     if is_poor and not evaluation.absent_classes:  # of no interval it is NaN
         steps.append("Do not use confidence alone to decide which predictions to trust: it ranks them too poorly.")
@@ -323,7 +320,7 @@ def _absent_step(evaluation: Evaluation) -> str:
     return f"No sample is {_absent_names(evaluation)}: check the labels{also}."
 
 
-def _step(evaluation: Evaluation, to_calibrate: str) -> str:
+def _step(evaluation: Evaluation, reading: str) -> str:
     """Return the advice; where more samples are needed, how many, and what those at hand suggest."""
     advice, samples = evaluation.advice, counted(evaluation.n, "sample")
     needed = f"evaluate on about {advice.samples:,}" if advice.samples else ""
@@ -332,7 +329,7 @@ def _step(evaluation: Evaluation, to_calibrate: str) -> str:
         hidden = f"With {samples} an ECE below about {smallest_visible(evaluation.metrics):.3f} is lost in noise"
         return f"{hidden}: {needed} before relying on it."
     if evaluation.classes is None and advice.reason is Reason.gain_unknown:
-        command = f"calibrant compare CALIBRATION TEST{to_calibrate}"
+        command = f"calibrant compare CALIBRATION TEST{reading}"
         return f"Calibrate the probability of being right, on samples that are not used for testing: {command}"
     if advice.reason is not Reason.gain_open:
         steps = {} if evaluation.risk is None else _risk_steps(evaluation)

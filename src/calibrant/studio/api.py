@@ -200,8 +200,8 @@ def _evaluated(source: Source, baseline: Source | None, n_bins: int, seed: int, 
         evaluation = evaluate_predictions(parts.test, n_bins=n_bins, resamples=_RESAMPLES, seed=seed, progress=stage)
         if by:
             slices = evaluate_slices(parts.test, by=by, n_bins=n_bins, resamples=_RESAMPLES, seed=seed, progress=stage)
-    to_calibrate = " " + " ".join(option_words(as_probability_of_right(source)))  # of confidences
-    page = evaluation_page(evaluation, source=source["name"], slices=slices, to_calibrate=to_calibrate, **compared)
+    reading = " " + " ".join(option_words(as_probability_of_right(source)))  # of confidences
+    page = evaluation_page(evaluation, source=source["name"], slices=slices, reading=reading, **compared)
     page, notes = _with_cautions(page, parts)
     charts = evaluation_charts(
         evaluation, parts.test, name=source["name"], slices=slices, by=by, other=other, **compared

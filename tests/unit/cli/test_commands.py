@@ -518,18 +518,61 @@ def test_a_pipe_is_refused_as_one(calibrant, tmp_path):
         assert "is a pipe" in err
 
 
-def test_the_advice_to_calibrate_confidences_names_the_columns_of_the_file(calibrant, tmp_path):
-    path, rng = tmp_path / "sure.csv", np.random.default_rng(0)
+@pytest.fixture
+def sure(tmp_path):
+    """A folder with files of an overconfident model, whose names and columns must be quoted, and of confidences."""
+    rng = np.random.default_rng(0)
+    logits = 3 * rng.normal(size=(1200, 3))
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(1)
+    percent = np.exp(logits) / np.exp(logits).sum(1, keepdims=True) * 100
+    lines = [";".join([*(f"{p:.4f}" for p in row), f"{y}", ("cal", "the test")[n % 2]])
+             for n, (row, y) in enumerate(zip(percent, labels, strict=True))]  # fmt: skip
+    for name, some in {"it's sure": lines, "half 1": lines[::2], "half 2": lines[1::2]}.items():
+        (tmp_path / f"{name}.csv").write_text("a;b;c;who is;part of\n" + "\n".join(some) + "\n")
     rows = [f"{p:.3f},{int(rng.random() < p / 2)},{1 + n % 2}" for n, p in enumerate(rng.random(2000))]
-    path.write_text("my p,is it,w\n" + "\n".join(rows) + "\n")
-    options = ["--top-label", "--confidence", "my p", "--correct", "is it", "--weights", "w", "--resamples", 100]
-    code, out, err = calibrant("evaluate", path, *options, "--json", tmp_path / "r.json")
+    (tmp_path / "sure.csv").write_text("my p,is it,w\n" + "\n".join(rows) + "\n")
+    return tmp_path
+
+
+_SURE = ("--probs", "--scores", "a:c", "--labels", "who is", "--percent", "--separator", ";", "--normalise")
+_SPLIT = ("--split", "part of=cal,the test")
+_CONFIDENCES = ("--top-label", "--confidence", "my p", "--correct", "is it", "--weights", "w")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "samples"),
+    [
+        ("it's sure.csv", _SURE, "1,200 samples in 5 folds"),
+        ("it's sure.csv", (*_SURE, *_SPLIT), "600 calibration samples, 600 test samples"),
+        ("sure.csv", _CONFIDENCES, "2,000 samples"),
+        ("half *.csv", _SURE, "1,200 samples in 5 folds"),
+    ],
+)
+def test_the_advice_to_compare_methods_ends_with_a_command_that_runs(calibrant, sure, name, options, samples):
+    code, out, err = calibrant("evaluate", sure / name, *options, "--resamples", 100, "--json", sure / "r.json")
     assert code == 0, err
-    (step,) = json.loads((tmp_path / "r.json").read_text())["verdict"]["next_steps"]
-    advised = shlex.split(step.partition("calibrant compare CALIBRATION TEST ")[2])
-    assert " ".join(step.split()) in " ".join(out.split())
-    code, _, err = calibrant("compare", path, path, *advised, "--methods", "platt", "--resamples", 100)
+    (line,) = [line for line in out.splitlines() if line.startswith("  calibrant compare ")]
+    *_, step = json.loads((sure / "r.json").read_text())["verdict"]["next_steps"]
+    assert step.endswith(line.strip())
+    code, out, err = calibrant(*shlex.split(line)[1:], "--methods", "platt", "--resamples", 100)
     assert code == 0, err
+    assert samples in out
+
+
+def test_no_command_is_advised_for_what_compare_does_not_take(calibrant, sure):
+    file = sure / "it's sure.csv"
+    assert calibrant("state", file, "-o", sure / "sure.state", *_SURE)[0] == 0
+    for given in (
+        (sure / "half 1.csv", sure / "half 2.csv", *_SURE),
+        (file, "--stream", *_SURE),
+        (sure / "sure.state",),
+    ):
+        code, out, err = calibrant("evaluate", *given, "--resamples", 100)
+        assert code == 0, err
+        assert "calibrant compare tests whether" in " ".join(out.split())
+        assert "  calibrant compare " not in out
+    code, out, err = calibrant("evaluate", file, "--stream", *_SURE, *_SPLIT, "--resamples", 100)
+    assert (code, out.count("  calibrant compare ")) == (0, 1), err
 
 
 @pytest.fixture(scope="module")
