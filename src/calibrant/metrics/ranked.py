@@ -279,11 +279,14 @@ class AURC(RankMetric, name="aurc", title="Area under risk-coverage", paper=_GEI
         ranked = state.ranked.in_effective_samples()
         accepted, wrong = _accepted_before(ranked)
         if ranked.right.ndim > 1:
-            return _group_risks(accepted, wrong, ranked.total, ranked.wrong).sum(-1) / ranked.n
+            harmonic = torch.digamma(torch.cat([ranked.n[..., None], accepted], -1) + 1)  # one entry ends where
+            steps = harmonic[..., :-1] - harmonic[..., 1:]  # the one above it begins
+            return _group_risks(accepted, wrong, ranked.total, ranked.wrong, steps=steps).sum(-1) / ranked.n
         # Few ties: a lone sample adds (E + e)/(N + 1), and only groups and empty entries need the general sum.
         tied = positions(ranked.total != 1)
         columns = (accepted, wrong, ranked.total, ranked.wrong)
-        groups = _group_risks(*(column.index_select(0, tied) for column in columns))
+        before, *own = (column.index_select(0, tied) for column in columns)
+        groups = _group_risks(before, *own, steps=_harmonic_between(before, before + own[1]))
         alone = wrong.add_(ranked.wrong).div_(accepted.add_(1))
         return (alone.sum() - alone.index_select(0, tied).sum() + groups.sum()) / ranked.n
 
@@ -339,13 +342,12 @@ def _harmonic_between(low: Tensor, high: Tensor) -> Tensor:
     return torch.digamma(high + 1) - torch.digamma(low + 1)
 
 
-def _group_risks(accepted: Tensor, wrong_before: Tensor, total: Tensor, wrong: Tensor) -> Tensor:
+def _group_risks(accepted: Tensor, wrong_before: Tensor, total: Tensor, wrong: Tensor, *, steps: Tensor) -> Tensor:
     """Summed risk over each group of tied samples, in expectation over their order.
 
     A group of m samples with e wrong ones, after N samples with E wrong ones, adds
-    ``Σ_{j=1..m} (E + j e/m)/(N + j) = e + (E − N e/m)(H_{N+m} − H_N)``.
+    ``Σ_{j=1..m} (E + j e/m)/(N + j) = e + (E − N e/m)(H_{N+m} − H_N)``, the last factor being ``steps``.
     """
-    steps = _harmonic_between(accepted, accepted + total)
     return wrong + (wrong_before - accepted * (wrong / as_divisor(total))) * steps
 
 
