@@ -12,18 +12,14 @@ import torch
 
 from calibrant.calibrators import (
     Auto,
-    BetaCalibration,
     Calibrator,
     ClasswiseHistogramBinning,
     HistogramBinning,
-    IsotonicOneVsRest,
     IsotonicRegression,
     PlattScaling,
-    QuadraticScaling,
     TemperatureScaling,
     Uncalibrated,
     VectorScaling,
-    VennAbers,
 )
 from calibrant.calibrators.auto import candidate_set
 from calibrant.calibrators.base import Trial, absent_classes, class_names, fold_positions, try_fit
@@ -457,12 +453,10 @@ def default_methods(calibration: Predictions) -> tuple[Calibrator, ...]:
 
     Of confidences in being right, the classes "wrong" and "right", those that can take a confidence below 50 %.
     """
+    n, k, absent = len(calibration), calibration.n_classes, len(absent_classes(calibration))
     if calibration.class_names == OF_CORRECTNESS:
-        fitted = (PlattScaling(), BetaCalibration(), QuadraticScaling(), VennAbers(), IsotonicOneVsRest())
-        return (*fitted, ClasswiseHistogramBinning())
-    absent = len(absent_classes(calibration))
-    candidates = candidate_set(len(calibration), calibration.n_classes, absent=absent).candidates
-    return (*candidates, VectorScaling(), IsotonicRegression(), HistogramBinning())
+        return (*candidate_set(n, k, of_correctness=True).candidates, ClasswiseHistogramBinning())
+    return (*candidate_set(n, k, absent=absent).candidates, VectorScaling(), IsotonicRegression(), HistogramBinning())
 
 
 @with_devices_of_inputs

@@ -22,7 +22,7 @@ from calibrant.checks import AtLeastTwo, Seed, check_options
 from calibrant.errors import CalibrantError, warn
 from calibrant.maps import Map
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions
+from calibrant.predictions import OF_CORRECTNESS, Predictions
 
 # Up to this n k² a fit of structured matrix scaling takes a few seconds; six of them are then half a minute.
 _MATRIX_WORK = 2e9
@@ -48,7 +48,7 @@ class CandidateSet(NamedTuple):
     partners: tuple[Calibrator, ...] = ()
 
 
-def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
+def candidate_set(n: int, k: int, *, absent: int = 0, of_correctness: bool = False) -> CandidateSet:
     """Return the methods that ``auto`` chooses from, each the best on some data; the default one; its partners.
 
     First the structured family, in which each method equals the one before it as long as the samples do not show more,
@@ -62,10 +62,14 @@ def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
     If a class has no samples, only methods without parameters for single classes are left: the others would learn that
     the class never occurs, and no held-out sample shows the harm.
 
+    A confidence in being right may have to cross 50 %, which the structured family learns last and a temperature never
+    does: the default is then the simplest that can, Platt scaling, as in :func:`calibrant.comparison.compare`.
+
     Args:
         n: Number of calibration samples.
         k: Number of classes.
         absent: Number of classes without samples.
+        of_correctness: Whether the classes are wrong and right.
 
     Example:
         >>> [method.name for method in candidate_set(5000, 2).candidates]
@@ -76,6 +80,9 @@ def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
     """
     simplest = (Uncalibrated(), TemperatureScaling())
     pooled = (IsotonicPooled(), Chain((TemperatureScaling(), IsotonicPooled())))
+    if of_correctness and not absent:
+        others = (BetaCalibration(), QuadraticScaling(), VennAbers(), IsotonicOneVsRest())
+        return CandidateSet((Uncalibrated(), PlattScaling(), *others), PlattScaling())
     symmetric = (EnsembleTemperatureScaling(), *((DiagonalOrderPreserving(), *pooled) if k > 2 else ()))
     if absent:
         return CandidateSet((*simplest, *symmetric, *((OrderInvariant(),) if k > 2 else ())), TemperatureScaling())
@@ -110,8 +117,9 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
     """Try several methods by cross-validation, choose one by its proper score, and fit it on all samples.
 
     One of the methods that are tried (:func:`candidate_set`) is the default candidate: structured matrix or vector
-    scaling, which is seldom far behind the best whatever the model is. It is chosen unless another is better by three
-    standard errors: with few samples that keeps noise from picking a flexible method; with many it finds the best one.
+    scaling, which is seldom far behind the best whatever the model is, and of confidences in being right Platt scaling.
+    It is chosen unless another is better by three standard errors: with few samples that keeps noise from picking a
+    flexible method; with many it finds the best one.
     The default candidate may have partners: the log-probabilities of all that the samples cannot tell apart are
     averaged, with weights from their scores. With 500 samples or fewer of ten classes these are all that is tried: no
     calibration, temperature, structured and Platt scaling. Of candidates that were given, the first, from simple to
@@ -153,7 +161,9 @@ class Auto(Calibrator, name="auto", title="Best of several, by cross-validation"
     def rank(self, predictions: Predictions) -> Ranking:
         """Rank the candidates by their score on samples they were not fitted on."""
         n, k, absent = int(predictions.effective_size), predictions.n_classes, len(absent_classes(predictions))
-        given = candidate_set(n, k, absent=absent) if self.candidates is None else CandidateSet(self.candidates)
+        given = CandidateSet(self.candidates or ())
+        if self.candidates is None:
+            given = candidate_set(n, k, absent=absent, of_correctness=predictions.class_names == OF_CORRECTNESS)
         ranked = partial(rank, predictions, score=self.score, folds=self.folds, seed=self.seed)
         return ranked(given.candidates, default=given.default, partners=given.partners)
 

@@ -14,6 +14,7 @@ from calibrant import catalogue
 from calibrant.calibrators import (
     Calibrator,
     Chain,
+    PlattScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,
     TemperatureScaling,
@@ -27,7 +28,7 @@ from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Affine, LogMixture, Scale, Steps, TopLabelMap
 from calibrant.metrics import nll
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions
+from calibrant.predictions import OF_CORRECTNESS, Predictions
 
 
 def rows(n, k=4, *, scale=1.0, shift=None, seed=0):
@@ -374,6 +375,21 @@ def test_auto_and_compare_agree_on_whether_a_temperature_is_enough():
         found = compare(predictions[:half], predictions[half:], [Auto()], resamples=200)
         assert any("temperature scaling would do about as well" in note for note in found.find("auto").notes) == enough
         assert (found.recommended.name == "temperature") == enough
+
+
+@pytest.mark.filterwarnings("ignore:the map is worse than no calibration:calibrant.errors.CalibrantWarning")
+@pytest.mark.parametrize("n", [120, 3000])
+def test_auto_and_compare_take_the_same_method_for_confidences_in_being_right(n):
+    rng = np.random.default_rng(0)
+    log_odds = rng.normal(1.5, 1.5, size=2 * n)  # too sure, and right less often than any temperature can say
+    right = rng.random(2 * n) < 1 / (1 + np.exp(0.3 - 0.7 * log_odds))
+    samples = Predictions.from_binary_logits(2 * log_odds, right, class_names=OF_CORRECTNESS)
+    calibration, test = samples[:n], samples[n:]
+    fitted = Auto().fit(calibration)
+    assert "nll: platt (" in fitted.summary.notes[0]
+    assert not any("temperature" in note for note in fitted.summary.notes)
+    assert torch.equal(fitted(test.logits), PlattScaling().fit(calibration)(test.logits))
+    assert compare(calibration, test, resamples=200).recommended.name == "platt"
 
 
 def test_a_candidate_s_own_outlier_is_no_excuse():
