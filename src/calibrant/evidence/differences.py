@@ -5,7 +5,7 @@ no clear difference, not equality.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar, final
@@ -30,8 +30,7 @@ from calibrant.evidence.estimates import (
 from calibrant.evidence.intervals import FEWEST, LEVEL, acceleration, bootstrap_interval, paired_p, without_noise
 from calibrant.metrics import Metric
 from calibrant.metrics.base import RankMetric, check_metrics
-from calibrant.metrics.states import BinStatistic, Ranked, RankedSamples, TopStatistic, full_predictions
-from calibrant.numerics.binning import sums_by
+from calibrant.metrics.states import BinStatistic, RankedSamples, TopStatistic, full_predictions
 from calibrant.predictions import Predictions, TopLabel, as_risk, counted_samples
 
 __all__ = [
@@ -236,17 +235,16 @@ class PairedBootstrap:
         top = [metric for metric in metrics if metric.name in statistics]
         others = [metric for metric in metrics if metric not in top]
         values: dict[str, Tensor] = {}
-        if top and len(samples) <= _LEVELS:
-            values |= values_of(top, statistics, _reweighted(samples.top, self._draws))
-        elif top:
-            group, weights = self._draws
-            exact = values_of(top, statistics, _reweighted(samples.top, GroupDraws(group, weights[:1])))
+        if top:
             bins = {of.n_bins for of in statistics.values() if isinstance(of, BinStatistic)}
-            packed = RankedSamples()(samples.top)
-            merged = packed.merged(_LEVELS, sorted(bins))
-            drawn = values_of(top, statistics, bootstrap_ranked(*merged, packed.correct, self._draws, samples.weights))
+            packed, own = RankedSamples()(samples.top), samples.weights
+            ranked, place = packed.merged(_LEVELS, sorted(bins))
+            drawn = values_of(top, statistics, bootstrap_ranked(ranked, place, packed.correct, self._draws, own))
+            exact = {name: known.value for name, known in estimates.items()}
+            for metric in [metric for metric in top if metric.name not in exact]:
+                exact[metric.name] = float(metric.value(statistics[metric.name].of_ranked(packed.ranked)))
             # Merging moves the values of all draws alike, by what it moves that of all samples.
-            values |= {name: torch.cat([v, drawn[name][1:] + (v - drawn[name][0])]) for name, v in exact.items()}
+            values |= {name: numbers + (exact[name] - numbers[0]) for name, numbers in drawn.items()}
         if others:
             full = full_predictions(samples)
             sums = states_by_group(full, {metric.statistic for metric in others}, self._draws.group)
@@ -333,26 +331,6 @@ def paired_difference(metric: Metric, baseline: Resampled, candidate: Resampled,
         lows, highs = zip(*(bootstrap_interval(one, size=size, acceleration=moved) for one in draws), strict=True)
         low, high, p = min(lows), max(highs), max(paired_p(one, size, moved) for one in draws)
     return Difference(baseline.value, candidate.value, value, low, high, p).with_correction(metric, p)
-
-
-def _reweighted(top: TopLabel, draws: GroupDraws) -> Iterator[Ranked]:
-    """Yield all samples in order with the weights of some draws at a time."""
-    device = top.confidence.device
-    order = top.log_odds.argsort()
-    log_odds, confidence = top.log_odds[order], top.confidence[order]
-    correct, ordered_group = top.correct[order].double(), draws.group.to(device)[order]
-    distinct, index = log_odds.unique_consecutive(return_inverse=True)
-    tied = len(distinct) < len(log_odds)
-    if tied:
-        confidence = distinct.new_zeros(len(distinct), dtype=torch.float64).scatter_(0, index, confidence.double())
-    own = None if top.weights is None else top.weights[order]
-    for chunk in draws.weights.to(device).split(max(1, _BLOCK // len(top))):
-        weight = chunk[:, ordered_group] if own is None else chunk[:, ordered_group] * own
-        columns = [weight * correct, weight * (1 - correct)] + ([] if own is None else [weight * own])
-        if tied:  # samples of equal log-odds are one entry
-            columns = [sums_by(index, mass, len(distinct)) for mass in columns]
-        right, wrong, *squares = columns
-        yield Ranked(distinct, confidence, right, wrong, squared_weights=squares[0] if squares else None)
 
 
 def corrected_differences(
