@@ -44,7 +44,8 @@ Interval: TypeAlias = tuple[float, float]
 _GROUPS = 256  # one more or less does not show in an interval, and their states fit in memory
 _GROUP_NUMBERS = 1 << 20  # classes times groups at most: with more than 4,096 classes there are fewer groups
 _FEWEST_GROUPS = 32
-CHUNK = 250  # resamples computed at a time, so that their states stay in cache
+CHUNK = 250  # resamples computed at a time, and numbers of them, so that their states stay in cache
+_CHUNK_NUMBERS = 1 << 19
 
 
 @final
@@ -217,19 +218,19 @@ def bootstrap_ranked(
 ) -> Iterator[Ranked]:
     """Draw samples with replacement, some resamples at a time, given the place of each among the ranked ones, (n,)."""
     m, groups = len(ranked.confidence), draws.weights.shape[1]
-    group = draws.group.to(place.device)
+    size, group = max(1, min(CHUNK, _CHUNK_NUMBERS // m)), draws.group.to(place.device)
     cell = (group * 2 + ~correct) * m + place
     if weights is not None:
         masses = sums_by(cell, weights, 2 * groups * m).view(groups, 2 * m)
         squares = sums_by(group * m + place, weights.square(), groups * m).view(groups, m)
-        for chunk in draws.weights.to(place.device).split(CHUNK):
+        for chunk in draws.weights.to(place.device).split(size):
             right, wrong = (chunk @ masses).chunk(2, dim=1)
             yield Ranked(ranked.log_odds, ranked.confidence, right, wrong, squared_weights=chunk @ squares)
         return
     # A draw holds about n samples: counts below 2**24 add up exactly in float32, in half the time.
     dtype = torch.float32 if len(correct) + groups < 2**24 else torch.float64
     counts = torch.bincount(cell, minlength=2 * groups * m).to(dtype).view(groups, 2 * m)
-    for chunk in draws.weights.to(place.device, dtype).split(CHUNK):
+    for chunk in draws.weights.to(place.device, dtype).split(size):
         right, wrong = (chunk @ counts).double().chunk(2, dim=1)
         yield Ranked(ranked.log_odds, ranked.confidence, right, wrong)
 

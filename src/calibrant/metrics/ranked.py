@@ -279,8 +279,8 @@ class AURC(RankMetric, name="aurc", title="Area under risk-coverage", paper=_GEI
         ranked = state.ranked.in_effective_samples()
         accepted, wrong = _accepted_before(ranked)
         if ranked.right.ndim > 1:
-            harmonic = torch.digamma(torch.cat([ranked.n[..., None], accepted], -1) + 1)  # one entry ends where
-            steps = harmonic[..., :-1] - harmonic[..., 1:]  # the one above it begins
+            harmonic = torch.digamma(torch.cat([ranked.n[..., None], accepted], -1) + 1)
+            steps = harmonic[..., :-1] - harmonic[..., 1:]  # an entry ends where the one above it begins
             return _group_risks(accepted, wrong, ranked.total, ranked.wrong, steps=steps).sum(-1) / ranked.n
         # Few ties: a lone sample adds (E + e)/(N + 1), and only groups and empty entries need the general sum.
         tied = positions(ranked.total != 1)
