@@ -127,23 +127,25 @@ def estimate(
     progress("one pass over the samples")
     top = [metric for metric in metrics if isinstance(metric.statistic, TopStatistic)]
     rest = [metric for metric in metrics if metric not in top]
+    draws = of_classes = draw_groups(predictions, resamples, np.random.default_rng([seed, 3]))
+    group = draws.group
+    if rest:
+        samples = full_predictions(predictions)
+        if (groups := max(_FEWEST_GROUPS, _GROUP_NUMBERS // samples.n_classes)) < _GROUPS:
+            of_classes = draw_groups(predictions, resamples, np.random.default_rng([seed, 3]), groups)
+        group = of_classes.group.to(samples.logits.device)
+        # Kept, so that the values, the top label and the states of groups take no pass of their own.
+        samples.softmax_rows(reduce(or_, (metric.statistic.wanted for metric in rest), TOP_LABEL), group)
     # Kernel features take longer than all other statistics: the states of groups, gathered below, give the values too.
     counted = [metric for metric in metrics if not isinstance(metric.statistic, KernelFeatures)]
     values = Tally(counted).add(predictions).values()
-    draws = draw_groups(predictions, resamples, np.random.default_rng([seed, 3]))
     estimates: dict[str, Estimate] = {}
     if top:
         progress("resampling the top label")
         estimates |= _estimate_top_label(predictions.top, top, values, draws, seed)
     if rest:
         progress("resampling all classes")
-        samples = full_predictions(predictions)
-        groups = max(_FEWEST_GROUPS, _GROUP_NUMBERS // samples.n_classes)
-        if groups < _GROUPS:
-            draws = draw_groups(predictions, resamples, np.random.default_rng([seed, 3]), groups)
-        samples.softmax_rows(reduce(or_, (metric.statistic.wanted for metric in rest), TOP_LABEL))
-        group, weights = draws.group, draws.weights.to(samples.logits.device)
-        n = samples.effective_size
+        n, weights = samples.effective_size, of_classes.weights.to(samples.logits.device)
         estimates |= estimate_groups(
             rest, values, lambda one: states_by_group(samples, [one], group)[one], weights, samples, n=n, seed=seed
         )
