@@ -297,27 +297,17 @@ def evaluate(
     progress("splitting the scores into calibration and refinement")
     whole = samples if isinstance(samples, Predictions) else None
     return evaluation_from(
-        samples,
-        metrics,
-        estimates,
+        samples, metrics, estimates, n=len(samples), n_bins=n_bins, seed=seed, risk=risk, streamed=None,
         ranked=EXACT(as_risk(samples) if of_risk else samples).ranked,
-        moments=BinnedMoments(n_bins)(samples),
-        bins=Binned(n_bins)(samples),
+        moments=BinnedMoments(n_bins)(samples), bins=Binned(n_bins)(samples),
         outcomes=Outcomes.of(as_risk(samples)) if whole is None or whole.n_classes == 2 else None,
         masses=None if whole is None else torch.bincount(whole.labels, whole.weights),
-        n=len(samples),
-        n_bins=n_bins,
-        seed=seed,
-        worst_bins=worst_bins(samples, n_bins=n_bins),
-        worst_classes=[] if whole is None else worst_classes(whole),
+        worst_bins=worst_bins(samples, n_bins=n_bins), worst_classes=[] if whole is None else worst_classes(whole),
         absent_classes=() if whole is None else absent_classes_of(whole),
-        zeros=None if whole is None else whole.zero_cells,
-        effective_n=effective_number_of(samples),
-        streamed=None,
+        zeros=None if whole is None else whole.zero_cells, effective_n=effective_number_of(samples),
         operating_points=operating_points(ranked_trials(samples), rates) if rates else (),
-        risk=risk,
         decisions=decision_curve(samples, thresholds, **draws) if thresholds else (),
-    )
+    )  # fmt: skip
 
 
 class Supplied(TypedDict):

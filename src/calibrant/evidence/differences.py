@@ -38,7 +38,6 @@ __all__ = [
     "difference", "holm", "report_differences", "side_of", "smallest_effect",
 ]  # fmt: skip
 
-_BLOCK = 1 << 22  # numbers computed at a time
 _CHUNK = 50  # resamples of all classes computed at a time
 _ROUNDING = 1e-12  # differences that are smaller, relative to the values, are none
 FLOOR_DRAWS = 100  # of a calibrated model, for the mean of its error

@@ -9,9 +9,9 @@ from scipy import stats
 
 from calibrant import catalogue
 from calibrant.errors import InputError
-from calibrant.evidence import Difference, PairedBootstrap, difference, smallest_effect
+from calibrant.evidence import Difference, PairedBootstrap, difference, estimate, smallest_effect
 from calibrant.evidence.intervals import p_value, paired_p, without_noise
-from calibrant.metrics import AUROC, ECE, MCE, NLL, OE, Accuracy
+from calibrant.metrics import ACE, AURC, AUROC, ECE, MCE, NLL, OE, Accuracy
 from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.testing import overconfident
@@ -131,6 +131,23 @@ def test_one_sample_leaves_the_noise_unknown():
 
 def test_every_metric_has_a_smallest_effect():
     assert all(0 < smallest_effect(metric, 0.5) <= 0.005 for metric in catalogue.metrics.values())
+
+
+@pytest.mark.parametrize("n", [600, 9000])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_differences_are_between_the_values_that_the_estimates_list(n, classes):
+    """Many of these probabilities are tied, and their log-odds differ in the last bit alone."""
+    generator = torch.Generator().manual_seed(n)
+    probs = (2 * torch.randn(n, classes, generator=generator)).softmax(1).mul(20).round().add(0.5)
+    labels = torch.randint(classes, (n,), generator=generator)
+    samples = Predictions.from_probs(probs / probs.sum(1, keepdim=True), labels)
+    metrics = [ECE(), ACE(), AUROC(), AURC(), Accuracy()]
+    listed = {name: one.value for name, one in estimate(samples, metrics, resamples=100).items()}
+    bootstrap = PairedBootstrap(samples, metrics, resamples=100)
+    for estimates in (None, estimate(samples, metrics, resamples=100)):
+        values = {name: one.value for name, one in bootstrap.values(samples, estimates).items()}
+        tolerance = 1e-15 if estimates else 1e-7  # alone, an error reads confidences that are not rounded
+        assert values == pytest.approx(listed, abs=tolerance)
 
 
 def test_draws_of_many_samples_in_levels_agree_with_draws_of_all(monkeypatch):
