@@ -24,7 +24,6 @@ def to_markdown(page: Page) -> str:
     lines = [f"# {markdown_text(page.heading)}", "", f"**{markdown_text(page.verdict.headline)}**", ""]
     lines += _markdown_list(page.verdict.findings)
     lines += ["**Next:** " + " ".join(map(markdown_text, page.verdict.next_steps)), ""]
-    lines += [line for command in page.commands for line in (markdown_code(command), "")]
     for figure in page.figures:
         if figure.path is not None:
             lines += [f"![{markdown_text(figure.title)}]({quote(figure.path.as_posix())})", ""]

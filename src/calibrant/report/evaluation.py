@@ -4,7 +4,6 @@ import itertools
 import math
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -40,7 +39,6 @@ _OF_TOP_LABEL = ("confidence", "ece", "smece")  # left to the full form where th
 _TONES: dict[NextStep, Tone] = {NextStep.leave: "good", NextStep.more_samples: "open", NextStep.check_labels: "open"}
 
 _COMPARED = {NextStep.fit_temperature, NextStep.compare_methods, NextStep.recalibrate}
-_COMPARE = "To compare methods on the samples at hand, each evaluated by a map that was fitted on others:"
 
 _OF_RIGHT = (
     "Accuracy: how often “right” is true where its probability is at least 50 %, and “wrong” where it is less. The "
@@ -82,12 +80,8 @@ def evaluation_page(
     key = "Calibration error of " + positive if risk else catalogue.metrics[error].title
     of_class = positive if risk else None
     compared = comparison_text(comparison, baseline, of_class) if comparison else None
-    written = words = verdict(evaluation, slices, compared, reading or TOP_LABEL_COLUMNS)
-    command = "" if file is None else f"calibrant compare {shlex.quote(str(file))}{reading}"
-    is_advised = bool(command) and not evaluation.copies and evaluation.advice.step in _COMPARED
-    if is_advised:  # in JSON the command is part of the step
-        steps = (f"{_COMPARE}{end}" for end in ("", f" {command}"))
-        words, written = (replace(words, next_steps=[*words.next_steps, step]) for step in steps)
+    words = verdict(evaluation, slices, compared, reading or TOP_LABEL_COLUMNS)
+    is_advised = file is not None and not evaluation.copies and evaluation.advice.step in _COMPARED
     names = [name for name in names if evaluation.risk is None or name not in _OF_TOP_LABEL]
     legend = "" if risk is None else _OF_RIGHT if evaluation.positive == OF_CORRECTNESS[1] else _OF_BOTH
     main = [[catalogue.metrics[name].title, _arrow(name), *estimate_cells(evaluation.metrics[name])] for name in names]
@@ -123,8 +117,8 @@ def evaluation_page(
         settings=f"{evaluation.n_bins} bins; seed {evaluation.seed}",
         footer="Noise floor: what a perfectly calibrated model with these confidences would score on average; p: how "
         f"often such a model would score as much. {page.INFLATED}",
-        commands=(command,) if is_advised else (),
-        data=lambda: _document(evaluation, source, comparison, slices) | {"verdict": page.to_plain(written)},
+        commands=(f"calibrant compare {shlex.quote(str(file))}{reading}",) if is_advised else (),
+        data=lambda: _document(evaluation, source, comparison, slices) | {"verdict": page.to_plain(words)},
     )
 
 

@@ -549,11 +549,9 @@ _CONFIDENCES = ("--top-label", "--confidence", "my p", "--correct", "is it", "--
     ],
 )
 def test_the_advice_to_compare_methods_ends_with_a_command_that_runs(calibrant, sure, name, options, samples):
-    code, out, err = calibrant("evaluate", sure / name, *options, "--resamples", 100, "--json", sure / "r.json")
+    code, out, err = calibrant("evaluate", sure / name, *options, "--resamples", 100)
     assert code == 0, err
     (line,) = [line for line in out.splitlines() if line.startswith("  calibrant compare ")]
-    *_, step = json.loads((sure / "r.json").read_text())["verdict"]["next_steps"]
-    assert step.endswith(line.strip())
     code, out, err = calibrant(*shlex.split(line)[1:], "--methods", "platt", "--resamples", 100)
     assert code == 0, err
     assert samples in out
