@@ -46,11 +46,11 @@ BOUNDS = {
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
     # Sections of a public docstring (Args, Returns, Raises, Example) are not to be saved.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 51_518, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 51_591, 38_000),
     "studio": Bound("lines of studio/", 1_441, 1_500),
     "integrations": Bound("lines of integrations/", 2_418, 2_500),
-    "scale": Bound("lines of scale/", 3_524, 2_700),
-    "imports": Bound("import lines, percent", 6.36, 6.5),
+    "scale": Bound("lines of scale/", 3_516, 2_700),
+    "imports": Bound("import lines, percent", 6.34, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),
     "stubs": Bound('"Args" entries that begin with "Of"', 0, 0),
@@ -58,7 +58,7 @@ BOUNDS = {
     "dialect": Bound("lines with words that the style guide rules out", 2, 0),
 }
 COMMAND_BOUNDS = {
-    "evaluate": Bound("files entered by evaluate", 41, 40),
+    "evaluate": Bound("files entered by evaluate", 40, 40),
     "fit": Bound("files entered by fit", 32, 30),
     "compare": Bound("files entered by compare", 44, 50),
     "diagnose": Bound("files entered by diagnose", 52, 70),
