@@ -1,6 +1,7 @@
 """Class proportions, expected accuracy and adjusted maps of samples without labels."""
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -265,6 +266,19 @@ def test_the_command_needs_no_labels_and_saves_a_map_for_apply_and_export(files,
     run("export", "adjusted.safetensors", "-o", "adjusted.py")
     adjusted = measure_shift(reference, new, **FEW).map.transform(new)
     assert load("adjusted.csv").logits.numpy() == pytest.approx(adjusted.logits.numpy(), abs=1e-4)
+
+
+@pytest.mark.usefixtures("files")
+def test_the_advised_command_applies_the_map_to_new_samples_without_the_column_of_labels():
+    for file, share, columns in (("old.csv", 0.5, "risk,sick"), ("now's.csv", 0.2, "risk")):
+        samples = made(400, (share, 1 - share), 0)
+        table = torch.stack([samples.probs[:, 1], samples.labels.double()], dim=1)[:, : 1 + columns.count(",")]
+        np.savetxt(file, table.numpy(), fmt="%.5g", delimiter=",", header=columns, comments="")
+    reading = ("--positive", "risk", "--labels", "sick")
+    shown = run("shift", "old.csv", "now's.csv", *reading, "-o", "map.safetensors", "--resamples", 100)
+    command = next(line for line in map(str.strip, shown.splitlines()) if line.startswith("calibrant apply"))
+    run(*shlex.split(command)[1:])
+    assert Path("adjusted.csv").read_text(encoding="utf-8").startswith("risk")
 
 
 @pytest.mark.usefixtures("files")

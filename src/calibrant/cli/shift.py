@@ -88,7 +88,7 @@ def shift(  # noqa: PLR0913, PLR0917  # a command line has many options
         drawn = reports.draw(draw)
         if out is not None:
             save_map(measured.map, out)
-    command = _command(reference, new, map_file, out, given)
+    command = _command(reference, new, map_file, out, given, is_labelled=is_labelled)
     page = shift_page(measured, reference=names[0], new=names[1], command=command, is_saved=out is not None)
     reports.show_and_write(page.with_dropped(dropped), drawn, console, full=full, inputs=inputs)
     if out is not None:
@@ -122,12 +122,20 @@ def _reading(source: Source, given: options.ScoreOptions) -> "tuple[bool, LoadOp
 
 
 def _command(
-    reference: Path, new: list[Path], map_file: Path | None, out: Path | None, given: options.ScoreOptions
+    reference: Path,
+    new: list[Path],
+    map_file: Path | None,
+    out: Path | None,
+    given: options.ScoreOptions,
+    *,
+    is_labelled: bool,
 ) -> str:
     """Return the command that applies the saved map to the new predictions, or that saves it."""
     files = shlex.join(map(str, new))
     if out is not None:
-        return f"calibrant apply {shlex.quote(str(out))} {files}{given.as_arguments(missing='keep')} -o ADJUSTED"
+        reading = (given if is_labelled else replace(given, labels=None)).as_arguments(missing="keep")
+        written = f"adjusted{new[0].suffix}" if len(new) == 1 and new[0].is_file() else "adjusted"  # or a folder
+        return f"calibrant apply {shlex.quote(str(out))} {files}{reading} -o {written}"
     by_map = "" if map_file is None else f" --map {shlex.quote(str(map_file))}"
     return (
         f"calibrant shift {shlex.quote(str(reference))} {files}{by_map}{given.as_arguments()} -o adjusted.safetensors"
