@@ -46,7 +46,7 @@ BOUNDS = {
     "median": Bound("median lines of a module", 240, 130, "at least"),
     # 38,000 was the goal before the doors (file formats, weights, slices); what they add is counted here too.
     # Sections of a public docstring (Args, Returns, Raises, Example) are not to be saved.
-    "lines": Bound("lines, without studio/, integrations/ and scale/", 51_599, 38_000),
+    "lines": Bound("lines, without studio/, integrations/ and scale/", 51_602, 38_000),
     "studio": Bound("lines of studio/", 1_441, 1_500),
     "integrations": Bound("lines of integrations/", 2_418, 2_500),
     "scale": Bound("lines of scale/", 3_516, 2_700),

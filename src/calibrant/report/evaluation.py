@@ -80,8 +80,8 @@ def evaluation_page(
     key = "Calibration error of " + positive if risk else catalogue.metrics[error].title
     of_class = positive if risk else None
     compared = comparison_text(comparison, baseline, of_class) if comparison else None
-    words = verdict(evaluation, slices, compared, reading or TOP_LABEL_COLUMNS)
     is_advised = file is not None and not evaluation.copies and evaluation.advice.step in _COMPARED
+    words = verdict(evaluation, slices, compared, "" if is_advised else reading or TOP_LABEL_COLUMNS)
     names = [name for name in names if evaluation.risk is None or name not in _OF_TOP_LABEL]
     legend = "" if risk is None else _OF_RIGHT if evaluation.positive == OF_CORRECTNESS[1] else _OF_BOTH
     main = [[catalogue.metrics[name].title, _arrow(name), *estimate_cells(evaluation.metrics[name])] for name in names]

@@ -88,7 +88,10 @@ TOP_LABEL_COLUMNS = " --probs --positive confidence --labels correct"
 def verdict(
     evaluation: Evaluation, slices: Sequence[Slice] = (), compared: str | None = None, reading: str = TOP_LABEL_COLUMNS
 ) -> Verdict:
-    """Put an evaluation into words; ``compared`` says how it differs from a baseline."""
+    """Put an evaluation into words; ``compared`` says how it differs from a baseline.
+
+    ``reading`` has the options of a command that compares methods on confidences; "" if one stands below the words.
+    """
     risk = evaluation.risk
     findings = [
         *filter(None, [compared]),
@@ -329,8 +332,8 @@ def _step(evaluation: Evaluation, reading: str) -> str:
         hidden = f"With {samples} an ECE below about {smallest_visible(evaluation.metrics):.3f} is lost in noise"
         return f"{hidden}: {needed} before relying on it."
     if evaluation.classes is None and advice.reason is Reason.gain_unknown:
-        command = f"calibrant compare CALIBRATION TEST{reading}"
-        return f"Calibrate the probability of being right, on samples that are not used for testing: {command}"
+        end = f": calibrant compare CALIBRATION TEST{reading}" if reading else "; calibrant compare tests methods."
+        return f"Calibrate the probability of being right, on samples that are not used for testing{end}"
     if advice.reason is not Reason.gain_open:
         steps = {} if evaluation.risk is None else _risk_steps(evaluation)
         return steps.get(advice.reason, _STEPS[advice.reason])
